@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from perdure.api.schema import member_docs
+from perdure.api.crdgen import member_docs
 from perdure.engine.failures import FailureKind, RetryState
 from reference.markdown import page, table
 

@@ -5,19 +5,17 @@ from enum import StrEnum
 from typing import Any, Final
 
 from perdure.api import crdgen
+from perdure.api.crdgen import member_docs
 from perdure.api.models import ApiModel, ObjectMeta, OwnerReference, Resource
-from perdure.api.schema import member_docs
 from reference.markdown import page, table
 
 _TITLES: Final = {
     "workflow": "Workflow",
     "steps": "Steps",
-    "work": "Scripts, requests, and Kubernetes objects",
     "artifact": "Artifacts",
     "workspace": "Workspaces",
     "workflowrun": "WorkflowRun",
     "schedule": "Schedule",
-    "calendars": "Calendars and intervals",
     "retrypolicy": "RetryPolicy",
     "workflowlimit": "WorkflowLimit",
     "webhook": "Webhook",
@@ -27,9 +25,7 @@ _TITLES: Final = {
     "payload": "Payload",
     "artifactset": "ArtifactSet",
     "cachedresult": "CachedResult",
-    "resultcache": "Caches of activities",
-    "conditions": "Conditions",
-    "commits": "Commit",
+    "status": "Conditions and commits",
 }
 """Title of the page of each module, in the order of the index."""
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from perdure.api.crdgen import member_docs
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
-from perdure.api.schema import member_docs
 from reference.markdown import page, table
 
 _UNKNOWN, _TRUE, _FALSE = str(ConditionStatus.UNKNOWN), str(ConditionStatus.TRUE), str(ConditionStatus.FALSE)

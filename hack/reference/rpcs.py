@@ -5,7 +5,7 @@ from typing import Final
 from temporalio.api.operatorservice.v1 import service_pb2 as operator_service
 from temporalio.api.workflowservice.v1 import service_pb2 as workflow_service
 
-from perdure.frontend.transport.services import UNSERVED
+from perdure.frontend.transport.rpc import UNSERVED
 from reference.markdown import page, table
 
 _HEAD: Final = """\

@@ -14,8 +14,8 @@ import yaml
 from perdure.engine import history
 from perdure.engine.state import RunState
 from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
-from perdure.simulation.runs import SimulatedChain, SimulatedRun
 from perdure.simulation.simulator import Simulator
+from perdure.simulation.transcript import SimulatedChain, SimulatedRun
 
 pytestmark = pytest.mark.bench
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 import pytest
 
 from perdure.api.kinds.workflow import WorkflowSpec
+from perdure.handlers.main import tune_garbage_collector
 from perdure.language.checks import check
 from perdure.language.expressions import ExpressionError, compile_template
-from perdure.observe.python_gc import settle
 from support.hostile import ATTACKS, HOSTILE, SOURCES
 
 pytestmark = pytest.mark.bench
@@ -39,7 +39,7 @@ def show(title: str, took: dict[str, float]) -> None:
 def as_in_the_operator() -> Iterator[None]:
     """Memory is looked through as rarely as there."""
     before = gc.get_threshold()
-    settle()
+    tune_garbage_collector()
     yield
     gc.set_threshold(*before)
     gc.unfreeze()

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from perdure.cli.connection import connect
-from perdure.console.access import KubeconfigAccess
-from perdure.console.local import serve_console
-from perdure.console.site import ConsoleSettings
+from perdure.console.server import serve_console
+from perdure.console.site import ConsoleSettings, KubeconfigAccess
 
 SCREENS: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1300, "height": 900}},

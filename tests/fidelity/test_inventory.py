@@ -9,7 +9,7 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from fidelity.inventory import settable
 from fidelity.recording import NAMES, REQUESTS, recorded
-from perdure.frontend.transport.services import UNSERVED
+from perdure.frontend.transport.rpc import UNSERVED
 
 _LATER = "no scenario yet"
 UNSET = {

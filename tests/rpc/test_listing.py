@@ -15,7 +15,7 @@ from temporalio.api.operatorservice.v1 import (
 )
 
 from perdure.frontend.errors import RpcError
-from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.transport.rpc import CallContext
 from rpc.served import QUEUE, Served, complete_workflow, names, served, timer
 

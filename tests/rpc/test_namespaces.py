@@ -62,7 +62,7 @@ async def guarded(member: Member) -> AsyncIterator[Http]:
     offered = rpcs(frontend.handlers(), manager.served, manager.first_lists.wait, door)
     nexus = NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints)
     async with (
-        serve_http(offered, nexus, None, listening, secured=None, connections=10),
+        serve_http(offered, [nexus], listening, secured=None, connections=10),
         aiohttp.ClientSession() as session,
     ):
         yield Http(session, f"http://127.0.0.1:{listening.getsockname()[1]}")

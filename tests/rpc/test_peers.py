@@ -31,19 +31,16 @@ from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.matching.offers import queue_shard
 from perdure.frontend.matching.queues import Kind, QueueName
-from perdure.frontend.messages.task_tokens import NexusToken, WorkflowTaskToken, pack
-from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
-from perdure.frontend.peers.messages import CALL, OFFER
-from perdure.frontend.peers.messages import pack as pack_message
-from perdure.frontend.peers.router import Router
+from perdure.frontend.messages.tokens import NexusToken, WorkflowTaskToken, pack
+from perdure.frontend.peers.client import CALL, OFFER, PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.client import pack as pack_message
+from perdure.frontend.peers.router import EVERYWHERE, SETTINGS, Router, shard_of_rpc
 from perdure.frontend.peers.server import PeerServer, PeerSettings, serve_peers
-from perdure.frontend.peers.shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
-from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.transport.services import SERVICES, UNSERVED, request_of
+from perdure.frontend.transport.rpc import SERVICES, UNSERVED, CallContext, request_of
 from perdure.frontend.transport.tls import Material, ServerCertificate
 from perdure.kube.clock import now
 from support.callers import ApiServer, token

@@ -9,7 +9,7 @@ from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 
 from perdure.frontend.errors import RpcError
-from perdure.frontend.matching.rates import TASK_QUEUES
+from perdure.frontend.matching.dispatch import TASK_QUEUES
 from perdure.frontend.messages.values import UnfitError
 from perdure.kube import client as kube
 from rpc.served import QUEUE, Served, activity, served

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from perdure.api import labels
-from perdure.api.reserved import ARTIFACTS, OUTPUTS
+from perdure.api.pods import ARTIFACTS, OUTPUTS
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object, Write
 from simulated.world import World

@@ -127,7 +127,7 @@ BUGS = (
         commit="bdbb9e1",
         changes=(
             Change(
-                file="language/results.py",
+                file="language/program.py",
                 good="    if parsed.is_compensation:\n"
                 '        return ""  # no expression reads what a compensation returns\n',
                 bad="    assert not parsed.is_compensation\n",

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from perdure.api.reserved import OUTPUTS
+from perdure.api.pods import OUTPUTS
 from perdure.observe import metrics
 from perdure.simulation.cluster.store import Object, Write
 from simulated.artifacts import Store, maker

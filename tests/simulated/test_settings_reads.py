@@ -4,7 +4,7 @@ import asyncio
 import gc
 from typing import Any
 
-from perdure.frontend.matching.rates import TASK_QUEUES
+from perdure.frontend.matching.dispatch import TASK_QUEUES
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.apiserver import refused as refusal

@@ -10,9 +10,8 @@ import aiohttp
 
 from perdure.api import labels
 from perdure.cli.connection import connect
-from perdure.console.access import KubeconfigAccess
-from perdure.console.local import serve_console
-from perdure.console.site import ConsoleSettings
+from perdure.console.server import serve_console
+from perdure.console.site import ConsoleSettings, KubeconfigAccess
 from support.apiserver import ApiServer, Log, items
 from support.view.flow import UID, Flow, charged_after_two_refusals
 
@@ -178,12 +177,12 @@ class Browser:
 
 
 @asynccontextmanager
-async def opened(*, read_only: bool = False) -> AsyncIterator[Browser]:
+async def opened(**settings: Any) -> AsyncIterator[Browser]:
     jar = aiohttp.CookieJar(unsafe=True)
-    settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui=WEB_UI, read_only=read_only)
+    of_console = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui=WEB_UI, **settings)
     async with (
         connect(context=None, namespace=None, program="perdure") as found,
-        serve_console(KubeconfigAccess(found), settings, 0) as guard,
+        serve_console(KubeconfigAccess(found), of_console, 0) as guard,
         aiohttp.ClientSession(cookie_jar=jar) as session,
     ):
         async with session.get(guard.url()) as answer:

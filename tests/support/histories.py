@@ -13,14 +13,13 @@ from typing import Any
 
 import yaml
 
-from perdure.cli.replays import read_history, replay
+from perdure.cli.replays import Difference, read_history, replay, show
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
 from perdure.runtime import status_texts
 from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
-from perdure.simulation.runs import SimulatedChain
 from perdure.simulation.simulator import Simulator
-from perdure.view.difference import Difference, show
+from perdure.simulation.transcript import SimulatedChain
 from perdure.view.page import Page
 from support.kube import REPOSITORY
 

@@ -24,7 +24,8 @@ from perdure.engine.events import (
 from perdure.engine.fold import as_recorded
 from perdure.engine.state import RunState
 from perdure.language.compiler import compile_program
-from perdure.language.interpreter import Interpreter, RunScope, load_memory
+from perdure.language.interpreter import Interpreter, RunScope
+from perdure.language.memory import load_memory
 from perdure.runtime.chains import reset_of
 from perdure.runtime.segments import gather
 from perdure.schedule.run_manifests import scheduled_by

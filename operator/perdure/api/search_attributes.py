@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from perdure.api.depth import nests_deeper
+from perdure.api.json_values import nests_deeper
 from perdure.api.labels import SEARCH_PREFIX
 from perdure.api.names import NAME_LIMIT, label_value
 

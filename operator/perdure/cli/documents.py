@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import click
 import yaml
 
+from perdure.api.json_values import mapping
 from perdure.api.labels import API_VERSION
-from perdure.api.lenient import mapping
 from perdure.client.errors import CliError
 from perdure.client.requests import Object
 

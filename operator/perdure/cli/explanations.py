@@ -7,10 +7,9 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
-from perdure.api.crdgen import KINDS, custom_resource_definition
+from perdure.api.crdgen import KINDS, custom_resource_definition, member_docs
 from perdure.api.models import Resource
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.api.schema import member_docs
 from perdure.client.errors import CliError
 
 _WIDTH = 80

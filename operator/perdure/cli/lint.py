@@ -36,12 +36,12 @@ from perdure.language.checks import (
     options,
     unevaluated,
 )
-from perdure.language.checks.documents import policies_of, run_input
-from perdure.language.checks.signals import SignalNames
+from perdure.language.checks.definition import policies_of, run_input
 from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, Severity
+from perdure.language.signals import SignalNames
 from perdure.language.webhooks import WebhookProgram
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.status import outlook_after
 from perdure.schedule.times import faults_of
 from perdure.view import text

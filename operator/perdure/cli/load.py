@@ -1,21 +1,33 @@
-"""The open runs, and the load of the operators: read from the cluster."""
+"""The load: open runs by Workflow, and the operators, read from the cluster and shown with a line for each.
+
+What formats it is imported after the first request, so that the command does not begin late.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import re
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from perdure.api.json_values import mapping, mappings
 from perdure.api.phases import CLOSED
-from perdure.cli.doctor.operators import find_deployment
+from perdure.cli.doctor import find_deployment
+from perdure.cli.selection import created, phase_of
 from perdure.client.errors import CliError
 from perdure.kube import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from rich.text import Text
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
+    from perdure.view.page import Page
+
 
 _USAGE = "/apis/metrics.k8s.io/v1beta1"
 _PORT = 8080
@@ -81,3 +93,133 @@ async def _or_empty(answer: Awaitable[Any], empty: Any) -> Any:
         return await answer
     except CliError:
         return empty
+
+
+# Figures, and lines
+
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([numkKMGT]?i?)")
+_UNITS = {
+    "": 1.0,
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+}
+_METRICS = {
+    "shards": "perdure_fleet_shards",
+    "runs": "perdure_runs_known",
+    "queue": "perdure_queue_depth",
+    "timers": "perdure_timers",
+    "memory": "process_resident_memory_bytes",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkflowLoad:
+    """The open runs of one Workflow."""
+
+    namespace: str
+    workflow: str
+    open: int = 0
+    pending: int = 0
+    paused: int = 0
+    activities: int = 0
+    """Running."""
+    retrying: int = 0
+    oldest: timedelta = timedelta(0)
+
+
+def workflows(runs: Iterable[Mapping[str, Any]], now: datetime) -> list[WorkflowLoad]:
+    """Count open runs by Workflow, the Workflow with the most runs first."""
+    found: dict[tuple[str, str], WorkflowLoad] = {}
+    for run in runs:
+        key = str(run["metadata"]["namespace"]), _workflow(run)
+        counted = found.setdefault(key, WorkflowLoad(namespace=key[0], workflow=key[1]))
+        states = [each.get("state") for each in mappings(mapping(run.get("status")).get("pendingActivities"))]
+        counted.open += 1
+        counted.pending += phase_of(dict(run)) == "Pending"
+        counted.paused += phase_of(dict(run)) == "Paused"
+        counted.activities += sum(state in {"Started", "CancelRequested"} for state in states)
+        counted.retrying += sum(state in {"BackingOff", "CircuitOpen"} for state in states)
+        counted.oldest = max(counted.oldest, now - created(dict(run)))
+    return sorted(found.values(), key=lambda each: (-each.open, each.namespace, each.workflow))
+
+
+def _workflow(run: Mapping[str, Any]) -> str:
+    spec = mapping(run.get("spec"))
+    workflow = mapping(spec.get("workflow"))
+    named = workflow.get("name") or workflow.get("type")
+    kinds = {"activity": "(activity)", "nexusOperation": "(Nexus operation)", "inline": "(inline)"}
+    return str(named or next((word for key, word in kinds.items() if spec.get(key)), ""))
+
+
+def workflows_table(counted: Sequence[WorkflowLoad], page: Page, *, namespaces: bool) -> list[Text]:
+    """Show the open runs of each Workflow; lines, of which the first one is the heading."""
+    from perdure.view import tables, text
+
+    heading = ["WORKFLOW", "OPEN", "PENDING", "PAUSED", "ACTIVITIES", "RETRYING", "OLDEST"]
+    rows = [
+        [
+            each.workflow,
+            *map(str, (each.open, each.pending, each.paused, each.activities, each.retrying)),
+            text.age(each.oldest),
+        ]
+        for each in counted
+    ]
+    if namespaces:
+        heading.insert(0, "NAMESPACE")
+        rows = [[each.namespace, *row] for each, row in zip(counted, rows, strict=True)]
+    return tables.table(heading, rows, page)
+
+
+def operators(operators: Iterable[OperatorLoad], page: Page) -> list[Text]:
+    """Show the load of each operator; lines, of which the first one is the heading."""
+    from perdure.view import tables
+
+    heading = ["OPERATOR", "CPU", "MEMORY", "SHARDS", "RUNS", "QUEUE", "TIMERS"]
+    rows = []
+    for each in operators:
+        known = _figures(each)
+        cpu = f"{known['cpu'] * 1000:.0f}m" if "cpu" in known else ""
+        memory = f"{known['memory'] / 2**20:.0f}Mi" if "memory" in known else ""
+        rest = [f"{known[key]:.0f}" if key in known else "" for key in ("shards", "runs", "queue", "timers")]
+        rows.append([each.name, cpu, memory, *rest])
+    return tables.table(heading, rows, page)
+
+
+def as_data(counted: Iterable[WorkflowLoad], operators: Iterable[OperatorLoad]) -> dict[str, Any]:
+    """Return everything for programs: CPU in cores, memory in bytes, ages in seconds."""
+    return {
+        "workflows": [{**asdict(each), "oldest": round(each.oldest.total_seconds())} for each in counted],
+        "operators": [{"name": each.name, **_figures(each)} for each in operators],
+    }
+
+
+def _figures(load: OperatorLoad) -> dict[str, float]:
+    """Return the figures of an operator; the metrics server has the memory of all its containers."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    values = dict[str, float]()
+    for family in text_string_to_metric_families(load.metrics):
+        for sample in family.samples:
+            values[sample.name] = values.get(sample.name, 0.0) + sample.value
+    known = {key: values[name] for key, name in _METRICS.items() if name in values}
+    usage = [mapping(each.get("usage")) for each in mappings(load.usage.get("containers"))]
+    for key in ("cpu", "memory") if usage else ():
+        known[key] = sum(_quantities(usage, key))
+    return known
+
+
+def _quantities(usage: Iterable[Mapping[str, Any]], key: str) -> Iterator[float]:
+    for each in usage:
+        match = _QUANTITY.fullmatch(str(each.get(key, "0")))
+        if match is not None:
+            yield float(match[1]) * _UNITS.get(match[2], 0.0)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.exceptions import Exit
 
+from perdure.api.json_values import mapping
 from perdure.api.labels import IMAGE_ANNOTATION
-from perdure.api.lenient import mapping
 from perdure.api.names import artifact_set_name, attempt_in, log_key
 from perdure.cli.connection import LOG_STREAMS
 from perdure.client.cluster import Cluster
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from perdure.view.run import RunView
 
 
-_MAX_LOGS: Final = 500
+_LOGS_PER_POD: Final = 500
 """The most logs that one pod sends: it gets their keys in a variable, which has at most 128 KiB."""
 _SECONDS: Final = 180
 _USER: Final = 65532
@@ -52,9 +52,10 @@ class ArchivedLogError(Exception):
 class ArchivedLogs:
     """The archived logs of one run."""
 
-    def __init__(self, cluster: Cluster, run: RunView) -> None:
+    def __init__(self, cluster: Cluster, run: RunView, *, logs_per_pod: int = _LOGS_PER_POD) -> None:
         self._cluster = cluster
         self._run = run
+        self._logs_per_pod = logs_per_pod
 
     async def read(self, pods: Iterable[str]) -> dict[str, list[str] | ArchivedLogError]:
         """Read logs.
@@ -81,7 +82,7 @@ class ArchivedLogs:
         for store in artifacts["spec"]["stores"]:
             left = [key for key, pod in keys.items() if pod not in found]
             while left:
-                answers = objects_in(await self._send(store, left[:_MAX_LOGS], image))
+                answers = objects_in(await self._send(store, left[: self._logs_per_pod], image))
                 if not answers:
                     raise CliError("the pod that reads archived logs has sent nothing")
                 for key, answer in answers.items():

@@ -81,11 +81,14 @@ output_option = _output_option(OBJECT_WORDS)
 report_option = _output_option(REPORT_WORDS)
 """The output option of verbs that show data without names."""
 
+SYSTEM_NAMESPACE = "perdure-system"
+"""The default namespace of the operators."""
+
 system_namespace_option = option(
     "--system-namespace",
     "system",
     metavar="NAMESPACE",
-    default="perdure-system",
+    default=SYSTEM_NAMESPACE,
     help="Namespace that Perdure is installed in",
 )
 

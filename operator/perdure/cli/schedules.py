@@ -11,7 +11,7 @@ from perdure.api.kinds.schedule import Schedule, ScheduleSpec
 from perdure.api.models import mistakes
 from perdure.cli.scenarios import read_documents
 from perdure.client.errors import CliError
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.status import Outlook, outlook_after
 from perdure.schedule.times import Due, Times
 from perdure.simulation.manifests import BadFileError

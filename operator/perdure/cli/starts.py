@@ -110,7 +110,7 @@ def _expression_warnings(workflow: str, value: Any) -> list[str]:
 
 def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
     """Return the input with texts for the parameters that are texts in the schema or the default, such as `1.10`."""
-    from perdure.api.lenient import mapping
+    from perdure.api.json_values import mapping
 
     declared = mapping(mapping(definition).get("input"))
     default, properties = mapping(declared.get("default")), mapping(mapping(declared.get("schema")).get("properties"))
@@ -152,18 +152,19 @@ async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
         )
 
 
-async def wait_for_verdict(cluster: Cluster, name: str) -> None:
+async def wait_for_verdict(cluster: Cluster, name: str, seconds: float = VERDICT_SECONDS) -> None:
     """Wait until the operator has decided whether a run starts; warn with the reason if it waits.
 
     Args:
         cluster: The cluster of the run.
         name: The name of the run.
+        seconds: Maximum wait.
 
     Raises:
         NotStartedError: The run does not start.
         Exit: The operator does not decide in time.
     """
-    deadline = time.monotonic() + VERDICT_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             condition = _succeeded(await cluster.runs.get(name))
@@ -179,7 +180,7 @@ async def wait_for_verdict(cluster: Cluster, name: str) -> None:
         await asyncio.sleep(_PAUSE)
     if condition is None:
         click.echo(
-            f"Error: the operator has not processed the run `{name}` within {VERDICT_SECONDS:.0f}s; the run is kept, and "
+            f"Error: the operator has not processed the run `{name}` within {seconds:.0f}s; the run is kept, and "
             "starts when an operator runs",
             err=True,
         )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from perdure.api.labels import GROUP
-from perdure.view.glyphs import ASCII, UNICODE, Glyphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,14 +50,10 @@ class Screen:
         self._file = file or sys.stdout
         self._color = color
         self._console: Console | None = None
-        self._utf8 = (getattr(self._file, "encoding", None) or "utf-8").lower().replace("-", "").startswith("utf8")
-        if not self._utf8 and hasattr(self._file, "reconfigure"):
+        self.utf8 = (getattr(self._file, "encoding", None) or "utf-8").lower().replace("-", "").startswith("utf8")
+        """Whether the encoding has all characters."""
+        if not self.utf8 and hasattr(self._file, "reconfigure"):
             self._file.reconfigure(errors="backslashreplace")  # escape what the encoding lacks
-
-    @property
-    def glyphs(self) -> Glyphs:
-        """The characters that the encoding supports."""
-        return UNICODE if self._utf8 else ASCII
 
     @property
     def width(self) -> int:
@@ -114,11 +109,11 @@ class Screen:
             names: The names to print, one per line.
         """
         if output == "json":
-            self.write(json.dumps(data, indent=2, ensure_ascii=not self._utf8))
+            self.write(json.dumps(data, indent=2, ensure_ascii=not self.utf8))
         elif output == "yaml":
             import yaml
 
-            self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self._utf8).rstrip("\n"))
+            self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self.utf8).rstrip("\n"))
         elif output == "name":
             for name in names:
                 self.write(name)
@@ -137,7 +132,7 @@ class Screen:
             for line in paragraphs(value):
                 self.write(line)
         else:
-            self.write(json.dumps(value, indent=2, ensure_ascii=not self._utf8))
+            self.write(json.dumps(value, indent=2, ensure_ascii=not self.utf8))
 
     def write_object(self, output: Output, item: "Mapping[str, Any]") -> None:
         """Print an object in a format for programs."""
@@ -200,12 +195,12 @@ def page_of(
         The page at the current time.
     """
     from perdure.kube import clock
-    from perdure.view.page import Page
+    from perdure.view.page import ASCII, UNICODE, Page
 
     return Page(
         now=clock.now(),
         width=screen.width,
-        glyphs=screen.glyphs,
+        glyphs=UNICODE if screen.utf8 else ASCII,
         iso=times is TimeFormat.ISO,
         program=program_of(context),
         context=cluster,

@@ -1,7 +1,5 @@
 """A proxy on the loopback interface that adds the user's token to each request."""
 
-import asyncio
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -112,11 +110,3 @@ class Proxy:
 def _forwarded_headers(headers: CIMultiDictProxy[str], excluded: frozenset[str]) -> CIMultiDict[str]:
     """Return the headers to forward."""
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in excluded)
-
-
-async def interrupted() -> None:
-    """Wait for Ctrl-C, or for a termination signal from a supervisor."""
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    await stopped.wait()

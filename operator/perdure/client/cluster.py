@@ -1,25 +1,27 @@
-"""The objects of a cluster, as the verbs and the console read and change them, and pods that a verb creates and deletes again."""
+"""The objects of a cluster, as the verbs and the console read and change them.
+
+Besides those of Perdure, these are ConfigMaps, what `doctor` reads, and pods that a verb creates and deletes again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.labels import FLEET_LABEL
-from perdure.client.diagnosis import Diagnosis
 from perdure.client.errors import CliError, NotFoundError
 from perdure.client.requests import Object, Requests
 from perdure.client.runs import ClusterRuns
-from perdure.kube import clock, paths
+from perdure.kube import clock, errors, paths
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Sequence
 
-    from perdure.client.requests import Object
-    from perdure.kube.tables import TableRow
+    from perdure.kube.decoding import TableRow
 
 
 _MAX_DURATION: Final = timedelta(minutes=3)
@@ -28,47 +30,9 @@ _PAUSE: Final = 0.5
 """Seconds between two reads of a pod."""
 _FINAL: Final = frozenset({"CreateContainerConfigError", "InvalidImageName"})
 """Reasons why a container waits until someone changes something."""
-
-
-class OneTimePods:
-    """Runs pods with the permissions of the user."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
-
-    async def output(self, body: Object) -> list[bytes]:
-        """Create a pod with one container, wait until it has ended, and return the lines of its log. The pod is deleted.
-
-        Raises:
-            CliError: The pod cannot be created, does not start, or fails.
-        """
-        requests = self._requests
-        url = paths.path(paths.CORE, requests.namespace, "pods")
-        made: Object = await requests.perform(requests.client.create(url, body))
-        name = made["metadata"]["name"]
-        try:
-            succeeded = await self._end(f"{url}/{name}", name)
-            lines = [line async for line in requests.client.lines(f"{url}/{name}/log")]
-        finally:
-            with suppress(CliError):
-                await requests.perform(requests.client.delete(f"{url}/{name}", uid=made["metadata"]["uid"]))
-        if not succeeded:
-            raise CliError(b" ".join(lines[-3:]).decode(errors="replace") or f"the pod `{name}` has failed")
-        return lines
-
-    async def _end(self, url: str, name: str) -> bool:
-        """Wait until a pod has ended; return whether it succeeded."""
-        end = clock.now() + _MAX_DURATION
-        while True:
-            status = (await self._requests.perform(self._requests.client.get(url), name, "Pod")).get("status") or {}
-            if status.get("phase") in {"Succeeded", "Failed"}:
-                return bool(status["phase"] == "Succeeded")
-            states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
-            waiting: Object = next((each["waiting"] for each in states if "waiting" in each), {})
-            if waiting.get("reason") in _FINAL or clock.now() > end:
-                why = waiting.get("message") or waiting.get("reason") or "it has not ended after three minutes"
-                raise CliError(f"the pod `{name}` cannot read the artifact: {why}")
-            await asyncio.sleep(_PAUSE)
+_REVIEWS = "/apis/authorization.k8s.io/v1"
+_RESOLUTION = timedelta(seconds=1)
+"""The resolution of the time in an HTTP header."""
 
 
 class Cluster:
@@ -265,3 +229,123 @@ class ConfigMaps:
 
     def _path(self, name: str | None = None) -> str:
         return str(paths.path(paths.CORE, self._requests.namespace, "configmaps", name))
+
+
+class Diagnosis:
+    """Reads objects of any kind, permissions, and the clock of the API server, for the checks of `doctor`.
+
+    All methods raise ForbiddenError if the user has no permission, and UnreachableError if the API server does not respond.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self.namespace = requests.namespace
+        self._requests = requests
+
+    async def read(self, url: str) -> Object | None:
+        """Read an object, or anything else that is JSON; None if it does not exist."""
+        found: Object | None = await self._requests.perform(_or_none(self._requests.client.get(url)))
+        return found
+
+    async def list(self, url: str, **selectors: str) -> Sequence[Object]:
+        """Read all objects of a collection; empty if the API server does not serve the kind."""
+        answer = _or_none(self._requests.client.list_all(url, **selectors))
+        found: Sequence[Object] | None = await self._requests.perform(answer)
+        return found or ()
+
+    async def text(self, url: str) -> str | None:
+        """Read text; None if it does not exist."""
+
+        async def read() -> str:
+            lines = [line async for line in self._requests.client.lines(url)]
+            return b"\n".join(lines).decode(errors="replace")
+
+        found: str | None = await self._requests.perform(_or_none(read()))
+        return found
+
+    async def allows(self, attributes: Object, *, user: str | None = None, groups: Sequence[str] = ()) -> bool:
+        """Ask the API server whether a request would be permitted.
+
+        Args:
+            attributes: The `resourceAttributes` of the review.
+            user: The user of the request; None for the caller.
+            groups: The groups of the user.
+        """
+        kind, plural, whom = "SelfSubjectAccessReview", "selfsubjectaccessreviews", {}
+        if user is not None:
+            kind, plural, whom = "SubjectAccessReview", "subjectaccessreviews", {"user": user, "groups": list(groups)}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": kind,
+            "spec": {"resourceAttributes": attributes, **whom},
+        }
+        requests = self._requests
+        answer = await requests.perform(requests.client.create(paths.path(_REVIEWS, None, plural), body))
+        return bool(answer["status"]["allowed"])
+
+    async def skew(self) -> timedelta | None:
+        """Measure how far the local clock is ahead of the clock of the API server; None if the API server does not send its time.
+
+        Returns:
+            The smallest difference that is consistent with the times of one request.
+        """
+        before = clock.now()
+        await self.read("/version")
+        after, theirs = clock.now(), self.server_time()
+        if theirs is None:
+            return None
+        return max(before - theirs - _RESOLUTION, timedelta(0)) + min(after - theirs, timedelta(0))
+
+    def server_time(self) -> datetime | None:
+        """Return the time of the API server's last answer, to the second."""
+        try:
+            return parsedate_to_datetime(self._requests.client.date)
+        except ValueError:
+            return None
+
+
+async def _or_none(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except errors.NotFoundError:
+        return None
+
+
+class OneTimePods:
+    """Runs pods with the permissions of the user."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    async def output(self, body: Object) -> list[bytes]:
+        """Create a pod with one container, wait until it has ended, and return the lines of its log. The pod is deleted.
+
+        Raises:
+            CliError: The pod cannot be created, does not start, or fails.
+        """
+        requests = self._requests
+        url = paths.path(paths.CORE, requests.namespace, "pods")
+        made: Object = await requests.perform(requests.client.create(url, body))
+        name = made["metadata"]["name"]
+        try:
+            succeeded = await self._end(f"{url}/{name}", name)
+            lines = [line async for line in requests.client.lines(f"{url}/{name}/log")]
+        finally:
+            with suppress(CliError):
+                await requests.perform(requests.client.delete(f"{url}/{name}", uid=made["metadata"]["uid"]))
+        if not succeeded:
+            raise CliError(b" ".join(lines[-3:]).decode(errors="replace") or f"the pod `{name}` has failed")
+        return lines
+
+    async def _end(self, url: str, name: str) -> bool:
+        """Wait until a pod has ended; return whether it succeeded."""
+        end = clock.now() + _MAX_DURATION
+        while True:
+            status = (await self._requests.perform(self._requests.client.get(url), name, "Pod")).get("status") or {}
+            if status.get("phase") in {"Succeeded", "Failed"}:
+                return bool(status["phase"] == "Succeeded")
+            states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
+            waiting: Object = next((each["waiting"] for each in states if "waiting" in each), {})
+            if waiting.get("reason") in _FINAL or clock.now() > end:
+                why = waiting.get("message") or waiting.get("reason") or "it has not ended after three minutes"
+                raise CliError(f"the pod `{name}` cannot read the artifact: {why}")
+            await asyncio.sleep(_PAUSE)

@@ -17,8 +17,8 @@ from perdure.kube import errors, paths
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
 
+    from perdure.kube.decoding import TableRow
     from perdure.kube.light import LightClient
-    from perdure.kube.tables import TableRow
 
 Object = dict[str, Any]
 

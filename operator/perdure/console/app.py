@@ -15,14 +15,12 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from perdure.client.errors import CliError
-from perdure.console.actions import ActionForms
+from perdure.console.forms import ActionForms, new_request_id
 from perdure.console.pages import Pages
 from perdure.console.site import Site, explain
 from perdure.console.start import StartForm
-from perdure.console.submissions import new_request_id
 from perdure.view import text
-from perdure.view.glyphs import UNICODE
-from perdure.view.page import elapsed, style_of
+from perdure.view.page import UNICODE, elapsed, style_of
 from perdure.view.tree import note
 
 if TYPE_CHECKING:
@@ -32,8 +30,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from perdure.console.access import ClusterAccess
-    from perdure.console.site import ConsoleSettings
+    from perdure.console.site import ClusterAccess, ConsoleSettings
 
 
 _HEADERS: Final = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from perdure.api.lenient import Json, mapping, mappings
+from perdure.api.json_values import Json, mapping, mappings
 from perdure.view.steps import StepView
 
 WIDTH: Final = 240

@@ -10,12 +10,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import Route
 
-from perdure.api.lenient import mapping
+from perdure.api.json_values import mapping
 from perdure.api.phases import Phase
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError, UnreachableError
 from perdure.console import rows
-from perdure.console.actions import awaited_signals
+from perdure.console.forms import awaited_signals
 from perdure.console.graph import lay_out
 from perdure.console.site import NAME
 from perdure.kube import clock
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from perdure.api.lenient import Json
+    from perdure.api.json_values import Json
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
     from perdure.view.logs import AttemptLog

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from perdure.api.lenient import Json, integer, mapping, mappings, text
+from perdure.api.json_values import Json, integer, mapping, mappings, text
 from perdure.api.times import read_kubernetes_time
 from perdure.view.deadletters import redriven
 from perdure.view.failure import summary

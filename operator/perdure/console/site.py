@@ -1,27 +1,78 @@
-"""Access to the cluster as the user, templates, and explanations of errors, for all routes of the console."""
+"""What all pages of the console share: access to the API server, templates, and explanations of errors.
+
+Access is always that of the user: with the kubeconfig on a laptop, and with the token of each request in the cluster.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
+from perdure import __version__
+from perdure.client.cluster import Cluster
 from perdure.client.errors import ForbiddenError, NoNamespaceError, NotFoundError, UnreachableError
+from perdure.client.requests import Requests
 from perdure.kube import clock
 from perdure.kube.errors import ApiError
+from perdure.kube.light import LightClient
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
     from jinja2 import Environment
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from perdure.client.cluster import Cluster
-    from perdure.console.access import ClusterAccess
+    from perdure.kube.access import Access
+
+
+class ClusterAccess(Protocol):
+    """Gives access to the API server."""
+
+    def open(self, request: Request, namespace: str) -> AbstractAsyncContextManager[Cluster]:
+        """Connect to a namespace as the user who sends the request."""
+
+
+class KubeconfigAccess:
+    """Access for the single user of a laptop, with the kubeconfig."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @asynccontextmanager
+    async def open(self, _: Request, namespace: str) -> AsyncIterator[Cluster]:
+        """Connect to a namespace with the kubeconfig."""
+        yield self._cluster.within(namespace)
+
+
+class TokenAccess:
+    """Access for the users of a server in the cluster: the token of each request is passed to the API server."""
+
+    def __init__(self, access: Access) -> None:
+        """`access` has the address of the API server, without credentials."""
+        self._access = access
+
+    @asynccontextmanager
+    async def open(self, request: Request, namespace: str) -> AsyncIterator[Cluster]:
+        """Connect to a namespace with the token of the request.
+
+        Raises:
+            HTTPException: The request has no token.
+        """
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise HTTPException(
+                401, "Each request needs a token. Log in through the proxy of this page, or use `perdure console`."
+            )
+        access = replace(self._access, token=token.strip())
+        async with LightClient.open(access, user_agent=f"perdure-console/{__version__}") as client:
+            yield Cluster(Requests(client, namespace, "perdure"))
 
 
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -40,6 +91,8 @@ class ConsoleSettings:
     """Address of Temporal's Web UI; empty for no links to it."""
     read_only: bool = False
     """Whether users can only look."""
+    answer_seconds: float = 10.0
+    """Maximum time to wait for the result of a request."""
 
 
 class Site:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
+from perdure.api.json_values import mapping, text
 from perdure.api.labels import API_VERSION
-from perdure.api.lenient import mapping, text
 from perdure.client.errors import AlreadyExistsError, CliError
 from perdure.console import rows
+from perdure.console.forms import new_request_id, submitted
 from perdure.console.site import explain
-from perdure.console.submissions import new_request_id, submitted
 from perdure.language.schemas import InputCheck, InputSchemaError, UncheckedError, input_check, target
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from perdure.api.lenient import Json
+    from perdure.api.json_values import Json
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
 

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from perdure.api.lenient import mapping, text
+from perdure.api.json_values import mapping, text
 from perdure.api.phases import RunKind, kind_of
 from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason

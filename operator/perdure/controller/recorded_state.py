@@ -10,10 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api import labels
-from perdure.api.kinds.commits import CommitStatus
+from perdure.api.json_values import mapping
+from perdure.api.kinds.status import CommitStatus
 from perdure.api.kinds.workflowrun import History, WorkflowRunStatus
-from perdure.api.lenient import mapping, newer_annotation
 from perdure.api.models import json_fields
+from perdure.api.stored import newer_annotation
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Status
 from perdure.engine import history
@@ -21,7 +22,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.engine.step import next_wake
 from perdure.kube import client as kube
-from perdure.language.interpreter import load_memory
+from perdure.language.memory import load_memory
 from perdure.runtime.chains import Continuation, Parent, ResetOrigin
 from perdure.runtime.commits import OF_RUNS, Commit, edited
 from perdure.runtime.operation_requests import StartSignal

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from perdure.engine.code import WorkflowTask
 from perdure.engine.events import AnyEvent
 from perdure.engine.nexus import operations_buffered
-from perdure.engine.state import PendingActivity, PendingOperation, RunState
+from perdure.engine.state import PendingActivity, PendingOperation, RunState, WorkflowTask
 from perdure.engine.versioning import DeploymentVersion
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef

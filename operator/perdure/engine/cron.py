@@ -2,7 +2,7 @@
 
 The dialect is that of robfig/cron's ParseStandard, which Temporal's server uses (common/backoff/cron.go): five fields with the
 minute first, `@daily` and similar names, `@every 1h30m`, and the prefix `CRON_TZ=<zone>`. It differs from the dialect of
-Schedules (perdure.schedule.cron): if both the day of month and the day of week are restricted, either is enough; a wall time
+Schedules (perdure.schedule.times): if both the day of month and the day of week are restricted, either is enough; a wall time
 that clocks skip is not due on that day; and `@every` counts from the start of the last run.
 """
 

@@ -61,6 +61,8 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     task_queue: str | None = None
     workflow_execution_timeout: timedelta | None = None
     workflow_run_timeout: timedelta | None = None
+    steps_timeout: timedelta | None = None
+    """The `stepsTimeout` of the run, which replaces that of its definition."""
     workflow_task_timeout: timedelta | None = None
     workflow_execution_expiration_time: datetime | None = None
     first_workflow_task_backoff: timedelta | None = None

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.api.depth import nests_deeper
+from perdure.api.json_values import nests_deeper
 from perdure.api.stored import StoredStruct
 
 MAX_MESSAGE: Final = 4_096

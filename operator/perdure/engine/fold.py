@@ -12,11 +12,12 @@ import msgspec
 
 from perdure.api.policies import ParentClosePolicy
 from perdure.engine import events as ev
-from perdure.engine.code import DEFAULT_TIMEOUT, Code, UpdateRecord, WorkflowTask, task_timeout
 from perdure.engine.payloads import size_of
 from perdure.engine.state import (
     DEAD_LETTER,
+    DEFAULT_TIMEOUT,
     LIMITS_RELEASED,
+    Code,
     HandlerCalls,
     HeldLimits,
     OperationCancellation,
@@ -30,7 +31,10 @@ from perdure.engine.state import (
     RunState,
     RunStatus,
     ScheduledActivity,
+    UpdateRecord,
+    WorkflowTask,
     deadline_after,
+    task_timeout,
 )
 from perdure.engine.versioning import AUTO_UPGRADE, PINNED, Versioning
 

@@ -14,11 +14,10 @@ import msgspec
 
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.code import OPERATION_CLOSED
 from perdure.engine.failures import Failure, FailureKind, TimeoutType, bounded
 from perdure.engine.inputs import Answer, OperationOutcome
 from perdure.engine.ledger import OK, Due, Ledger
-from perdure.engine.state import HandlerCalls, PendingOperation, RunState
+from perdure.engine.state import OPERATION_CLOSED, HandlerCalls, PendingOperation, RunState
 
 MAX_CALLBACKS = 2_000
 """Maximum number of operations that the end of one run can complete, as on Temporal's server."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from perdure.api.depth import nests_deeper
+from perdure.api.json_values import nests_deeper
 
 MARK = b'{"payloads":{"hash":"'
 """The beginning of a reference to a blob in JSON, as the API server and msgspec write it (``runtime/blobs.py``)."""

@@ -4,33 +4,40 @@ In a step, inputs and deadlines become events, events become decisions, and deci
 committed in one write. The effects of the committed state (`effects`) follow, and can be repeated.
 
 The parts of a step write to one `ledger`: `activities`, `tasks` (workflow tasks of workers), `nexus` (operations), `relations`
-(children and other runs), `requests` (of clients), and `decisions`, which records the commands of the decider.
+(children and other runs), and, in this module, the requests of clients and the decisions.
+
+Events wait in a queue, in the order of the history, until the decider decides about them. It does not decide while the run is
+paused, before the first decision is due, during the backoff after it could not decide, and once a step has reached its limit.
+A run whose history has grown too large is terminated before the next decision.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
+from typing import assert_never
 
 import msgspec
 
+from perdure.api.reasons import ConditionReason
 from perdure.engine import activities, nexus, tasks
+from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.activities import Activities
-from perdure.engine.decider import Decider
-from perdure.engine.decisions import Decisions
-from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.decider import Decider, UndecidableError
+from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, TimeoutType
 from perdure.engine.fold import apply
 from perdure.engine.inputs import ActivityDispatched, ActivityHeartbeat, Answer, TaskDispatched, TaskRequested
-from perdure.engine.ledger import Due, Ledger, Retired
+from perdure.engine.ledger import OK, Due, Ledger, Retired
 from perdure.engine.nexus import NexusOperations
-from perdure.engine.recording import next_run
+from perdure.engine.payloads import plain
+from perdure.engine.recording import event_of, next_run
 from perdure.engine.relations import RelatedRuns
-from perdure.engine.requests import RunRequests
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal
-from perdure.engine.state import RunState
+from perdure.engine.state import RunState, TaskFailure
 from perdure.engine.tasks import WorkflowTaskMachine
 
 
@@ -302,3 +309,296 @@ class RunStep:
                 ev.TimerFired(timer_id=timer_id, started_event_id=timer.started_event_id, **self.ledger.position),
                 decide=True,
             )
+
+
+MAX_SIGNALS = 10_000
+"""Number of signals that one run can receive."""
+MAX_REQUESTS = 10_000
+"""Number of request IDs that the state keeps; the oldest are dropped first."""
+
+
+class RunRequests:
+    """Processes requests. The state keeps the IDs of applied requests, so that sending one again changes nothing."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        tasks: WorkflowTaskMachine | None,
+        activities: Activities,
+        operations: NexusOperations,
+    ) -> None:
+        """Take the parts of the step.
+
+        Args:
+            ledger: Collects the output of the step.
+            tasks: The workflow task; None if the decider runs in this process.
+            activities: Processes requests about activities.
+            operations: Attaches the callbacks of Nexus operations.
+        """
+        self._ledger = ledger
+        self._tasks = tasks
+        self._activities = activities
+        self._operations = operations
+
+    def handle(self, request: inp.ClientRequest) -> Answer:
+        """Process a request."""
+        state = self._ledger.state
+        if request.request_id in state.requests:
+            return OK
+        if not self._ledger.open():
+            done = isinstance(request, inp.CancelRequested)  # its goal, the end of the run, is reached
+            return Answer(ok=done, reason=inp.CLOSED, message=f"the run has closed: {state.status}")
+        answer = self._apply(request)
+        if answer.ok:
+            self._ledger.change(requests=(*self._ledger.state.requests, request.request_id)[-MAX_REQUESTS:])
+        return answer
+
+    def _apply(self, request: inp.ClientRequest) -> Answer:  # noqa: PLR0911 (one case for each request)
+        match request:
+            case inp.SignalRequested():
+                return self._signal(request)
+            case inp.CancelRequested():
+                return self._cancel(request)
+            case inp.TerminateRequested():
+                return self._terminate(request)
+            case inp.PauseRequested() | inp.UnpauseRequested():
+                return self._pause(request)
+            case inp.CallbacksAttached():
+                return self._operations.attach_callbacks(request)
+            case inp.OverrideChanged():
+                return self._change_override(request)
+            case inp.ActivityAnswered():
+                return self._activities.complete(request)
+            case inp.ActivityReset() | inp.OptionsChanged():
+                return self._activities.change(request)
+            case _:
+                assert_never(request)
+
+    def _signal(self, request: inp.SignalRequested) -> Answer:
+        state = self._ledger.state
+        if self._tasks is not None and self._tasks.refuses_signals():
+            return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
+        if state.standalone:
+            message = "a standalone activity or Nexus operation does not accept signals"
+            return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
+        if state.signals >= MAX_SIGNALS:
+            message = (
+                f"the run has received {MAX_SIGNALS:,} signals and accepts no more; the workflow must continue as new"
+            )
+            return Answer(ok=False, reason=ConditionReason.SIGNAL_LIMIT_EXCEEDED, message=message)
+        event = ev.WorkflowExecutionSignaled(
+            signal_name=request.signal_name,
+            input=request.input if state.code is not None else plain(request.input),
+            identity=request.identity,
+            principal=request.principal,
+            header=request.header,
+            external=request.external,
+            request_id=request.client_request_id,
+            links=request.links,
+            **self._ledger.position,
+        )
+        self._ledger.emit(event, decide=True)
+        return OK
+
+    def _cancel(self, request: inp.CancelRequested) -> Answer:
+        if request.stop and self._tasks is not None:
+            message = "SDK workers run the workflow, so it has no `finally`; cancel or terminate it instead"
+            return Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message)
+        if self._ledger.state.cancel_requested or (self._tasks is not None and self._tasks.cancel_is_buffered()):
+            return OK
+        event = ev.WorkflowExecutionCancelRequested(
+            cause=request.reason,
+            identity=request.identity,
+            principal=request.principal,
+            external=request.external,
+            stop=request.stop,
+            links=request.links,
+            **self._ledger.position,
+        )
+        self._ledger.emit(event, decide=True)
+        return OK
+
+    def _terminate(self, request: inp.TerminateRequested) -> Answer:
+        self._ledger.close(
+            ev.WorkflowExecutionTerminated(
+                reason=request.reason,
+                details=request.details,
+                identity=request.identity,
+                principal=request.principal,
+                reset_run=request.reset_run,
+                reset_event_id=request.reset_event_id,
+                links=request.links,
+                **self._ledger.position,
+            )
+        )
+        return OK
+
+    def _pause(self, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
+        """Pause or unpause the run or an activity. The history records only pauses of the run.
+
+        Pausing the run of a standalone activity pauses the activity. A running attempt can still complete it.
+        """
+        state = self._ledger.state
+        activity_id = request.activity_id
+        if state.standalone and activity_id is None:  # no activity is scheduled yet if the run starts paused
+            activity_id = next((each.activity_id for each in state.open_activities()), None)
+        if activity_id is not None:
+            return self._activities.pause(activity_id, request)
+        pause = isinstance(request, inp.PauseRequested)
+        if pause is (state.paused is None):
+            event = ev.WorkflowExecutionPaused if pause else ev.WorkflowExecutionUnpaused
+            recorded = event(
+                reason=request.reason, identity=request.identity, principal=request.principal, **self._ledger.position
+            )
+            self._ledger.emit(recorded, decide=False)
+        return OK
+
+    def _change_override(self, request: inp.OverrideChanged) -> Answer:
+        """Set or remove the versioning override."""
+        code = self._ledger.state.code
+        if code is None:
+            message = "only workflows of Temporal SDK workers have a versioning override"
+            return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
+        if code.versioning.override != request.override:
+            event = ev.WorkflowExecutionOptionsUpdated(
+                versioning_override=request.override,
+                unset_versioning_override=request.override is None,
+                identity=request.identity,
+                principal=request.principal,
+                **self._ledger.position,
+            )
+            self._ledger.emit(event, decide=False)
+        return OK
+
+
+MAX_EVENTS = 51_200
+"""A run with a longer history is terminated."""
+MAX_BYTES = 50 * 1024 * 1024
+"""A run with a larger history is terminated."""
+MAX_ROUNDS = 1_000
+"""Maximum number of decisions of one step. A run that needs more continues in further steps, after other runs had their turn."""
+MAX_WORK = 600_000
+"""The limit for the cost of the decisions of one step, in the units of `Decision.work`: about 50 ms."""
+_LONGEST_TASK_BACKOFF = timedelta(minutes=10)
+
+
+class Decisions:
+    """Decides a run during a step: by a decider in this process, or by scheduling workflow tasks for workers."""
+
+    def __init__(
+        self, ledger: Ledger, activities: Activities, decider: Decider, policies: Mapping[str, RetryPolicy] | None
+    ) -> None:
+        """Prepare the decisions of a step.
+
+        Args:
+            ledger: Collects the output of the step.
+            activities: Closes activities that are canceled before they start.
+            decider: The decider in this process; not used if workers decide.
+            policies: The RetryPolicies that commands can name.
+        """
+        self._ledger = ledger
+        self._activities = activities
+        self._decider = decider
+        self._policies = policies
+        self._stopped = False
+        self._rounds = 0
+        self._work = 0
+        self.tasks = WorkflowTaskMachine(ledger, self._record) if ledger.state.code is not None else None
+        """The workflow task; None if the decider runs in this process."""
+        ledger.tasks = self.tasks
+
+    def decide(self) -> None:
+        """Let the decider decide about all pending events, as far as this is possible now."""
+        _terminate_oversized(self._ledger)
+        if self.tasks is not None:
+            self.tasks.schedule_if_needed()
+            return
+        while not self._stopped and self._is_needed():
+            task = self._ledger.state.task
+            if task is not None and task.next_attempt_time > self._ledger.now and not self._ledger.has_new_events:
+                break
+            self._decide_next()
+            _terminate_oversized(self._ledger)
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the step has reached its limit although more can be decided immediately."""
+        return self.tasks is None and self._stopped and self._ledger.state.task is None and self._is_needed()
+
+    def _is_needed(self) -> bool:
+        """Whether a decision is pending, and the run is neither waiting nor paused."""
+        first = self._ledger.state.first_decision_time
+        waits = self._ledger.state.paused is not None or (first is not None and first > self._ledger.now)
+        return self._ledger.open() and not waits and bool(self._ledger.state.unfinished or self._ledger.queue)
+
+    def _decide_next(self) -> None:
+        """Let the decider decide about the next event, and record all of its commands, or none if it cannot decide."""
+        ledger = self._ledger
+        event = None if ledger.state.unfinished else ledger.queue[0]
+        suggested = event is not None and ledger.state.suggests_continue_as_new(event)
+        before = ledger.state
+        lengths = [(appended, len(appended)) for appended in (ledger.events, ledger.retired, ledger.queue)]
+        try:
+            decision = self._decider.decide(before.memory, event, continue_as_new_suggested=suggested)
+            ledger.change(memory=decision.memory, unfinished=decision.more, task=None)
+            for command in decision.commands:
+                self._record(command, behind=0 if event is None else 1)
+        except UndecidableError as error:
+            ledger.state = before
+            for appended, length in lengths:
+                while len(appended) > length:
+                    appended.pop()
+            self._back_off(str(error), error.reason)
+        else:
+            if event is not None:
+                ledger.queue.popleft()
+            self._rounds += 1
+            self._work += decision.work
+            self._stopped = decision.more or self._work > MAX_WORK or self._rounds >= MAX_ROUNDS
+        ledger.durable = True
+
+    def _back_off(self, message: str, reason: str = "") -> None:
+        """Record that the decider could not decide. It is retried after a backoff, or when something else happens."""
+        attempt = self._ledger.state.task.attempt + 1 if self._ledger.state.task else 1
+        backoff = min(timedelta(seconds=2 ** min(attempt, 10)), _LONGEST_TASK_BACKOFF)
+        self._ledger.change(
+            task=TaskFailure(
+                attempt=attempt,
+                message=message[:MAX_MESSAGE],
+                reason=reason,
+                next_attempt_time=self._ledger.now + backoff,
+            )
+        )
+        self._stopped = True
+
+    def _record(self, command: cmd.Command, *, behind: int = 0) -> None:
+        """Record a command. `behind`: the number of events at the head of the queue that the decision covers."""
+        ledger = self._ledger
+        if not ledger.open():
+            raise UndecidableError("invalid command sequence: a command follows the one that closes the run")
+        waiting = self.tasks.buffered if self.tasks else islice(ledger.queue, behind, None)
+        event = event_of(command, ledger.state, ledger.now, waiting, self._policies)
+        if event is None:
+            return
+        if self.tasks is not None:
+            event = self.tasks.attributed(event)
+        if isinstance(event, ev.CLOSING):
+            ledger.close(event)
+            return
+        ledger.emit(event, decide=False)
+        if isinstance(event, ev.ActivityTaskCancelRequested):
+            activity = ledger.state.activity(event.scheduled_event_id)
+            if activity is not None and activity.started_time is None:
+                self._activities.cancel_unstarted(activity)
+
+
+def _terminate_oversized(ledger: Ledger) -> None:
+    """Terminate a run whose history has grown too large, as Temporal's server does."""
+    state = ledger.state
+    if ledger.open() and (state.next_event_id > MAX_EVENTS + 1 or state.history_size > MAX_BYTES):
+        reason = (
+            f"the history has {state.next_event_id - 1:,} events and {state.history_size:,} bytes, more than "
+            f"the {MAX_EVENTS:,} events or {MAX_BYTES // 2**20} MiB that a run can have: use `continueAsNew` "
+            "before it reaches this limit"
+        )
+        ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **ledger.position))

@@ -22,13 +22,12 @@ import msgspec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.code import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, WorkflowTask
 from perdure.engine.decider import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
 from perdure.engine.ledger import OK, Due, Ledger
 from perdure.engine.recording import FROM_COMMANDS
-from perdure.engine.state import RunState
+from perdure.engine.state import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, RunState, WorkflowTask
 
 SPECULATIVE_START_TIMEOUT = timedelta(seconds=5)
 """How long a speculative task waits for a worker."""

@@ -24,10 +24,9 @@ from perdure.frontend.deployments.versions import (
     report_routing,
 )
 from perdure.frontend.errors import RpcError, unimplemented
-from perdure.frontend.matching.backlog import rank_of
+from perdure.frontend.matching.dispatch import TASK_QUEUES, rank_of
 from perdure.frontend.matching.offers import Destination, Matching
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
-from perdure.frontend.matching.rates import TASK_QUEUES
 from perdure.frontend.messages.payloads import to_json
 from perdure.frontend.nexus.calls import OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls
@@ -42,8 +41,7 @@ from perdure.frontend.schedules.schedules import ScheduleRpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
 from perdure.frontend.transport.rights import DEPRECATED
-from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext, Handler
-from perdure.frontend.transport.services import SERVICES
+from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, SERVICES, CallContext, Handler
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.listing import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs

@@ -23,6 +23,8 @@ from temporalio.api.failure.v1 import Failure, MultiOperationExecutionAborted
 
 TOO_LARGE = "Blob data size exceeds limit."
 """The message of Temporal's server, which SDKs recognize."""
+STATUS_DETAILS = "grpc-status-details-bin"
+"""Trailer with the status of an error."""
 _MAX_MESSAGE = 2048
 _MAX_FAILURE = 2560
 """Bytes. An error travels in HTTP/2 trailers, its message once percent-encoded and once in Base64, with its details. Many SDKs
@@ -46,6 +48,10 @@ class RpcError(Exception):
             packed.Pack(self.detail)
             made.details.append(packed)
         return made
+
+    def trailers(self) -> tuple[tuple[str, bytes], ...]:
+        """The trailers to send with the code: the status, if it has a detail."""
+        return ((STATUS_DETAILS, self.status().SerializeToString()),) if self.detail is not None else ()
 
 
 class CompletedError(RpcError):

@@ -13,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 import structlog
 
-from perdure.api import lenient
+from perdure.api.stored import decode_known, is_known
 from perdure.frontend.errors import exhausted, namespace_not_found, precondition, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -170,7 +170,7 @@ class NamespaceRegistry(Generic[Entry]):
             )
         changed = {name: each for name, each in after.items() if before.get(name) != each}
         for name in changed.keys() & before.keys():
-            if not lenient.is_known(stored[_key(name)], self._kind.type):
+            if not is_known(stored[_key(name)], self._kind.type):
                 raise unavailable(
                     f"a newer version of Perdure has written {self._kind.noun} '{name}': this operator leaves it as it is"
                 )
@@ -215,7 +215,7 @@ class NamespaceRegistry(Generic[Entry]):
         entries = {}
         for key, value in (config_map.get("data") or {}).items():
             try:
-                entry = lenient.decode(value, self._kind.type)
+                entry = decode_known(value, self._kind.type)
                 self._kind.check(entry)
             except (msgspec.MsgspecError, ValueError) as error:
                 _log.warning(f"A {self._kind.noun} cannot be read", name=_name(key), error=str(error))

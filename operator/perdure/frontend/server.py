@@ -97,19 +97,16 @@ def _http_api(
     frontend: Frontend, rpcs: Sequence[Rpc], door: Door, listener: socket.socket, certificate: ServerCertificate | None
 ) -> AbstractAsyncContextManager[None]:
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
-    from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (the same)
+    from perdure.frontend.http.server import Gateway, serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
 
-    nexus, webhooks, manager = (
-        NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, frontend.settings.nexus_headers),
-        None,
-        frontend.manager,
-    )
-    if frontend.settings.webhooks:
-        webhooks = WebhookGateway(manager.webhooks, manager.first_lists.wait)
+    manager, settings = frontend.manager, frontend.settings
+    gateways: list[Gateway] = [NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, settings.nexus_headers)]
+    if settings.webhooks:
+        gateways.append(WebhookGateway(manager.webhooks, manager.first_lists.wait))
         manager.webhooks.serve()
-    secured, connections = certificate.context() if certificate else None, frontend.settings.max_connections
-    return serve_http(rpcs, nexus, webhooks, listener, secured=secured, connections=connections)
+    secured = certificate.context() if certificate else None
+    return serve_http(rpcs, gateways, listener, secured=secured, connections=settings.max_connections)
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perdure.frontend.messages.nexus_headers import additional
+from perdure.frontend.messages.nexus import additional_headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
         client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
         http_address=environment.get("PERDURE_TEMPORAL_HTTP_ADDRESS", ""),
         webhooks=environment.get("PERDURE_WEBHOOKS") != "false",
-        nexus_headers=additional(_listed(environment, "PERDURE_NEXUS_HEADERS")),
+        nexus_headers=additional_headers(_listed(environment, "PERDURE_NEXUS_HEADERS")),
         member=environment.get("POD_NAME", ""),
         peer_address=environment.get("PERDURE_PEER_ADDRESS", ""),
         peer_audience=environment.get("PERDURE_PEER_AUDIENCE") or "perdure.dev/fleet",

@@ -17,8 +17,7 @@ from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.values import MAX_BLOB, MAX_ID
+from perdure.frontend.messages.values import MAX_BLOB, MAX_ID, from_enum
 from perdure.frontend.runs.creation import RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway, View, not_open
 from perdure.frontend.transport.rpc import LONGEST_POLL, LONGEST_WAIT, CallContext

@@ -17,9 +17,8 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure import __version__
 from perdure.frontend.errors import namespace_not_found, unavailable
-from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, to_enum
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube

@@ -1,23 +1,71 @@
-"""`perdure-operator`: the process in the operator's pod."""
+"""`perdure-operator`: the process in the operator's pod. It imports the frontend for Temporal SDKs only if that is enabled."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import kopf
 import structlog
 import uvloop
 
 from perdure import __version__
+from perdure.controller.manager import Manager
+from perdure.controller.workers import NoWorkers, Workers
 from perdure.handlers import watch
 from perdure.handlers.assembly import OperatorOptions, assemble
-from perdure.handlers.feed import Feed
-from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
-from perdure.observe import health, json_logs, metrics, python_gc
+from perdure.observe import health, json_logs, metrics
+
+if TYPE_CHECKING:
+    from perdure.frontend.core import Frontend
+
+
+class Temporal:
+    """The frontend, if it is enabled."""
+
+    def __init__(self, address: str, environment: Mapping[str, str]) -> None:
+        """The frontend is served at `address`; if it is empty, there is none. `environment` has the other settings."""
+        self._address = address
+        self._linger = float(environment.get("PERDURE_LINGER_SECONDS") or 0)
+        self._environment = environment
+        self._frontend: Frontend | None = None
+
+    def workers(self, manager: Manager) -> Workers:
+        """Create the server for workers.
+
+        Raises:
+            ValueError: A setting is not valid.
+        """
+        if not self._address:
+            return NoWorkers()
+        from perdure.frontend import core, settings  # noqa: PLC0415 (saves 50 MB without a frontend)
+
+        self._frontend = core.Frontend(manager, settings.settings_of(self._environment))
+        return self._frontend
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        """Serve SDKs within the block.
+
+        At its end, the ports are closed for some more seconds, so that new connections are refused. Until the Service no longer
+        points at this pod, SDKs connect to it again. If the pod had vanished, nothing would answer them for two minutes.
+        """
+        if self._frontend is None:
+            yield
+            return
+        from perdure.frontend.server import serve  # noqa: PLC0415
+
+        async with serve(self._frontend, self._address) as port:
+            structlog.get_logger("perdure").info("Serving Temporal SDKs", port=port)
+            yield
+        await asyncio.sleep(self._linger)
+
 
 _DEEPEST = 60_000
 """Python's recursion limit for this process. The API server accepts values that nest 10,000 levels deep. With this limit,
@@ -44,7 +92,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
         temporal = Temporal(options.temporal_address, os.environ)
         manager, operations = assemble(client, options, temporal.workers)
         watch_client.lists.skipped, watch_client.lists.serves = client.lists.skipped, client.lists.serves
-        feed = Feed(watch_client, manager)
+        feed = watch.Feed(watch_client, manager)
         registry = kopf.OperatorRegistry()
         watch.register_login(registry, access.server, feed)
         watch.register(registry, (*manager.informers.values(), operations.informer))
@@ -75,7 +123,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
             handover = asyncio.create_task(hand_over(), name="handing over")
             watches = asyncio.create_task(_watch(registry, options, ready, stop), name="watches")
             log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")
-            python_gc.settle()
+            tune_garbage_collector()
             try:
                 done, _ = await asyncio.wait({*work, watches}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -104,6 +152,16 @@ async def _watch(
         stop_flag=stop,
     )
     await kopf.run_tasks(tasks, ignored=watch.ForeignTasks())
+
+
+def tune_garbage_collector() -> None:
+    """Exclude all current objects from collection, and look for cycles less often: decisions create many objects, but few cycles.
+
+    Call it once everything is loaded.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 async def _main(options: OperatorOptions, access: Access) -> None:

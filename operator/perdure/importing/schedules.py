@@ -18,7 +18,7 @@ from perdure.api.models import mistakes
 from perdure.api.times import format_duration, parse_duration
 from perdure.importing.reader import Object
 from perdure.language.containers import without_expressions
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.times import Times
 
 if TYPE_CHECKING:

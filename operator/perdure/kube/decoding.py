@@ -2,6 +2,8 @@
 
 The API server stores values up to 10,000 levels deep. The depth that Python can decode depends on the decoder, the interpreter
 and the recursion limit, so every decoder here may fail. Then the object is skipped and reported with its metadata.
+
+In tables, the API server sends the printed columns and the metadata of objects, not the objects themselves.
 """
 
 import json
@@ -9,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 import orjson
@@ -258,3 +260,67 @@ def _spans(raw: bytes) -> Iterator[tuple[int, int]]:
 def _first(pattern: re.Pattern[bytes], text: bytes) -> str:
     found = pattern.search(text)
     return found.group(1).decode() if found else ""
+
+
+class Metadata(TypedDict, total=False):
+    """The part of an object's metadata that is decoded; large parts, such as `managedFields`, are not."""
+
+    name: str
+    namespace: str
+    uid: str
+    creationTimestamp: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One object."""
+
+    cells: dict[str, Any]
+    """The values of the columns, by their titles."""
+    metadata: Metadata
+    """The metadata; empty if only the columns were requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """A page of a table."""
+
+    rows: list[TableRow]
+    following: str
+    """The token of the next page; empty on the last one."""
+
+
+class _Object(msgspec.Struct):
+    metadata: Metadata
+
+
+class _Row(msgspec.Struct):
+    cells: list[Any]
+    object: _Object | None = None
+
+
+class _Column(msgspec.Struct):
+    name: str
+
+
+class _Table(msgspec.Struct):
+    metadata: _ListMeta
+    columns: list[_Column] | None = msgspec.field(name="columnDefinitions", default=None)
+    rows: list[_Row] | None = None
+
+
+def table_page(raw: bytes) -> TablePage:
+    """Decode a page of a table.
+
+    Raises:
+        ValueError: The text is not a table.
+    """
+    found = msgspec.json.decode(raw, type=_Table)
+    titles = [column.name for column in found.columns or ()]
+    rows = [
+        TableRow(dict(zip(titles, row.cells, strict=True)), Metadata() if row.object is None else row.object.metadata)
+        for row in found.rows or ()
+    ]
+    return TablePage(rows, found.metadata.following)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from perdure.kube.access import Access
-    from perdure.kube.tables import TableRow
+    from perdure.kube.decoding import TableRow
 
 Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
@@ -107,7 +107,7 @@ class LightClient:
         query = {"limit": str(_LARGEST_PAGE), "includeObject": "Metadata" if metadata else "None", **selectors}
         while True:
             raw = await self._read("GET", url, query=query, accept=TABLE)
-            from perdure.kube.tables import table_page  # noqa: PLC0415 - after the first request
+            from perdure.kube.decoding import table_page  # noqa: PLC0415 - after the first request
 
             try:
                 page = table_page(raw)

@@ -17,6 +17,7 @@ from perdure.api.kinds.workflow import Activity, Block, InputSpec, WorkflowSpec
 from perdure.api.policies import FailurePolicy
 from perdure.api.rules import json_name
 from perdure.engine.state import PODS_QUEUE
+from perdure.language.coercion import OF_ACTIVITY
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 from perdure.language.program import (
     Action,
@@ -44,10 +45,9 @@ from perdure.language.program import (
     Timeout,
     WaitForSignal,
     WaitUntil,
+    outputs_read,
 )
-from perdure.language.results import outputs_read
 from perdure.language.schemas import InputCheck, InputSchemaError, input_check
-from perdure.language.timeouts import OF_ACTIVITY
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
 """The names that any expression may read."""

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from perdure.api.kinds.artifact import InputArtifact
-from perdure.api.kinds.work import Http, HttpHeader, KubernetesResource
-from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workflow import Activity, Http, HttpHeader, KubernetesResource
 from perdure.language.cel import Meter
 from perdure.language.expressions import ExpressionError, compile_template, format_text
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application

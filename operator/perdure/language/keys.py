@@ -6,8 +6,7 @@ A run takes limits before it starts, its steps and activities take limits while 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from perdure.api.kinds.resultcache import MAX_CACHE_KEY
-from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workflow import MAX_CACHE_KEY, Activity
 from perdure.api.kinds.workflowlimit import MAX_KEY, ActivityLimit, LimitUse, StepLimit
 from perdure.language.coercion import as_text
 from perdure.language.expressions import ExpressionError, Template, compile_template

@@ -22,7 +22,7 @@ from perdure.language.memory import Outcome, Status, load_memory
 from perdure.language.program import Program
 from perdure.language.step_failures import child_failure, steps_of
 from perdure.language.step_paths import Path
-from perdure.language.step_trace import TracedStep, Tracer
+from perdure.language.step_tree import TracedStep, Tracer
 
 
 def last_task(

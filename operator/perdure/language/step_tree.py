@@ -4,7 +4,7 @@
 
 - The definition has the order of steps, their kinds, and the blocks that they run.
 - The memory has the steps of open blocks, and what is open. It does not keep blocks that have ended.
-- The trace (`step_trace`) has how every step started and ended, but a replay of the whole history is needed to make it.
+- The trace (`Tracer`) has how every step started and ended, but a replay of the whole history is needed to make it.
 
 Without a trace, recorded events can stand in for it (`recorded`): those of activities, timers, children, and signals. They are
 needed if the history cannot be replayed, because a part of it is missing or a different version decided it. Then the outcome of
@@ -14,17 +14,73 @@ Reading is lenient: definition and memory may come from a newer operator, or lac
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from perdure.api.lenient import Json, integer, mapping, mappings
+from perdure.api.json_values import Json, integer, mapping, mappings
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.failures import Failure
-from perdure.language.memory import Status
+from perdure.language.interpreter import Interpreter, RunScope
+from perdure.language.memory import Outcome, Status
+from perdure.language.program import Program, result_warning
 from perdure.language.step_failures import matches, timeout
 from perdure.language.step_paths import Path
-from perdure.language.step_trace import TracedStep
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """A step that has started, or a part of one: an item, a branch, the block of a `catch`, a compensation, a handler."""
+
+    start: datetime
+    end: datetime | None = None
+    """The outcome; None while the step is running."""
+    status: Status = Status.RUNNING
+    block: str = ""
+    """The block that the step runs; empty for none."""
+    failure: Failure | None = None
+    """The failure of its action, even if a `catch` has handled it."""
+    remark: str = ""
+    """A warning about a doubtful result."""
+
+
+class Tracer(Interpreter):
+    """An interpreter that records how each step starts and closes."""
+
+    def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
+        self.trace: dict[str, TracedStep] = {}
+        """The steps by path, in the order in which they started."""
+        observer = _Recorder(program, self)
+        super().__init__(program, run, input=input, start_time=start_time, observer=observer)
+
+
+class _Recorder:
+    """Records a trace; see `execution.context.Observer`."""
+
+    def __init__(self, program: Program, tracer: Tracer) -> None:
+        self._program = program
+        self._tracer = tracer
+
+    def started(self, path: Path, now: datetime, block: str = "") -> None:
+        known = self._tracer.trace.get(path.text) or TracedStep(now)
+        self._tracer.trace[path.text] = replace(known, block=block or known.block)
+
+    def activity_completed(self, path: Path, output: Any) -> None:
+        known = self._tracer.trace[path.text]
+        self._tracer.trace[path.text] = replace(known, remark=result_warning(self._program, path.text, output))
+
+    def failed(self, path: Path, failure: Failure) -> None:
+        known = self._tracer.trace[path.text]
+        self._tracer.trace[path.text] = replace(known, end=None, status=Status.RUNNING, failure=failure)
+
+    def closed(self, path: Path, outcome: Outcome, now: datetime) -> None:
+        known = self._tracer.trace.get(path.text) or TracedStep(now)
+        failure = outcome.failure or known.failure
+        self._tracer.trace[path.text] = replace(known, end=now, status=outcome.status, failure=failure)
+
+    def discarded(self, path: Path) -> None:
+        del self._tracer.trace[path.text]
+
 
 PENDING, WAITING, STOPPED, NOT_REACHED = "Pending", "Waiting", "Stopped", "NotReached"
 """States of a step in addition to those that the memory records."""

@@ -10,15 +10,14 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.kinds.cachedresult import CachedResultSpec
-from perdure.api.kinds.resultcache import MAX_CACHED_BYTES
-from perdure.api.kinds.workflow import WORK_KINDS, Activity
+from perdure.api.kinds.workflow import MAX_CACHED_BYTES, WORK_KINDS, Activity
 from perdure.api.labels import API_VERSION
 from perdure.api.models import json_fields
 from perdure.api.names import cached_result_name, label_value
 from perdure.api.times import format_time, read_kubernetes_time
 from perdure.engine.inputs import AttemptCompleted
 from perdure.runtime.attempts import KubeObject, RunRef
-from perdure.runtime.canonical import canonical
+from perdure.runtime.commits import canonical
 
 _WORK: Final = frozenset({*WORK_KINDS, "artifacts", "workspaces", "pod_spec_patch"})
 """The fields of an activity that determine its result."""

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import msgspec
 
 from perdure.api import labels
-from perdure.api.lenient import mapping, read_annotation
+from perdure.api.json_values import mapping
 from perdure.api.names import child_name, label_value
 from perdure.api.policies import ParentClosePolicy
-from perdure.api.stored import StoredStruct
+from perdure.api.stored import StoredStruct, read_annotation
 from perdure.api.times import format_decimal_duration, nearest_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, RetryState

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.labels import API_VERSION
 from perdure.api.names import dead_letter_name, redrive_name
 from perdure.api.reasons import ConditionReason, ConditionType

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
-from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.kinds.workflowlimit import (
     MAX_HOLDERS,
     MAX_RECENT,

@@ -6,11 +6,10 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api import labels
-from perdure.api.depth import nests_deeper
+from perdure.api.json_values import nests_deeper
 from perdure.api.kinds.operation import CompleteActivity, OperationSpec
-from perdure.api.lenient import read_annotation
 from perdure.api.names import started_name
-from perdure.api.stored import StoredStruct
+from perdure.api.stored import StoredStruct, read_annotation
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime.attempts import KubeObject

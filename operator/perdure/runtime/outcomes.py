@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
 from perdure.api.names import RESULT_ARTIFACT
-from perdure.api.reserved import OUTPUTS, SIDECAR
+from perdure.api.pods import OUTPUTS, SIDECAR
 from perdure.api.times import parse_decimal_duration, read_kubernetes_time
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted
@@ -30,9 +30,15 @@ from perdure.runtime.leases import annotation, heartbeat_details
 from perdure.runtime.pods import payloads
 from perdure.runtime.pods.artifacts import copies, references
 from perdure.runtime.pods.builder import main_container_name
-from perdure.runtime.pods.groups import ContainerGroup
-from perdure.runtime.pods.status import EndedContainer, PodStatus
-from perdure.runtime.pods.waiting import kubernetes_reason, permanent_reason, remedy, waiting_reason
+from perdure.runtime.pods.status import (
+    ContainerGroup,
+    EndedContainer,
+    PodStatus,
+    kubernetes_reason,
+    permanent_reason,
+    remedy,
+    waiting_reason,
+)
 
 NODE_SILENCE: Final = timedelta(seconds=30)
 """The time after the grace period of a deleted pod within which a node must report how its containers ended."""
@@ -302,7 +308,7 @@ def cannot_start(facts: PodFacts) -> Outcome:
     """Report that the pod can never start."""
     reason = permanent_reason(facts.pod or {})
     text = (
-        f"pod {facts.status.name} cannot start: {waiting_reason(facts.pod or {}, facts.definition)}; {remedy(reason)}"
+        f"pod {facts.status.name} cannot start: {waiting_reason(facts.pod or {}, facts.group.main)}; {remedy(reason)}"
     )
     return _failed(
         facts, Failure(kind=FailureKind.APPLICATION, type=reason, message=shortened(text), non_retryable=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from perdure.api.kinds.conditions import read_conditions, set_condition
 from perdure.api.kinds.retrypolicy import Circuit, CircuitBreaker
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.phases import CircuitState
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_decimal_duration

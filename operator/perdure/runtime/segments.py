@@ -19,7 +19,7 @@ from perdure.api.names import segment_name
 from perdure.api.reasons import ConditionReason
 from perdure.engine import payloads
 from perdure.runtime.attempts import KubeObject, RunRef
-from perdure.runtime.canonical import canonical
+from perdure.runtime.commits import canonical
 
 MAX_TAIL_EVENTS: Final = 200
 """Maximum events of a tail; a longer one is sealed."""

@@ -16,6 +16,9 @@ Monday) and ``FRIL`` (the last Friday). A working day is Monday to Friday. Such 
 month begins and on the length of the month. croniter finds the days of most items. It does not support ``L-2`` and ``LW``, reads
 ``31W`` as the last working day in shorter months, and does not allow most of these items in lists. So `read_days` reads each item
 separately, and derives those three.
+
+``InvalidTimesError`` reports an error in the times of a Schedule that the API server does not detect. It has the reason for the
+condition `Ready`, and a sentence that names the field and says what to write instead.
 """
 
 import re
@@ -27,8 +30,31 @@ from functools import cache
 
 from croniter import croniter_range
 
-from perdure.api.kinds.calendars import Calendar
-from perdure.schedule.errors import InvalidTimesError
+from perdure.api.kinds.schedule import Calendar
+from perdure.api.reasons import ConditionReason
+
+
+class InvalidTimesError(Exception):
+    """The times of a Schedule are not valid; `reason` is a reason of the condition `Ready`."""
+
+    def __init__(
+        self, sentence: str, reason: ConditionReason = ConditionReason.INVALID_SPEC, *, path: str = ""
+    ) -> None:
+        self.sentence = sentence
+        self.reason = reason
+        self.path = path
+        """The field path, such as `spec.cron[0]`; empty if only the caller knows it."""
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """The message, with the field path in front."""
+        return f"{self.path}: {self.sentence}" if self.path else self.sentence
+
+    def below(self, path: str) -> "InvalidTimesError":
+        """Return the same error with `path` in front of its field path."""
+        return InvalidTimesError(self.sentence, self.reason, path=f"{path}.{self.path}" if self.path else path)
+
 
 DAY = 86_400
 """In seconds."""

@@ -13,9 +13,9 @@ from perdure.api.kinds.schedule import MAX_BUFFER, PausedBy
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.engine.inputs import Answer
 from perdure.schedule import inputs as inp
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.cursor import MAX_TIMES_PER_STEP, skip_to_now
 from perdure.schedule.draft import ScheduleDraft, time_text
-from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.state import Paused, PendingBackfill, Start
 from perdure.schedule.times import EARLIEST, Times
 

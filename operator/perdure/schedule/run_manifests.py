@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from perdure.api import labels
-from perdure.api.lenient import mapping, read_annotation, text
+from perdure.api.json_values import mapping, text
 from perdure.api.names import label_value, schedule_name
-from perdure.api.stored import StoredStruct
+from perdure.api.stored import StoredStruct, read_annotation
 from perdure.api.times import format_time, read_kubernetes_time
 from perdure.engine.starts import StartExtras
 from perdure.schedule.state import NAME_FORM, ScheduledRun, ScheduleState

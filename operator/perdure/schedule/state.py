@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.api.kinds.commits import CommitStatus
 from perdure.api.kinds.schedule import PausedBy, ScheduleStatus
+from perdure.api.kinds.status import CommitStatus
 from perdure.api.models import json_fields
 from perdure.api.policies import OverlapPolicy
 from perdure.api.stored import StoredStruct

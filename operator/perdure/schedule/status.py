@@ -5,11 +5,11 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from perdure.api.kinds.conditions import read_conditions, set_condition
 from perdure.api.kinds.schedule import PausedBy, ScheduleSpec
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.inputs import Rules
 from perdure.schedule.state import ScheduleState
 from perdure.schedule.times import Times, summary_of

@@ -1,7 +1,17 @@
 """The times of a Schedule: cron lines, intervals and calendars together, without the excluded times.
 
-Time zones and daylight saving. Calendars use wall time, intervals use absolute time. On the two days of a year on which
-clocks change, wall time jumps:
+Cron lines are read into calendars or intervals. The dialect is that of Temporal's schedules
+(temporal/api/schedule/v1/message.proto): 5 fields with the minute first, 6 with the year last, 7 with the second first and the
+year last; `@daily` and similar names; `@every 1h30m/5m` with a phase; a time zone in front and a comment at the end. As in
+Quartz, days can depend on the month: `L`, `LW`, `15W`, `MON#1`, `FRIL` (the same as croniter's `L5`); see `calendar`. Jenkins'
+`H` is rejected: use `jitter`.
+
+Time zones. An instant is a number of seconds since 1970-01-01T00:00:00Z. A wall time is the time on clocks in the zone, as the
+number of seconds that the same time would have in UTC. The rules come from the tz database through `zoneinfo`; a zone without a
+name is given as TZif data (RFC 9636).
+
+Daylight saving. Calendars use wall time, intervals use absolute time. On the two days of a year on which clocks change, wall
+time jumps:
 
     forward, 02:00 to 03:00      01:59 | 03:00      02:30 does not exist: it counts as 03:00 (RunAfter), or not at all (Skip)
     back, 03:00 to 02:00         02:59 | 02:00      02:30 occurs twice: the first one counts (First), or both (Both)
@@ -13,35 +23,287 @@ Bounds. A search looks 40 years ahead, because 29 February on a given weekday ma
 skip excluded times by day. A search skips up to `MAX_EXCLUDED` days of intervals, or moved times, in a row.
 """
 
+import base64
+import binascii
+import difflib
 import hashlib
+import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import cached_property, reduce
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cached_property, lru_cache, reduce
 from operator import or_
 from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
 
-from perdure.api.kinds.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
-from perdure.api.kinds.schedule import CanonicalSpec, ScheduleSpec
-from perdure.api.times import format_duration
-from perdure.schedule.calendar import DAY, Matcher, WallTimes, Work, by_days, lowest
-from perdure.schedule.cron import CronTimes, read_cron, without_comment
-from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.zones import NEAR, OffsetSpan, Zone, embedded_zone, named_zone
+from pydantic import ValidationError
+
+from perdure.api.kinds.schedule import Calendar, CanonicalSpec, Interval, RepeatedPolicy, ScheduleSpec, SkippedPolicy
+from perdure.api.models import mistakes_by_path
+from perdure.api.reasons import ConditionReason
+from perdure.api.times import format_duration, parse_duration
+from perdure.schedule.calendar import (
+    DAY,
+    InvalidTimesError,
+    Matcher,
+    WallTimes,
+    Work,
+    by_days,
+    depends_on_month,
+    lowest,
+)
 
 FURTHEST = timedelta(days=40 * 366)
 """How far a search looks ahead."""
-
 MAX_EXCLUDED = 10_000
 """How many consecutive excluded times, or blocks of them, a search skips."""
-
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 """The earliest possible time; intervals are counted from it."""
+_PREFIX = re.compile(r"(?:CRON_)?TZ=(\S+)\s+")
+_WORD = re.compile(r"[A-Za-z]+")
+_NAMES = re.compile("jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat")
+_MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_FIELDS = ("second", "minute", "hour", "dayOfMonth", "month", "dayOfWeek", "year")
+_COMMENT = re.compile(r"(?:^|\s)#")
+_HASHED = re.compile(r"[Hh]\b")
+"""Jenkins' syntax to spread start times."""
+_LAST_WEEKDAY = re.compile("L([0-7])")
+_SHORTEST = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CronTimes:
+    """The times of a cron line, and its time zone."""
+
+    times: Calendar | Interval
+    time_zone: str | None = None
+    """The time zone in front of the fields."""
+
+
+def without_comment(line: str) -> tuple[str, str]:
+    """Split a cron line from its comment. A `#` within a field, as in `MON#1`, does not start a comment."""
+    body, *comments = _COMMENT.split(line.strip(), maxsplit=1)
+    return body.strip(), comments[0].strip() if comments else ""
+
+
+def read_cron(line: str) -> CronTimes:
+    """Read a cron line.
+
+    Raises:
+        InvalidTimesError: The line is not a cron line, or no calendar can express it.
+    """
+    body, comment = without_comment(line)
+    prefix = _PREFIX.match(body)
+    zone = prefix[1] if prefix else None
+    body = body[prefix.end() :].strip() if prefix else body.strip()
+    if body.startswith("@every"):
+        return CronTimes(_every(body, line), zone)
+    words = _MACROS.get(body, body).split()
+    if len(words) == 5:  # noqa: PLR2004 (minute to day of week)
+        words = ["0", *words, "*"]
+    elif len(words) == 6:  # noqa: PLR2004 (and the year)
+        words = ["0", *words]
+    if len(words) != 7:  # noqa: PLR2004 (and the second)
+        raise InvalidTimesError(
+            f"`{line}` has {len(words)} fields: there must be 5 (minute first), 6 (year last) or 7 (second first, "
+            "year last), or `@daily` and the like"
+        )
+    if any(_HASHED.match(word) for word in words):
+        raise InvalidTimesError(f"`{line}`: `H` is not supported; to spread starts, set `jitter`")
+    fields = {name: _field(name, word) for name, word in zip(_FIELDS, words, strict=True)}
+    try:
+        times = Calendar.parse({**fields, "comment": comment})
+        Matcher.of(times)
+    except ValidationError as error:
+        problems = [f"`{name}` is `{fields.get(name, '')}`: {what}" for name, what in mistakes_by_path(error)]
+        raise InvalidTimesError(f"`{line}`: {'; '.join(problems)}") from error
+    except InvalidTimesError as error:
+        raise InvalidTimesError(f"`{line}`: `{error.path}`: {error.sentence}") from error
+    return CronTimes(times, zone)
+
+
+def _field(name: str, word: str) -> str:
+    """Convert a field to calendar syntax, with names in three capital letters. The calendar rejects invalid items later."""
+    if word == "?":
+        return "*"
+    return ",".join(_item(name, item) for item in word.split(","))
+
+
+def _item(name: str, item: str) -> str:
+    if name == "dayOfWeek":
+        item = _LAST_WEEKDAY.sub(r"\1L", item.upper()) if _LAST_WEEKDAY.fullmatch(item.upper()) else item
+    if name in {"dayOfMonth", "dayOfWeek"} and depends_on_month(item):
+        return item.upper()
+    if not all(_NAMES.fullmatch(word[:3].lower()) for word in _WORD.findall(item)):
+        return item
+    return _WORD.sub(lambda found: found[0][:3].upper(), item)
+
+
+def _every(body: str, line: str) -> Interval:
+    distance, slash, phase = body.removeprefix("@every").strip().partition("/")
+    try:
+        every = parse_duration(distance.strip())
+        offset = parse_duration(phase.strip()) if slash else timedelta(0)
+    except ValueError as error:
+        raise InvalidTimesError(f"`{line}`: {error}") from error
+    if every < _SHORTEST or offset >= every or every % _SHORTEST or offset % _SHORTEST:
+        raise InvalidTimesError(
+            f"`{line}`: the interval must be at least 1s, in whole seconds, and longer than the phase after `/`"
+        )
+    return Interval(every=every, offset=offset)
+
+
+NEAR = 2 * DAY
+"""In seconds. No zone is further than 26 hours from UTC, so wall times this far apart have the same order as their instants."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpan:
+    """A stretch of time with a constant offset from UTC."""
+
+    start: int
+    """The first instant. If `before` differs from `offset`, clocks change at it."""
+    end: int
+    """The instant after the last one."""
+    offset: int
+    """How far wall time is ahead of UTC, in seconds."""
+    before: int
+    """The offset before `start`."""
+
+
+class Zone:
+    """One time zone."""
+
+    def __init__(self, name: str, rules: tzinfo) -> None:
+        self.name = name
+        self.rules = rules
+        """The zone as a `tzinfo` for `datetime`."""
+        self._changes: dict[int, tuple[tuple[int, int], ...]] = {}
+
+    def offset(self, at: int) -> int:
+        """How far wall time is ahead of UTC at an instant, in seconds."""
+        shown = (EARLIEST + timedelta(seconds=at)).astimezone(self.rules).utcoffset()
+        assert shown is not None
+        return shown.days * DAY + shown.seconds
+
+    def wall(self, at: int) -> int:
+        """The wall time at an instant."""
+        return at + self.offset(at)
+
+    def span(self, at: int) -> OffsetSpan:
+        """The span around an instant, limited to two days before and after it."""
+        start, end = at - NEAR, at + NEAR
+        before = offset = self.offset(at)
+        for year in range(_year(start), _year(end) + 1):
+            for change, old in self._changes_in(year):
+                if start <= change <= at:
+                    start, before = change, old
+                elif at < change < end:
+                    end = change
+        return OffsetSpan(start, end, offset, before)
+
+    def _changes_in(self, year: int) -> tuple[tuple[int, int], ...]:
+        """The changes of a year (UTC), in order: the instant, and the previous offset."""
+        found = self._changes.get(year)
+        if found is None:
+            found = self._changes[year] = tuple(self._find_changes(year))
+        return found
+
+    def _find_changes(self, year: int) -> list[tuple[int, int]]:
+        first, last = _new_year(year), _new_year(year + 1)
+        found = []
+        at, old = first - 1, self.offset(first - 1)
+        while at < last - 1:
+            # No zone changes twice within a day and returns to its old offset.
+            ahead = min(at + DAY, last - 1)
+            if self.offset(ahead) == old:
+                at = ahead
+                continue
+            low, high = at, ahead
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self.offset(middle) == old:
+                    low = middle
+                else:
+                    high = middle
+            found.append((high, old))
+            at, old = high, self.offset(high)
+        return found
+
+
+def named_zone(name: str) -> Zone:
+    """A zone by its IANA name.
+
+    Raises:
+        InvalidTimesError: No zone has that name.
+    """
+    known = _names()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 1) or [n for n in known if n.lower() == name.lower()]
+        hint = f"; did you mean `{close[0]}`?" if close else ": use an IANA name such as `Europe/Berlin`"
+        raise InvalidTimesError(f"time zone `{name}` does not exist{hint}", ConditionReason.UNKNOWN_TIME_ZONE)
+    return _named(name)
+
+
+@lru_cache(maxsize=1024)
+def _named(name: str) -> Zone:
+    return Zone(name, ZoneInfo(name))
+
+
+@lru_cache(maxsize=1)
+def _names() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+@lru_cache(maxsize=64)
+def embedded_zone(data: str) -> Zone:
+    """Read a zone from TZif data in base64.
+
+    Raises:
+        InvalidTimesError: The data is not valid TZif.
+    """
+    try:
+        rules = ZoneInfo.from_file(io.BytesIO(base64.b64decode(data, validate=True)))
+        zone = Zone("", rules)
+        for year in (1999, 2026, 2100):
+            zone.offset(_new_year(year))
+    except (
+        binascii.Error,
+        ValueError,
+        OSError,
+        EOFError,
+        ArithmeticError,
+        IndexError,
+        LookupError,
+        RuntimeError,
+    ) as error:
+        message = (
+            f"is not TZif data in base64: {error}; `base64 -w0 /usr/share/zoneinfo/Europe/Berlin` prints such data"
+        )
+        raise InvalidTimesError(message, ConditionReason.UNKNOWN_TIME_ZONE) from error
+    return zone
+
+
+def _year(at: int) -> int:
+    return (EARLIEST + timedelta(seconds=at)).year
+
+
+def _new_year(year: int) -> int:
+    return (datetime(year, 1, 1, tzinfo=UTC) - EARLIEST).days * DAY
+
 
 _SECOND = timedelta(seconds=1)
-_EPOCH = EARLIEST
 _LAST = datetime(9990, 1, 1, tzinfo=UTC)
 _SUMMARY = 256
 
@@ -210,8 +472,8 @@ class Times:
             *map(self._by_calendar, matchers),
             *map(self._by_interval, self.intervals),
         ]
-        self._first = -(-(spec.start_time - _EPOCH) // _SECOND) if spec.start_time else None
-        self._last = ((spec.end_time or _LAST) - _EPOCH) // _SECOND
+        self._first = -(-(spec.start_time - EARLIEST) // _SECOND) if spec.start_time else None
+        self._last = ((spec.end_time or _LAST) - EARLIEST) // _SECOND
 
     def nominal(self, after: datetime) -> Iterator[datetime]:
         """The times after an instant, in order, without jitter; whole seconds, UTC.
@@ -219,8 +481,8 @@ class Times:
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
         """
-        for at in self._search((after - _EPOCH) // _SECOND + 1):
-            yield _EPOCH + timedelta(seconds=at)
+        for at in self._search((after - EARLIEST) // _SECOND + 1):
+            yield EARLIEST + timedelta(seconds=at)
 
     def latest(self, until: datetime, within: timedelta) -> datetime | None:
         """The newest time up to an instant that is not older than `within`; None if there is none.
@@ -228,8 +490,8 @@ class Times:
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
         """
-        high = (until - _EPOCH) // _SECOND
-        found = next(self._search((until - within - _EPOCH) // _SECOND), _NEVER)
+        high = (until - EARLIEST) // _SECOND
+        found = next(self._search((until - within - EARLIEST) // _SECOND), _NEVER)
         if found > high:
             return None
         while found < high:
@@ -239,7 +501,7 @@ class Times:
                 found = later
             else:
                 high = middle - 1
-        return _EPOCH + timedelta(seconds=found)
+        return EARLIEST + timedelta(seconds=found)
 
     def dues(self, after: datetime, seed: str) -> Iterator[Due]:
         """The times after an instant, each with its jitter. Jitter is a hash of `seed` and the time, so it is always the same.
@@ -267,16 +529,16 @@ class Times:
         Returns:
             A naive datetime; None if the instant is a regular time of the Schedule.
         """
-        second = (at - _EPOCH) // _SECOND
+        second = (at - EARLIEST) // _SECOND
         if any(rule.has(second) for rule in self._rules):
             return None
         walls = (rule.skipped_before(second) for rule in self._rules)
         wall = min((wall for wall in walls if wall is not None), default=None)
-        return None if wall is None else (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=None)
+        return None if wall is None else (EARLIEST + timedelta(seconds=wall)).replace(tzinfo=None)
 
     def occurrence(self, at: datetime) -> int:
         """Which occurrence an instant is if its wall time occurs twice because clocks go back: 1 or 2; otherwise 0."""
-        second = (at - _EPOCH) // _SECOND
+        second = (at - EARLIEST) // _SECOND
         span = self.zone.span(second)
         if second < span.start + span.before - span.offset:
             return 2
@@ -350,7 +612,7 @@ class Times:
         )
 
 
-_NEVER = (_LAST - _EPOCH) // _SECOND
+_NEVER = (_LAST - EARLIEST) // _SECOND
 
 
 def summary_of(spec: ScheduleSpec) -> str:

@@ -10,14 +10,13 @@ from perdure.engine import history
 from perdure.engine.failures import Failure
 from perdure.engine.state import RunStatus
 from perdure.language.coercion import format_value
-from perdure.language.interpreter import load_memory
+from perdure.language.memory import load_memory
 from perdure.language.step_failures import as_json, matches
 from perdure.language.step_paths import Path
 from perdure.language.step_tree import NOT_REACHED, PENDING, StepNode
-from perdure.simulation.runs import Attempt, SimulatedChain, SimulatedChild, SimulatedRun
 from perdure.simulation.scenario import Between, Expect
 from perdure.simulation.simulator import Simulator
-from perdure.simulation.transcript import length
+from perdure.simulation.transcript import Attempt, SimulatedChain, SimulatedChild, SimulatedRun, length
 
 Json = dict[str, Any]
 

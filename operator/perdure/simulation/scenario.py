@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from perdure.api.fields import Count, FailureTypeName, FieldShape, Flag, Identifier, Json, Positive, ResourceName, Time
-from perdure.api.kinds.resultcache import MAX_CACHE_KEY
+from perdure.api.kinds.workflow import MAX_CACHE_KEY
 from perdure.api.labels import API_VERSION
 from perdure.api.models import SpecModel
 from perdure.api.phases import Phase

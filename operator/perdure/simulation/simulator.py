@@ -27,10 +27,16 @@ from perdure.simulation.cluster.loop import DeadlockError, TimeLimitError, Virtu
 from perdure.simulation.cluster.process import Operator, Session, task_factory
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from perdure.simulation.manifests import Definitions
-from perdure.simulation.runs import SimulatedChain, SimulatedChild, WorkflowInfo, workflow_id_of
 from perdure.simulation.scenario import Scenario
 from perdure.simulation.script import ScriptedEntries, ScriptedKubelet, scripted_definition
-from perdure.simulation.transcript import EndlessError, Transcript
+from perdure.simulation.transcript import (
+    EndlessError,
+    SimulatedChain,
+    SimulatedChild,
+    Transcript,
+    WorkflowInfo,
+    workflow_id_of,
+)
 
 MAX_DURATION = timedelta(days=36_525)
 """The longest virtual time of a simulation: 100 years."""

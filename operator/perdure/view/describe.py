@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from rich.text import Text
 
 from perdure.api import times
-from perdure.api.lenient import integer, mapping
+from perdure.api.json_values import integer, mapping
 from perdure.engine.state import TAKE_LIMITS
 from perdure.view import failure, hints, tables, text
 from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
@@ -460,8 +460,9 @@ _THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
 """Fields with values of users and their programs, which are not converted."""
 
 
-_OF_STEPS = ("open", "timer", "limit", "child", "operation")
-"""Fields that are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
+_OF_STEPS = ("open", "timer", "limit", "child", "operation", "recorded")
+"""Fields that are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`, or in other
+fields of the step."""
 
 
 def as_data(run: RunView, page: Page) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.api import times
-from perdure.api.lenient import mapping
+from perdure.api.json_values import mapping
 from perdure.view import text
 from perdure.view.failure import summary, task_failure
 from perdure.view.history import by_worker

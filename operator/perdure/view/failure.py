@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.api.lenient import Json, mapping, mappings
+from perdure.api.json_values import Json, mapping, mappings
 from perdure.engine.failures import full_message_of
 from perdure.view import text
 from perdure.view.page import Page

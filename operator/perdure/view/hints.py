@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from rich.text import Text
 
-from perdure.api.lenient import Json, mapping
-from perdure.api.reserved import DEFAULT_CONTAINER
+from perdure.api.json_values import Json, mapping
+from perdure.api.pods import DEFAULT_CONTAINER
 from perdure.view.open_work import OpenActivity
 from perdure.view.page import Page
 from perdure.view.run import RunView, WorkflowTask

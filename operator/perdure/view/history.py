@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.lenient import Json, convert, integer, mapping
+from perdure.api.json_values import Json, integer, mapping
 from perdure.api.policies import ParentClosePolicy
+from perdure.api.stored import convert
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import PODS_QUEUE, TAKE_LIMITS
 from perdure.runtime.chains import ResetOrigin

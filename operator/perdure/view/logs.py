@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from perdure.api.json_values import Json, mapping, mappings
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
-from perdure.api.lenient import Json, mapping, mappings
 from perdure.view.run import RunView
 
 _STEP = "PERDURE_ACTIVITY_ID"

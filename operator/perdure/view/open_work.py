@@ -12,21 +12,20 @@ from typing import Any
 import msgspec
 import pydantic
 
-from perdure.api.kinds.conditions import find_condition, read_conditions
+from perdure.api.json_values import Json, integer, mapping, mappings
+from perdure.api.kinds.status import find_condition, read_conditions
 from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
-from perdure.api.lenient import Json, convert, convert_all, integer, mapping, mappings
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
+from perdure.api.stored import convert, convert_all
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal
 from perdure.runtime.chains import parent_of
 from perdure.runtime.leases import heartbeat_details
 from perdure.runtime.pods.builder import main_container_name
-from perdure.runtime.pods.groups import ContainerGroup
-from perdure.runtime.pods.status import PodStatus
-from perdure.runtime.pods.waiting import waiting_reason
+from perdure.runtime.pods.status import ContainerGroup, PodStatus, waiting_reason
 
 _LIMIT = ":timeout"
 
@@ -471,7 +470,7 @@ def _live_attempt(pod: dict[str, Any], lease: dict[str, Any], definition: Activi
         started=group.running_since(status) or (ended.started if ended else None),
         containers=group.at_work(status) if len((pod.get("spec") or {}).get("containers") or ()) > 1 else (),
         ended=ended is not None or status.phase in {"Succeeded", "Failed"},
-        waits_for=waiting_reason(pod, definition),
+        waits_for=waiting_reason(pod, group.main),
         heartbeat=beat,
         details=details,
     )

@@ -1,23 +1,68 @@
-"""The settings of the output: width, characters, colors, the time, and the form of commands."""
+"""The settings of the output: width, symbols, colors, the time, and the form of commands."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from rich.text import Text
 
 from perdure.view import text
-from perdure.view.glyphs import UNICODE, Glyphs
 
-_STYLES = {
-    **dict.fromkeys(("Succeeded", "Completed", "OK"), "green"),
-    **dict.fromkeys(("Failed", "TimedOut"), "bold red"),
-    **dict.fromkeys(("Cancelled", "Terminated", "Stopped", "CancelRequested", "Compensated"), "magenta"),
-    **dict.fromkeys(("Running", "ContinuedAsNew"), "cyan"),
-    **dict.fromkeys(("Scheduled", "Waiting", "Paused"), "blue"),
-    **dict.fromkeys(("BackingOff", "CircuitOpen", "Warning"), "yellow"),
-    **dict.fromkeys(("Skipped", "Pending", "NotReached"), "dim"),
-}
+_STATUSES = (
+    (("Succeeded", "Completed", "OK"), "✓", "+", "green"),
+    (("Failed", "TimedOut"), "✗", "x", "bold red"),
+    (("Cancelled", "Terminated", "Stopped", "CancelRequested"), "⊘", "/", "magenta"),
+    (("Running", "ContinuedAsNew"), "●", "*", "cyan"),
+    (("Scheduled", "Waiting"), "◔", ".", "blue"),
+    (("BackingOff", "CircuitOpen"), "↻", "~", "yellow"),
+    (("Skipped",), "»", ">", "dim"),
+    (("Compensated",), "↩", "<", "magenta"),
+    (("Paused",), "=", "=", "blue"),
+    (("Warning",), "!", "!", "yellow"),
+    (("Pending", "NotReached"), "○", "o", "dim"),
+)
+"""The words of a status, their icons with and without Unicode, and their color."""
+_STYLES = {word: style for words, _, _, style in _STATUSES for word in words}
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The symbols in the output."""
+
+    icons: Mapping[str, str]
+    """Icons by word; each is one column wide."""
+    branch: str
+    last: str
+    pipe: str
+    ellipsis: str
+    dash: str
+    """The symbol for a missing value."""
+    bars: str
+    """The symbols of a timeline: waiting, starting, running, and the time around them."""
+
+
+UNICODE = Glyphs(
+    icons={word: icon for words, icon, _, _ in _STATUSES for word in words},
+    branch="├─ ",
+    last="└─ ",
+    pipe="│  ",
+    ellipsis="…",
+    dash="-",
+    bars="░▒█·",
+)
+"""The symbols for terminals with Unicode."""
+
+ASCII = Glyphs(
+    icons={word: icon for words, _, icon, _ in _STATUSES for word in words},
+    branch="|- ",
+    last="`- ",
+    pipe="|  ",
+    ellipsis="...",
+    dash="-",
+    bars="-=#.",
+)
+"""The symbols for all other terminals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

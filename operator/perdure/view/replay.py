@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pydantic
 
+from perdure.api.json_values import mapping, mappings
 from perdure.api.kinds.workflow import WorkflowSpec
-from perdure.api.lenient import mapping, mappings
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.decider import UndecidableError
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import RunScope
 from perdure.language.program import InvalidWorkflowError, Program
-from perdure.language.step_trace import TracedStep, Tracer
+from perdure.language.step_tree import TracedStep, Tracer
 from perdure.runtime.chains import reset_of
 from perdure.schedule.run_manifests import schedule_scope
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from perdure.api.depth import MAX_DEPTH, nests_deeper
+from perdure.api.json_values import MAX_DEPTH, Json, integer, mapping, mappings, nests_deeper
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.api.names import claim_name
 from perdure.api.phases import Phase
+from perdure.api.stored import name_in
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.language.step_trace import TracedStep
+from perdure.language.step_tree import TracedStep
 from perdure.runtime.chains import reset_of
 from perdure.view import text
 from perdure.view.failure import task_failure

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from perdure.api.lenient import mapping, mappings
+from perdure.api.json_values import mapping, mappings
 from perdure.api.phases import CLOSED
 from perdure.api.times import read_kubernetes_time
 from perdure.view import tables, text

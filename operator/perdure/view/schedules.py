@@ -12,7 +12,7 @@ from rich.text import Text
 
 from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.times import format_time
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.run_manifests import id_of
 from perdure.schedule.times import Due, Times
 from perdure.view import tables, text

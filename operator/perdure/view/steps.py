@@ -11,13 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from perdure.api.lenient import Json, mapping, mappings
+from perdure.api.json_values import Json, mapping, mappings
 from perdure.api.names import pod_name
 from perdure.engine.failures import FailureKind
 from perdure.language.memory import Status
 from perdure.language.step_failures import as_json
-from perdure.language.step_trace import TracedStep
-from perdure.language.step_tree import LIMIT, NOT_REACHED, OPEN, PENDING, OpenPaths, Recorded, StepNode, step_tree
+from perdure.language.step_tree import (
+    LIMIT,
+    NOT_REACHED,
+    OPEN,
+    PENDING,
+    OpenPaths,
+    Recorded,
+    StepNode,
+    TracedStep,
+    step_tree,
+)
 from perdure.view.history import HistoryEntry, HistoryView
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenWork, Timer
 
@@ -84,6 +93,8 @@ class StepView:
     """The timer of its `timeout`."""
     child: OpenChild | None = None
     operation: OpenOperation | None = None
+    recorded: HistoryEntry | None = None
+    """Its activity, timer, child, operation, or signal according to the recorded events; None if they have none."""
     steps: "tuple[StepView, ...]" = ()
     """Its parts and nested steps."""
 
@@ -209,6 +220,7 @@ class _StepReader:
             timer=self.timers.get(path),
             limit=self.timers.get(f"{path}{LIMIT}"),
             child=self.children.get(path),
+            recorded=entry or self.history.timers.get(path),
             steps=below,
         )
 
@@ -381,6 +393,7 @@ class _CodeStepReader:
             timer=timer,
             child=child,
             operation=operation,
+            recorded=entry,
         )
 
     def path(self, entry: HistoryEntry) -> str:

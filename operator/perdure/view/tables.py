@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.cells import cell_len
 from rich.text import Text
 
-from perdure.api.lenient import mapping
+from perdure.api.json_values import mapping
 from perdure.api.search_attributes import AttributeType
 from perdure.api.times import read_kubernetes_time
 from perdure.view import text

@@ -1,15 +1,16 @@
-"""The timeline of a run: when each step waited, started its pod, and ran, from its history and its pods.
+"""The timeline of a run: when each step waited, started its pod, and ran, from the tree of its steps and its pods.
 
 It is shown as text with a bar for each attempt, in the trace event format of Chrome, or, for a closed run, as a trace of
 OpenTelemetry in the JSON format of its protocol (OTLP). All IDs of such a trace follow from the run, so a second export repeats
 the same spans, and other spans can refer to them: the ID of the trace is that of the run, and the ID of the span of the whole
 run is its first half.
 
-The times are those of events and pods, not of the tree of steps: a trace of decisions does not know attempts.
+What a step is, and when it started and ended, is from the tree, as everywhere else. Only pods know the attempts of an activity;
+of an attempt without a pod, the run only knows the last one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -19,15 +20,16 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure import __version__
+from perdure.api.json_values import Json, integer, mapping
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
-from perdure.api.lenient import Json, integer, mapping, mappings
 from perdure.api.phases import Phase
 from perdure.api.times import read_kubernetes_time
 from perdure.view import tables, text
-from perdure.view.history import HistoryEntry, read_history
+from perdure.view.history import HistoryEntry
 from perdure.view.logs import activity_container, activity_state
 from perdure.view.page import Page
 from perdure.view.run import RunView
+from perdure.view.steps import StepView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class AttemptSpan:
     number: int | None = None
     """The number of the attempt; None for steps without attempts."""
     result: str
-    """`Waiting` or `Running` while it is open; `Cached` if an earlier result was used."""
+    """`Waiting` or `Running` while it is open; `Cached` if an earlier result was used; otherwise, as in the tree."""
     pod: str = ""
     created: datetime | None = None
     """When its pod was created."""
@@ -55,6 +57,10 @@ class StepSpan:
     target: str
     start: datetime
     end: datetime | None
+    event_id: int
+    """ID of the event that scheduled it."""
+    scheduled: datetime
+    """When that was: a step may run a block before its activity."""
     attempts: tuple[AttemptSpan, ...]
 
     def phases(self, now: datetime) -> Iterator[tuple[AttemptSpan, str, datetime, datetime]]:
@@ -66,7 +72,7 @@ class StepSpan:
         Yields:
             The attempt; `wait`, `pod start`, or `run`; begin; and end.
         """
-        free = self.start
+        free = self.scheduled
         for attempt in self.attempts:
             marks = [
                 ("wait", free if self.kind == "activity" else None),
@@ -82,74 +88,61 @@ class StepSpan:
             free = end
 
 
-def spans(run: Json, pods: Iterable[Json]) -> list[StepSpan]:
+def spans(run: RunView, pods: Iterable[Json]) -> list[StepSpan]:
     """Read the timeline of a run.
 
     Args:
-        run: The WorkflowRun, with its whole history in its status.
-        pods: Its pods. Attempts without a pod are omitted, except for the last one, which is in the status of the run.
+        run: The run, read with its whole history.
+        pods: Its pods. Attempts without a pod are omitted, except for the last one, which the run knows.
 
     Returns:
-        The steps in the order in which they started.
+        The steps that wait for something, in the order in which they started: activities, timers, children, and the like.
     """
-    by_event: dict[int | None, list[AttemptSpan]] = {}
+    by_event: dict[int, list[AttemptSpan]] = {}
     for pod in pods:
         notes = mapping(mapping(pod.get("metadata")).get("annotations"))
         attempt = _attempt(pod, str(notes.get(ATTEMPT_ANNOTATION)))
         event = str(notes.get(SCHEDULED_EVENT_ANNOTATION))
         if attempt is not None and event.isdecimal():
             by_event.setdefault(int(event), []).append(attempt)
-    status = mapping(run.get("status"))
-    pending = {str(each.get("step")): each for each in mappings(status.get("pendingActivities"))}
-    entries = read_history(mappings(mapping(status.get("history")).get("events"))).entries.values()
-    return [
+    found = [
         StepSpan(
-            path=entry.path,
-            kind=entry.kind,
-            target=entry.target,
-            start=entry.start,
-            end=entry.end,
-            attempts=tuple(_attempts(entry, by_event.get(entry.event_id, ()), pending.get(entry.path, {}))),
+            path=step.path,
+            kind=step.kind,
+            target=step.target,
+            start=step.start,
+            end=step.end,
+            attempts=tuple(_attempts(step, step.recorded, by_event.get(step.recorded.event_id or 0, ()))),
+            event_id=step.recorded.event_id or 0,
+            scheduled=step.recorded.start or step.start,
         )
-        for entry in entries
-        if entry.start is not None
+        for step in run.every_step()
+        if step.recorded is not None and step.start is not None
     ]
+    return sorted(found, key=lambda span: span.event_id)
 
 
-def _attempts(entry: HistoryEntry, with_pods: Iterable[AttemptSpan], pending: Json) -> list[AttemptSpan]:
+def _attempts(step: StepView, recorded: HistoryEntry, with_pods: Iterable[AttemptSpan]) -> list[AttemptSpan]:
     """Return the attempts that have pods, with the state of the last one from the run."""
-    if entry.kind != "activity":
-        running = "Waiting" if entry.kind == "timer" else "Running"
-        return [AttemptSpan(result=entry.ended or running, start=entry.start, end=entry.end)]
+    if step.kind != "activity":
+        return [AttemptSpan(result=step.state, start=step.start, end=step.end)]
     found = sorted(with_pods, key=lambda attempt: attempt.number or 0)
-    if entry.ended is None:
-        start = read_kubernetes_time(pending.get("startedTime"))
-        known = AttemptSpan(
-            number=integer(pending.get("attempt")) or 1,
-            result="Running" if start else "Waiting",
-            pod=str(pending.get("pod") or ""),
-            start=start,
-        )
-    elif entry.cached:
-        return [*found, AttemptSpan(number=entry.attempt, result="Cached", end=entry.end)]
+    if recorded.cached:
+        return [*found, AttemptSpan(number=recorded.attempt, result="Cached", end=recorded.end)]
+    if step.open is not None:
+        start = step.open.started
+        state = "Running" if start else "Waiting"
+        last = AttemptSpan(number=step.open.attempt, result=state, pod=step.open.pod or "", start=start)
     else:
-        known = AttemptSpan(number=entry.attempt, result=entry.ended, start=entry.last_start, end=entry.end)
-    if not found:
-        return [known]
-    if known.number not in {None, found[-1].number}:
-        return [*found, known]
-    return [*found[:-1], _closed(found[-1], entry) if entry.ended else found[-1]]
-
-
-def _closed(attempt: AttemptSpan, entry: HistoryEntry) -> AttemptSpan:
-    return AttemptSpan(
-        number=attempt.number,
-        result=entry.ended or attempt.result,
-        pod=attempt.pod,
-        created=attempt.created,
-        start=attempt.start,
-        end=attempt.end or entry.end,
-    )
+        number = recorded.attempt or (found[-1].number if found else 1)
+        # A hook or a `catch` may end the step later than its activity. No event records that the end of the run stops it.
+        result, end = (recorded.ended, recorded.end) if recorded.ended else (step.state, step.end)
+        last = AttemptSpan(number=number, result=result, start=recorded.last_start, end=end)
+    if not found or last.number != found[-1].number:
+        return [*found, last]
+    if step.open is not None:
+        return found
+    return [*found[:-1], replace(found[-1], result=last.result, end=found[-1].end or last.end)]
 
 
 def _attempt(pod: Json, number: str) -> AttemptSpan | None:
@@ -282,8 +275,6 @@ def _bar(times: _Times, whole: tuple[datetime, datetime], width: int, marks: str
 _INTERNAL = 1
 _OK, _ERROR = 1, 2
 _WELL = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
-_STOPPED = "Stopped"
-"""The result of a step that was open when its run ended."""
 
 
 def as_otlp(run: RunView, steps: Sequence[StepSpan], parent_run_id: str | None = None) -> dict[str, Any]:
@@ -330,9 +321,8 @@ class _Spans:
 
     def _of_step(self, step: StepSpan, key: str) -> Iterator[dict[str, Any]]:
         about = {"step": step.path, "kind": step.kind, "target": step.target}
-        last = _STOPPED if step.end is None else step.attempts[-1].result
         times = (step.start, step.end or self._end)
-        yield self._span(self._id(key), step.path, times, about, parent=self._root, result=last)
+        yield self._span(self._id(key), step.path, times, about, parent=self._root, result=step.attempts[-1].result)
         if step.kind != "activity":
             return
         marks: dict[int, list[tuple[str, datetime, datetime]]] = {}
@@ -346,9 +336,10 @@ class _Spans:
         self, step: StepSpan, attempt: AttemptSpan, key: str, parent: str, phases: list[tuple[str, datetime, datetime]]
     ) -> dict[str, Any]:
         about = {"step": step.path, "attempt": attempt.number, "pod": attempt.pod}
-        result = _STOPPED if attempt.end is None and step.end is None else attempt.result
         times = (phases[0][1], phases[-1][2])
-        span = self._span(self._id(key), f"RunActivity:{step.target}", times, about, parent=parent, result=result)
+        span = self._span(
+            self._id(key), f"RunActivity:{step.target}", times, about, parent=parent, result=attempt.result
+        )
         span["events"] = [{"name": name, "timeUnixNano": _nanoseconds(begin)} for name, begin, _ in phases]
         return span
 

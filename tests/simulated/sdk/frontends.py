@@ -14,8 +14,8 @@ from perdure.frontend.errors import RpcError
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.connections import Peer
 from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.grpc_server import head_of
 from perdure.frontend.transport.rpc import Rpc, rpcs
-from perdure.frontend.transport.services import head_of
 from perdure.simulation.cluster.loop import ClusterLoop
 from simulated.operators import FaultyOperator
 from simulated.sdk.peers import Peers

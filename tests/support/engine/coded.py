@@ -10,12 +10,11 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
-from perdure.engine.code import Code, WorkflowTask
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import apply, as_recorded
 from perdure.engine.inputs import ActivityDispatched, Answer, TaskDispatched, TaskToken
-from perdure.engine.state import RunState
+from perdure.engine.state import Code, RunState, WorkflowTask
 from perdure.engine.step import RunTransition, next_wake, start, step
 from perdure.engine.tasks import reclaim
 

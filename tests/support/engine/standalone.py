@@ -5,8 +5,8 @@ from typing import Any
 
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
+from perdure.engine.decider import ActivityDecider
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.standalone import ActivityDecider
 from support.engine.script import Drive, seconds
 
 _numbers = count(1)

@@ -5,9 +5,9 @@ from typing import Any
 
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
+from perdure.engine.decider import OperationDecider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
-from perdure.engine.standalone import OperationDecider
 from support.engine.script import Drive
 
 _numbers = count(1)

@@ -16,7 +16,8 @@ from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, 
 from perdure.engine.state import PendingActivity
 from perdure.engine.step import RunTransition, start, step
 from perdure.language.compiler import compile_program
-from perdure.language.interpreter import Interpreter, RunScope, load_memory, progress
+from perdure.language.interpreter import Interpreter, RunScope, progress
+from perdure.language.memory import load_memory
 from perdure.language.signals import awaited
 from perdure.view.open_work import LiveState
 from perdure.view.page import Page

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.api.kinds.conditions import MAX_MESSAGE, Condition, find_condition, set_condition
+from perdure.api.kinds.status import MAX_MESSAGE, Condition, find_condition, set_condition
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)

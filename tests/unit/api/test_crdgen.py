@@ -9,10 +9,18 @@ import yaml
 from pydantic import Field, create_model
 
 from perdure.api import crdgen
-from perdure.api.crdgen import KINDS, chart_template, crd_yaml, custom_resource_definition, generated_files, main
+from perdure.api.crdgen import (
+    KINDS,
+    SchemaError,
+    chart_template,
+    crd_yaml,
+    custom_resource_definition,
+    generated_files,
+    main,
+    structural_schema,
+)
 from perdure.api.fields import Json, atomic_list
 from perdure.api.models import KindInfo, Resource, SpecModel
-from perdure.api.schema import SchemaError, structural_schema
 from perdure.kube.paths import PLURALS
 
 Schema = dict[str, Any]

@@ -4,9 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from perdure.api.fields import is_expression
-from perdure.api.kinds.calendars import Calendar, Exclusion
 from perdure.api.kinds.operation import OperationSpec
 from perdure.api.kinds.retrypolicy import Exponential, RetryPolicy
+from perdure.api.kinds.schedule import Calendar, Exclusion
 from perdure.api.kinds.steps import STEP_KINDS, Return, Sleep, Step
 from perdure.api.kinds.workflow import Workflow, WorkflowSpec
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunStatus

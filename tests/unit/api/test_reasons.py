@@ -3,8 +3,8 @@ from enum import StrEnum
 
 import pytest
 
+from perdure.api.crdgen import member_docs
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.api.schema import member_docs
 
 
 @pytest.mark.parametrize("enum", [ConditionType, ConditionReason, EventReason])

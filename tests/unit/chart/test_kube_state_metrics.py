@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.api.crdgen import KINDS
+from perdure.api.crdgen import KINDS, structural_schema
 from perdure.api.labels import GROUP, VERSION
-from perdure.api.schema import structural_schema
 from unit.chart.manifests import CHART
 
 VALUES = yaml.safe_load((CHART / "files/kube-state-metrics.yaml").read_text())

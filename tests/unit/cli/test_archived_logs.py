@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from perdure.cli.connection import connect
+from perdure.cli.logs import ArchivedLogs
 from support.apiserver import ApiServer, Log, items
 from support.view.flow import charged_after_two_refusals
 from unit.cli.calling import RUNS, call
@@ -88,11 +90,14 @@ def test_logs_that_one_pod_cannot_send_are_sent_by_the_next_one(shop: ApiServer)
     ]
 
 
-def test_a_pod_gets_only_as_many_keys_as_fit_into_a_variable(shop: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.cli.logs._MAX_LOGS", 3)
+async def test_a_pod_gets_only_as_many_keys_as_fit_into_a_variable(shop: ApiServer) -> None:
     sends(shop, 1, *found(2, 1, "first"), missing(2, 2), missing(5, 1))
     sends(shop, 2, *found(5, 2, "second"))
-    assert logs()[1][:2] == ["reserve#1: first", "charge#2: second"]
+    run = charged_after_two_refusals().run()
+    pods = [f"order-42-{event}-{attempt}" for event, attempt in ((2, 1), (2, 2), (5, 1), (5, 2))]
+    async with connect(context=None, namespace="shop", program="perdure") as cluster:
+        read = await ArchivedLogs(cluster, run, logs_per_pod=3).read(pods)
+    assert read == {"order-42-2-1": ["first"], "order-42-5-2": ["second"]}
     sent = [json.loads(each["spec"]["containers"][0]["env"][0]["value"]) for each in shop.created]
     assert sent == [[key(2, 1), key(2, 2), key(5, 1)], [key(5, 2)]]
 

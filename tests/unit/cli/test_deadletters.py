@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
 from perdure.view.deadletters import describe, table
-from perdure.view.glyphs import UNICODE
-from perdure.view.page import Page
+from perdure.view.page import UNICODE, Page
 from support.apiserver import ApiServer, items
 
 PAGE = Page(

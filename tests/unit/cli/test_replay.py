@@ -5,10 +5,9 @@ import json
 import pytest
 import yaml
 
-from perdure.cli.replays import read_history, read_manifest, replay
+from perdure.cli.replays import Difference, read_history, read_manifest, replay, show
 from perdure.client.errors import CliError
 from perdure.engine.events import AnyEvent
-from perdure.view.difference import Difference, show
 from support.view.flow import ORDER, Flow, charged_after_two_refusals, declined, golden, plain
 
 

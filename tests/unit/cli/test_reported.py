@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from perdure.cli.app import build
 from perdure.view.describe import event_lines
-from perdure.view.glyphs import ASCII
+from perdure.view.page import ASCII
 from support.apiserver import ApiServer, items
 from support.view.flow import UID, at, charged_after_two_refusals, plain
 

@@ -12,8 +12,7 @@ from perdure.cli.inputs import value
 from perdure.cli.operations import TargetOptions, request_of
 from perdure.client.errors import CliError
 from perdure.kube import clock
-from perdure.view.glyphs import ASCII
-from perdure.view.page import Page
+from perdure.view.page import ASCII, Page
 from perdure.view.tables import operations
 from support.apiserver import ApiServer
 

@@ -10,8 +10,7 @@ from perdure.api.labels import SCHEDULE_ID_ANNOTATION
 from perdure.api.names import schedule_name
 from perdure.cli.app import build
 from perdure.kube import clock
-from perdure.view.glyphs import ASCII
-from perdure.view.page import Page
+from perdure.view.page import ASCII, Page
 from perdure.view.schedules import description, table
 from support.apiserver import ApiServer, items
 

@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytest
+from click.exceptions import Exit
 
 from perdure.api.kinds.workflowrun import WorkflowRun
+from perdure.cli.connection import connect
+from perdure.cli.starts import wait_for_verdict
 from perdure.engine import commands as cmd
 from support.apiserver import ApiServer, items
 from support.engine.coded import Coded
@@ -79,11 +82,17 @@ def test_start_waits_for_the_first_status(server: ApiServer, status: Any, want: 
     assert bool(said) == bool(done.stderr)
 
 
-def test_start_warns_if_no_operator_reconciles_the_run(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.cli.starts.VERDICT_SECONDS", 0.1)
-    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
-    done = call("start", "flow", "--name", "order")
-    assert (done.exit_code, "the operator has not processed the run `order`" in done.stderr) == (124, True)
+async def test_start_warns_if_no_operator_reconciles_the_run(
+    server: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answers[f"{RUNS}/order"] = {"metadata": {"name": "order"}}
+    async with connect(context=None, namespace=None, program="perdure") as cluster:
+        with pytest.raises(Exit) as ended:
+            await wait_for_verdict(cluster, "order", seconds=0.1)
+    assert (ended.value.exit_code, "the operator has not processed the run `order`" in capsys.readouterr().err) == (
+        124,
+        True,
+    )
 
 
 SCHEMA = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer"}}}

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
 from perdure.engine.inputs import AttemptCompleted
-from perdure.view.glyphs import ASCII
+from perdure.view.page import ASCII
 from perdure.view.timeline import spans, timeline_lines
 from support.apiserver import ApiServer, items
 from support.view.flow import T0, Flow, at, charged_after_two_refusals, golden, plain
@@ -41,7 +41,7 @@ def pod(
 
 def shown(flow: Flow, *pods: dict[str, Any], offset: float, width: int = 89) -> str:
     page = flow.page(offset, width=width, glyphs=ASCII)
-    return plain(list(timeline_lines(spans(flow.object, pods), T0, at(offset), page)))
+    return plain(list(timeline_lines(spans(flow.run(offset), pods), T0, at(offset), page)))
 
 
 def trace(*options: str) -> Result:
@@ -50,11 +50,32 @@ def trace(*options: str) -> Result:
 
 def test_an_attempt_with_a_cached_result_has_only_a_wait() -> None:
     flow = Flow().at(5, AttemptCompleted(scheduled_event_id=2, attempt=1, result="R-1", cached="reserve-habc"))
-    (first, *_) = spans(flow.object, [])
+    (first, *_) = spans(flow.run(), [])
     (attempt,) = first.attempts
     assert (attempt.number, attempt.result, attempt.pod) == (1, "Cached", "")
     assert [(phase, until - begin) for _, phase, begin, until in first.phases(at(9))] == [
         ("wait", timedelta(seconds=5))
+    ]
+
+
+HOOKED = """
+activities:
+- {name: prepare, startToCloseTimeout: 1m, container: {image: shop}}
+- {name: book, startToCloseTimeout: 1m, container: {image: shop}}
+steps:
+- {name: hotel, activity: {name: book}, onStart: {block: ready}, onEnd: {block: ready}}
+blocks:
+- {name: ready, steps: [{name: check, activity: {name: prepare}}]}
+"""
+
+
+def test_the_blocks_of_a_step_do_not_count_as_the_time_of_its_activity() -> None:
+    flow = Flow(HOOKED).started(1).completed(2).started(3).completed(4).started(5)
+    (hotel,) = (each for each in spans(flow.run(6), []) if each.path == "hotel")
+    assert (hotel.start, hotel.end) == (at(0), None)
+    assert [(phase, begin, end) for _, phase, begin, end in hotel.phases(at(6))] == [
+        ("wait", at(2), at(3)),
+        ("run", at(3), at(4)),
     ]
 
 

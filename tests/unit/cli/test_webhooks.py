@@ -7,8 +7,7 @@ from click.testing import CliRunner
 from perdure.cli.app import build
 from perdure.cli.lint import lint
 from perdure.kube import clock
-from perdure.view.glyphs import ASCII
-from perdure.view.page import Page
+from perdure.view.page import ASCII, Page
 from perdure.view.tables import webhooks as table
 from support.apiserver import ApiServer, items
 

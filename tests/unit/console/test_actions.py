@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.console import actions
+from perdure.console.forms import MAX_TARGETS
 from support import consoled
 from support.apiserver import ApiServer
 from support.apiserver import serving as api_server
@@ -76,7 +76,7 @@ async def test_the_button_of_a_dead_letter_redrives_only_it(api: ApiServer, path
 
 
 @pytest.mark.usefixtures("api")
-@pytest.mark.parametrize("names", [[], ["../x"], [f"a-{number}" for number in range(actions.MAX_TARGETS + 1)]])
+@pytest.mark.parametrize("names", [[], ["../x"], [f"a-{number}" for number in range(MAX_TARGETS + 1)]])
 async def test_an_invalid_selection_is_rejected(names: list[str]) -> None:
     async with opened() as browser:
         sent = [("request", "0123456789"), *(("name", name) for name in names)]
@@ -133,10 +133,9 @@ async def test_a_run_is_cancelled_with_a_reason(api: ApiServer) -> None:
     assert api.created[0]["spec"]["cancel"] == {"reason": NASTY}
 
 
-async def test_a_pending_request_can_be_viewed_again(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "_SECONDS", 0.0)
+async def test_a_pending_request_can_be_viewed_again(api: ApiServer) -> None:
     api.status = lambda _: {}
-    async with opened() as browser:
+    async with opened(answer_seconds=0.0) as browser:
         sent = [await request_id(browser, RUN), ("reason", "")]
         assert "Reload the page" in shown((await browser.post(f"{RUN}/cancel", sent, 200))[0])
         api.status = answer

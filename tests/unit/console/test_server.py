@@ -12,11 +12,9 @@ import aiohttp
 import pytest
 from starlette.types import ASGIApp
 
-from perdure.console.access import TokenAccess
 from perdure.console.app import console
-from perdure.console.local import serve_app
-from perdure.console.main import application
-from perdure.console.site import ConsoleSettings
+from perdure.console.server import application, serve_app
+from perdure.console.site import ConsoleSettings, TokenAccess
 from perdure.kube.access import Access
 from support.consoled import limit
 

@@ -26,10 +26,10 @@ from perdure.engine.events import AnyEvent
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.deployments.rules import WorkerDeployment
+from perdure.frontend.matching.dispatch import QueueSettings
 from perdure.frontend.matching.offers import OfferBatch, PolledQueues
-from perdure.frontend.matching.rates import QueueSettings
 from perdure.frontend.nexus.endpoints import Endpoint
-from perdure.frontend.peers.messages import OfferTaken
+from perdure.frontend.peers.client import OfferTaken
 from perdure.kube.clock import now
 from perdure.language.memory import Memory
 from perdure.observe.metrics import REGISTRY

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perdure.api.depth import MAX_DEPTH, nests_deeper
-from perdure.api.lenient import read_annotation
+from perdure.api.json_values import MAX_DEPTH, nests_deeper
+from perdure.api.stored import read_annotation
 from perdure.api.times import TIME_PATTERN
 from perdure.controller.runs.deciders import Idle, scope_of
 from perdure.controller.runs.start import first_event

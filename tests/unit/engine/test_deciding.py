@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from perdure.engine import commands as cmd
-from perdure.engine import decisions, fold, recording
 from perdure.engine import events as ev
+from perdure.engine import fold, recording, step
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import PauseRequested, UnpauseRequested
 from perdure.engine.starts import CarriedSignal
@@ -102,7 +102,7 @@ def test_a_decision_in_parts_takes_a_step_for_each_part_and_new_events_queue_beh
 
 def test_a_step_ends_after_a_limited_amount_of_work() -> None:
     drive = Drive.by(Reacting(), paused=True)
-    drive.script.work = decisions.MAX_WORK // 2
+    drive.script.work = step.MAX_WORK // 2
     for number in range(5):
         drive.signal(1, str(number))
     transition = drive.at(2, UnpauseRequested(request_id="u"))
@@ -112,7 +112,7 @@ def test_a_step_ends_after_a_limited_amount_of_work() -> None:
 
 
 def test_a_step_ends_after_a_limited_number_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "MAX_ROUNDS", 3)
+    monkeypatch.setattr(step, "MAX_ROUNDS", 3)
     drive = Drive.of(*[timer(f"t{number}", 0) for number in range(6)])
     rounds = 1
     while drive.last is not None and drive.last.more:
@@ -241,7 +241,7 @@ def test_a_run_starts_with_carried_signals_and_can_start_paused() -> None:
 def test_52_a_history_that_is_too_long_terminates_the_run_without_a_decision(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(decisions, limit, value)
+    monkeypatch.setattr(step, limit, value)
     drive = Drive.by(Reacting((activity(),)))
     while not drive.state.closed:
         heard = len(drive.script.asked)

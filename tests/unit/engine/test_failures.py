@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.depth import nests_deeper
+from perdure.api.json_values import nests_deeper
 from perdure.engine.failures import MAX_SIZE, Failure, FailureKind, bounded, full_message_of, shorten
 from perdure.language.step_failures import as_json
 

@@ -7,7 +7,7 @@ import pytest
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine import requests
+from perdure.engine import step
 from perdure.engine import step as engine
 from perdure.engine.failures import FailureKind
 from perdure.engine.retry import RetryPolicy
@@ -39,7 +39,7 @@ def test_an_answered_request_is_forgotten_without_a_write_of_its_own() -> None:
 
 
 def test_the_number_of_remembered_requests_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MAX_REQUESTS", 2)
+    monkeypatch.setattr(step, "MAX_REQUESTS", 2)
     drive = Drive.by(Reacting())
     for number in "123":
         drive.signal(1, request_id=number)
@@ -47,7 +47,7 @@ def test_the_number_of_remembered_requests_is_limited(monkeypatch: pytest.Monkey
 
 
 def test_44_the_number_of_signals_of_a_run_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MAX_SIGNALS", 2)
+    monkeypatch.setattr(step, "MAX_SIGNALS", 2)
     drive = Drive.by(Reacting())
     assert drive.signal(1).ok
     assert drive.signal(2).ok

@@ -10,10 +10,10 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
+from perdure.engine.decider import ActivityDecider
 from perdure.engine.failures import RetryState, TimeoutType
 from perdure.engine.fold import apply, as_recorded
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.standalone import ActivityDecider
 from perdure.engine.state import RunState, RunStatus
 from perdure.engine.step import next_wake
 from support.engine.script import T0, Drive, application, seconds

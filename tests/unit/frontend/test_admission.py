@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perdure.frontend.errors import RpcError
-from perdure.frontend.transport.admission import MessageMemory, Places, Rate, Shares
+from perdure.frontend.transport.door import MessageMemory, Places, Shares
+from perdure.frontend.transport.guard import Rate
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

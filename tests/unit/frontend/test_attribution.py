@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.engine import events as ev
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.messages.histories import Historian
-from perdure.frontend.transport.audit import recorded
+from perdure.frontend.transport.rpc import recorded
 
 USER = "system:serviceaccount:orders:shop"
 

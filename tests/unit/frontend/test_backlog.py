@@ -8,9 +8,8 @@ from random import Random
 
 import pytest
 
-from perdure.frontend.matching.backlog import LEVELS, ORDINARY, Backlog, Rank
+from perdure.frontend.matching.dispatch import LEVELS, ORDINARY, Backlog, Rank, Throttle
 from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.matching.rates import Throttle
 from support.memory import bounded_memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -24,9 +24,10 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.http import shorthand
+from perdure.frontend.http import messages
+from perdure.frontend.http.messages import from_query
 from perdure.frontend.http.nexus import NexusGateway
-from perdure.frontend.http.routes import Routes, from_query
+from perdure.frontend.http.routes import Routes
 from perdure.frontend.http.server import serve_http
 from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.nexus.endpoints import EndpointRegistry
@@ -56,12 +57,12 @@ TYPED = payload(b'"x"', encoding=b"json/plain", type=b"Keyword")
 
 def written(*payloads: Payload) -> Any:
     request = StartWorkflowExecutionRequest(input=Payloads(payloads=payloads))
-    return json.loads(shorthand.write(request, shorthand=True, pretty=False))["input"]
+    return json.loads(messages.write(request, shorthand=True, pretty=False))["input"]
 
 
 def read(text: str, *, short: bool = True) -> list[Payload]:
     request = StartWorkflowExecutionRequest()
-    shorthand.read(text.encode(), request, shorthand=short)
+    messages.read(text.encode(), request, shorthand=short)
     return list(request.input.payloads)
 
 
@@ -107,19 +108,19 @@ def test_values_are_read_as_shorthand_unless_they_are_complete_payloads() -> Non
 )
 def test_a_request_has_a_bounded_number_of_parts(text: str, short: bool) -> None:
     each = '"%d": {}' if "fields" in text else "{}"
-    with pytest.raises(shorthand.MalformedError, match="lists and maps have more than 50,000 items"):
+    with pytest.raises(messages.MalformedError, match="lists and maps have more than 50,000 items"):
         read(text % ",".join(each.replace("%d", str(n)) for n in range(50_001)), short=short)
 
 
 def test_values_are_rejected_without_shorthand() -> None:
-    with pytest.raises(shorthand.MalformedError):
+    with pytest.raises(messages.MalformedError):
         read('{"input": ["x"]}', short=False)
 
 
 def test_query_parameters_set_nested_fields_in_either_spelling() -> None:
     query = MultiDict([("execution.runId", "r"), ("maximum_page_size", "10"), ("waitNewEvent", "true"), ("pretty", "")])
     request = GetWorkflowExecutionHistoryRequest()
-    shorthand.fill(request, from_query(query, request.DESCRIPTOR))
+    messages.fill(request, from_query(query, request.DESCRIPTOR))
     assert (request.execution.run_id, request.maximum_page_size, request.wait_new_event) == ("r", 10, True)
 
 
@@ -133,7 +134,7 @@ def test_query_parameters_set_nested_fields_in_either_spelling() -> None:
     ],
 )
 def test_an_unknown_parameter_is_rejected(name: str, text: str, message: str) -> None:
-    with pytest.raises(shorthand.MalformedError) as refused:
+    with pytest.raises(messages.MalformedError) as refused:
         from_query(MultiDict([(name, text)]), GetWorkflowExecutionHistoryRequest.DESCRIPTOR)
     assert message in str(refused.value)
 
@@ -143,7 +144,7 @@ def test_an_unknown_parameter_is_rejected(name: str, text: str, message: str) ->
 )
 def test_a_repeated_parameter_of_a_singular_field_is_rejected(names: tuple[str, str]) -> None:
     query = MultiDict((name, "1") for name in names)
-    with pytest.raises(shorthand.MalformedError, match="a value already"):
+    with pytest.raises(messages.MalformedError, match="a value already"):
         from_query(query, ListScheduleMatchingTimesRequest.DESCRIPTOR)
 
 
@@ -205,7 +206,7 @@ async def serving(
     dispatch = Rpc("", "DispatchNexusTask", api.dispatch, DispatchNexusTaskRequest, served, api.ready, door)
     nexus = NexusGateway(dispatch, EndpointRegistry(reviews, "operator"))  # type: ignore[arg-type]
     context = shown.context() if shown else None
-    served_here = serve_http(offered, nexus, None, listening, secured=context, connections=connections)
+    served_here = serve_http(offered, [nexus], listening, secured=context, connections=connections)
     async with served_here, aiohttp.ClientSession() as session:
         yield api, session
 

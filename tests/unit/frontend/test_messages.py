@@ -12,9 +12,9 @@ from temporalio.api.failure.v1 import Failure as ProtoFailure
 from perdure.engine import events as ev
 from perdure.engine.starts import ParentReference, StartExtras, WorkflowStart
 from perdure.frontend.errors import RpcError, already_started
-from perdure.frontend.messages import failures, task_tokens
-from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages import failures, tokens
 from perdure.frontend.messages.histories import Historian
+from perdure.frontend.messages.values import from_enum, to_enum
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -114,17 +114,17 @@ def test_names_of_causes_survive_conversion(name: str) -> None:
 
 
 def test_a_token_of_another_namespace_or_an_invalid_one_is_rejected() -> None:
-    token = task_tokens.WorkflowTaskToken(namespace="a", run_id="r", scheduled=2, started=3, attempt=1, epoch="e")
-    packed = task_tokens.pack(token)
-    assert task_tokens.unpack(packed, task_tokens.WorkflowTaskToken, "a") == token
+    token = tokens.WorkflowTaskToken(namespace="a", run_id="r", scheduled=2, started=3, attempt=1, epoch="e")
+    packed = tokens.pack(token)
+    assert tokens.unpack(packed, tokens.WorkflowTaskToken, "a") == token
     refused: list[tuple[bytes, Any, str]] = [
-        (packed, task_tokens.WorkflowTaskToken, "b"),
-        (packed, task_tokens.ActivityToken, "a"),
-        (b"garbage", task_tokens.WorkflowTaskToken, "a"),
+        (packed, tokens.WorkflowTaskToken, "b"),
+        (packed, tokens.ActivityToken, "a"),
+        (b"garbage", tokens.WorkflowTaskToken, "a"),
     ]
     for raw, kind, namespace in refused:
         with pytest.raises(RpcError):
-            task_tokens.unpack(raw, kind, namespace)
+            tokens.unpack(raw, kind, namespace)
 
 
 def test_an_error_has_its_details() -> None:

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.frontend.errors import RpcError
-from perdure.frontend.matching import rates as model
-from perdure.frontend.matching.backlog import Backlog, Rank
+from perdure.frontend.matching import dispatch as model
+from perdure.frontend.matching.dispatch import Backlog, QueueSettings, Rank, RateLimit, RateLimits
 from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.matching.rates import QueueSettings, RateLimit, RateLimits
+from perdure.frontend.workers import task_queues
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ANY = Rank()
@@ -118,11 +118,11 @@ async def test_workers_of_all_versions_share_one_limit() -> None:
 )
 def test_invalid_weights_are_rejected(weights: dict[str, float], removed: list[str], message: str) -> None:
     with pytest.raises(RpcError, match=message):
-        model.check_weights(weights, removed)
+        task_queues.check_weights(weights, removed)
 
 
 def test_a_queue_has_a_limited_number_of_weights() -> None:
-    full = model.with_weights(model.NO_SETTINGS, {str(number): 1.0 for number in range(1_000)}, [])
-    model.with_weights(full, {"new": 1.0}, ["0"])
+    full = task_queues.with_weights(model.NO_SETTINGS, {str(number): 1.0 for number in range(1_000)}, [])
+    task_queues.with_weights(full, {"new": 1.0}, ["0"])
     with pytest.raises(RpcError, match="maximum of 1000"):
-        model.with_weights(full, {"new": 1.0}, [])
+        task_queues.with_weights(full, {"new": 1.0}, [])

@@ -30,7 +30,7 @@ from perdure.frontend.activities.tasks import _result
 from perdure.frontend.errors import RpcError
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
 from perdure.frontend.runs.start_requests import requested_run
 from perdure.frontend.schedules.calendars import to_times

@@ -18,8 +18,18 @@ from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.calendars import from_times, to_times
 from perdure.frontend.schedules.messages import ClientOptions
 from perdure.frontend.schedules.schedules import first_times
-from perdure.schedule.calendar import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field, Work
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import (
+    DAY_OF_MONTH,
+    DAY_OF_WEEK,
+    HOUR,
+    MINUTE,
+    MONTH,
+    SECOND,
+    YEAR,
+    Field,
+    InvalidTimesError,
+    Work,
+)
 from perdure.schedule.run_manifests import id_of, scheduled_run, workflow_id_of
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
 from unit.frontend.schedule_requests import asked, made_of, seconds

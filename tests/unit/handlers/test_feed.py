@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.handlers.feed import Feed
+from perdure.handlers.watch import Feed
 from perdure.kube.access import Access
 from perdure.kube.client import Client, Object
 from perdure.kube.decoding import Undecodable, decode
@@ -247,7 +247,7 @@ async def test_a_rejected_list_is_retried_and_reported_by_the_probe(
             troubles.append(stage.feed.trouble())
         await pause(0)
 
-    monkeypatch.setattr("perdure.handlers.feed.asyncio.sleep", sleep)
+    monkeypatch.setattr("perdure.handlers.watch.asyncio.sleep", sleep)
     refusal = {"kind": "Status", "reason": "Forbidden", "message": "no right to list", "code": 403}
     stage.server.pages = [lambda: web.json_response(refusal, status=403), lambda: page(7, run("a", 1))]
     stage.server.streams = [[]]

@@ -10,8 +10,8 @@ from perdure.engine.failures import Failure
 from perdure.engine.state import RunState, RunStatus
 from perdure.engine.step import start
 from perdure.language.compiler import compile_program
-from perdure.language.interpreter import Interpreter, RunScope, load_memory
-from perdure.language.memory import Memory, StepRecord
+from perdure.language.interpreter import Interpreter, RunScope
+from perdure.language.memory import Memory, StepRecord, load_memory
 from perdure.language.program import Program, with_defaults
 from support.engine.script import T0, Drive
 

@@ -4,7 +4,6 @@ Between any two decisions the memory goes through JSON with its keys sorted, as 
 """
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -33,8 +32,7 @@ class Play:
     def __init__(self, text: str, given: Any = None, *, begin: bool = True, steps_timeout: float | None = None) -> None:
         spec = {"activities": ACTIVITIES, **yaml.safe_load(text)}
         self.program = compile_program(WorkflowSpec.parse(spec))
-        scope = replace(SCOPE, steps_timeout=None if steps_timeout is None else timedelta(seconds=steps_timeout))
-        self.interpreter = Interpreter(self.program, scope, input=with_defaults(self.program, given), start_time=T0)
+        self.interpreter = Interpreter(self.program, SCOPE, input=with_defaults(self.program, given), start_time=T0)
         self.now = T0
         self.next_id = 1
         self._memory: Any = None
@@ -47,6 +45,7 @@ class Play:
                 workflow_id="order",
                 original_execution_run_id="uid-1",
                 first_execution_run_id="uid-1",
+                steps_timeout=None if steps_timeout is None else timedelta(seconds=steps_timeout),
             )
 
     @property

@@ -6,7 +6,7 @@ import yaml
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import inputs as inp
 from perdure.language.compiler import compile_program
-from perdure.language.interpreter import load_memory
+from perdure.language.memory import load_memory
 from perdure.language.signals import Awaited, awaited, known_signals, unknown_signal
 from support.view.flow import Flow, at
 

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from perdure.language.checks import Documents, check_references
-from perdure.language.checks.documents import run_input
+from perdure.language.checks.definition import run_input
 from perdure.language.program import Severity
 from unit.language.checking import ACTIVITIES, IDLE, SCHEMA, checked
 

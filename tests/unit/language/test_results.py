@@ -7,7 +7,7 @@ import yaml
 
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.compiler import compile_program
-from perdure.language.results import no_output, result_warning
+from perdure.language.program import no_output, result_warning
 from perdure.view.hints import hints
 from perdure.view.open_work import LiveState
 from perdure.view.tree import tree

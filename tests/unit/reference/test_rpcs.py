@@ -5,7 +5,7 @@ from temporalio.api.operatorservice.v1 import OperatorServiceStub
 from temporalio.api.workflowservice.v1 import WorkflowServiceStub
 
 from perdure.frontend.transport.rights import DEPRECATED
-from perdure.frontend.transport.services import UNSERVED
+from perdure.frontend.transport.rpc import UNSERVED
 from reference.rpcs import pages
 from support.managers import client_without_server, frontend_over
 

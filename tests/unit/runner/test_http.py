@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from yarl import URL
 
 from perdure.activity import ApplicationError
-from perdure.api.kinds.work import Http
+from perdure.api.kinds.workflow import Http
 from perdure.runner import http
 from perdure.runner.expressions import DeferredExpressions
 

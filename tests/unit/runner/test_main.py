@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.kinds.work import Http
+from perdure.api.kinds.workflow import Http
 from unit.runner.attempt import ENVIRONMENT
 
 

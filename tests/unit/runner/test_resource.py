@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from perdure.activity import ApplicationError
-from perdure.api.kinds.work import KubernetesResource
+from perdure.api.kinds.workflow import KubernetesResource
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runner import resource

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.api.kinds.cachedresult import CachedResult
-from perdure.api.kinds.resultcache import MAX_CACHED_BYTES
+from perdure.api.kinds.workflow import MAX_CACHED_BYTES
 from perdure.engine.inputs import AttemptCompleted
 from perdure.runtime.cached_results import CacheKey, build_cached_result, too_large
 

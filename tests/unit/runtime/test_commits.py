@@ -13,8 +13,7 @@ from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.labels import ACCEPT_STATE_ANNOTATION
 from perdure.api.models import Resource
-from perdure.runtime.canonical import canonical
-from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, RESTORED_LABEL, Witness, committed, edited
+from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, RESTORED_LABEL, Witness, canonical, committed, edited
 
 Json = dict[str, Any]
 

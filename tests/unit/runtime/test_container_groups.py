@@ -15,9 +15,7 @@ from perdure.engine.inputs import AttemptCompleted, AttemptStarted
 from perdure.runtime.attempts import InvalidDefinitionError, PodSettings
 from perdure.runtime.outcomes import failed_container
 from perdure.runtime.pods.builder import build_pod
-from perdure.runtime.pods.groups import ContainerGroup
-from perdure.runtime.pods.status import PodStatus
-from perdure.runtime.pods.waiting import waiting_reason
+from perdure.runtime.pods.status import ContainerGroup, PodStatus, waiting_reason
 from unit.runtime.outcomes import failure_of, outcome_of
 
 CONTAINERS: list[dict[str, Any]] = [
@@ -136,7 +134,7 @@ def test_an_attempt_has_started_when_all_its_containers_have_started(make: Any) 
     assert reported.time == datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
     assert group_outcome(make, "Pending", **states, fetch=WAITING) is None
     waiting = pod_with(make, "Pending", **states, fetch=WAITING)
-    assert waiting_reason(waiting, group(make)) == "container fetch: ImagePullBackOff: no such image"
+    assert waiting_reason(waiting, "report") == "container fetch: ImagePullBackOff: no such image"
 
 
 def test_containers_that_wait_for_others_are_not_at_work(make: Any) -> None:

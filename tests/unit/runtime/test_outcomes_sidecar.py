@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.reserved import SIDECAR
+from perdure.api.pods import SIDECAR
 from perdure.engine.inputs import AttemptCompleted
 from unit.runtime.outcomes import document, failure_of, outcome_of
 

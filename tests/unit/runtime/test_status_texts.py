@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from perdure.engine.code import Code
-from perdure.engine.state import RunState
+from perdure.engine.state import Code, RunState
 from perdure.language.memory import Memory
 from perdure.runtime import status_texts
 from perdure.runtime.commits import OF_RUNS, committed, edited

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.runtime.pods.waiting import is_problem, waiting_reason
+from perdure.runtime.pods.status import is_problem, waiting_reason
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ from perdure.runtime.pods.waiting import is_problem, waiting_reason
     ],
 )
 def test_a_waiting_pod_has_a_reason(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
-    assert waiting_reason(pod(make), make.activity()) == want
+    assert waiting_reason(pod(make), "activity") == want
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,6 @@ def test_only_lasting_reasons_block_a_pod(reason: str, want: bool) -> None:
 
 
 def test_a_long_message_is_shortened(make: Any) -> None:
-    reason = waiting_reason(make.pod(make.waiting("ErrImagePull", "x" * 9999), phase="Pending"), make.activity())
+    reason = waiting_reason(make.pod(make.waiting("ErrImagePull", "x" * 9999), phase="Pending"), "activity")
     assert reason is not None
     assert len(reason) == 512

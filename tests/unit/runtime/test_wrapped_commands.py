@@ -13,9 +13,8 @@ from typing import IO, Any
 
 import pytest
 
-from perdure.api.reserved import LOG_PATH, ORDER_PATH
-from perdure.runtime.pods.commands import SIGNALS, copy_log
-from perdure.runtime.pods.groups import order_containers
+from perdure.api.pods import LOG_PATH, ORDER_PATH
+from perdure.runtime.pods.commands import SIGNALS, copy_log, order_containers
 
 _SECONDS = 60
 _SHELLS = tuple(name for name in ("dash", "bash", "busybox") if shutil.which(name))

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from perdure.api.kinds.calendars import Calendar
-from perdure.api.kinds.schedule import ScheduleSpec
+from perdure.api.kinds.schedule import Calendar, ScheduleSpec
 from perdure.schedule.calendar import Matcher
-from perdure.schedule.times import Times
-from perdure.schedule.zones import named_zone
+from perdure.schedule.times import Times, named_zone
 from unit.schedule.oracle import utc
 
 DAYS = 4

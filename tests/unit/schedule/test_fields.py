@@ -2,13 +2,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.api.kinds.calendars import Calendar, Interval
-from perdure.api.kinds.schedule import ScheduleSpec
+from perdure.api.kinds.schedule import Calendar, Interval, ScheduleSpec
 from perdure.schedule import calendar
-from perdure.schedule.calendar import read_field
-from perdure.schedule.cron import read_cron
-from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.times import Times
+from perdure.schedule.calendar import InvalidTimesError, read_field
+from perdure.schedule.times import Times, read_cron
 
 
 def values(kind: calendar.Field, text: str) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.reasons import ConditionReason
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.times import Times
 from unit.schedule.oracle import utc
 

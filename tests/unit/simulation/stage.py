@@ -10,8 +10,8 @@ from perdure.engine import history
 from perdure.engine.fold import as_recorded
 from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
 from perdure.simulation.report import Report, status_of
-from perdure.simulation.runs import SimulatedChain, SimulatedRun, make_run
 from perdure.simulation.simulator import Simulator
+from perdure.simulation.transcript import SimulatedChain, SimulatedRun, make_run
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from perdure.api.lenient import Json
+from perdure.api.json_values import Json
 from perdure.api.names import claim_name
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import (
@@ -18,9 +18,9 @@ from perdure.engine.inputs import (
     TerminateRequested,
 )
 from perdure.view.describe import as_data, describe
-from perdure.view.glyphs import ASCII
 from perdure.view.hints import hints
 from perdure.view.open_work import LiveAttempt, LiveState
+from perdure.view.page import ASCII
 from perdure.view.run import read_run
 from perdure.view.tree import tree
 from support.view.flow import Flow, at, charged_after_two_refusals, declined, golden, plain

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from perdure.api.fields import Json, JsonObject, Time
 from perdure.api.kinds.deadletter import RunReference
-from perdure.api.kinds.resultcache import MAX_CACHE_KEY
+from perdure.api.kinds.workflow import MAX_CACHE_KEY
 from perdure.api.kinds.workflowrun import StepPath
 from perdure.api.models import Column, KindInfo, Resource, SpecModel
 from perdure.api.rules import immutable

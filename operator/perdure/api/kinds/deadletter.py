@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perdure.api.fields import Count, Json, JsonObject, Large, Time, Uid, WorkflowId
-from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.status import Conditions
 from perdure.api.kinds.workflowrun import Failure, StepPath
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.rules import immutable

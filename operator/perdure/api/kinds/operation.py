@@ -20,7 +20,7 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
-from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.status import Conditions
 from perdure.api.kinds.workflowrun import RunOptions, StepPath
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel
 from perdure.api.phases import OperationPhase

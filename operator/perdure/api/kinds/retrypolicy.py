@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perdure.api.fields import Count, FailureTypeName, Large, Positive, ResourceName, Time, atomic_list, set_list
-from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.status import Conditions
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.phases import CircuitState
 from perdure.api.rules import Rule, exactly_one_of

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perdure.api.fields import Expression, Json, Large, ResourceName, Template
-from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.status import Conditions
 from perdure.api.kinds.steps import WorkflowReference
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.rules import Rule

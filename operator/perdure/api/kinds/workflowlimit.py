@@ -19,7 +19,7 @@ from perdure.api.fields import (
     Uid,
     atomic_list,
 )
-from perdure.api.kinds.conditions import Conditions
+from perdure.api.kinds.status import Conditions
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.times import DURATION_MAX_LENGTH, DURATION_PATTERN, DurationShape, PositiveDuration
 

@@ -19,9 +19,8 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
-from perdure.api.kinds.commits import HISTORY_GROWS, RECORD_STAYS, CommitStatus
-from perdure.api.kinds.conditions import Conditions
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
+from perdure.api.kinds.status import HISTORY_GROWS, RECORD_STAYS, CommitStatus, Conditions
 from perdure.api.kinds.steps import WorkflowReference
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.api.kinds.workflowlimit import Priority

@@ -13,7 +13,7 @@ import click
 
 from perdure.api.labels import IMAGE_ANNOTATION
 from perdure.api.names import artifact_set_name
-from perdure.api.reserved import ARTIFACTS, OUTPUTS
+from perdure.api.pods import ARTIFACTS, OUTPUTS
 from perdure.cli.command import argument, group, option
 from perdure.cli.connection import connect
 from perdure.cli.options import (

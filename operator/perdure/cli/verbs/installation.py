@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
 import click
 from click.exceptions import Exit
 
 from perdure.cli.command import option, verb
 from perdure.cli.connection import connect
-from perdure.cli.doctor.checkup import check_all
-from perdure.cli.doctor.findings import CheckResult, Result
-from perdure.cli.load import Load, read_load
+from perdure.cli.doctor import CheckResult, Result, check_all, finding_lines
+from perdure.cli.load import Load, as_data, operators, read_load, workflows, workflows_table
 from perdure.cli.options import (
+    SYSTEM_NAMESPACE,
     color_option,
     context_option,
     everywhere_option,
@@ -69,20 +69,15 @@ def doctor(
     findings = asyncio.run(check())
     screen = Screen(color)
     if output == "text":
-        from perdure.cli.doctor.report import lines
-
-        screen.show(lines(findings, page_of(context, screen)))
+        screen.show(finding_lines(findings, page_of(context, screen)))
     else:
         screen.write_data(output, [finding.as_json() for finding in findings])
     if any(finding.result is Result.FAILED for finding in findings):
         raise Exit(ExitCode.NO)
 
 
-_DEFAULT: Final = "perdure-system"
-
-
 @verb()
-@option("--namespace", "-n", default=_DEFAULT, help="Namespace of the operators")
+@option("--namespace", "-n", default=SYSTEM_NAMESPACE, help="Namespace of the operators")
 @option(
     "--owner-of",
     metavar="NAMESPACE/WORKFLOW_ID",
@@ -173,8 +168,6 @@ def top(
 
     load = asyncio.run(read())
     screen = Screen(color)
-    from perdure.cli.load_report import as_data, operators, workflows, workflows_table
-
     page = page_of(context, screen)
     counted = workflows(load.runs, clock.now())
     if output != "text":

@@ -56,8 +56,7 @@ def schemas(*, folder: Path) -> None:
       {program} schemas schemas
       {program} schemas ~/.config/schemas
     """
-    from perdure.api.crdgen import KINDS
-    from perdure.api.schema import json_schema, schema_path
+    from perdure.api.crdgen import KINDS, json_schema, schema_path
 
     for kind in KINDS:
         target = folder / schema_path(kind)
@@ -138,16 +137,16 @@ def version(context: click.Context, *, server: bool, system: str, output: Output
     if server:
         import asyncio
 
+        from perdure.cli import doctor
         from perdure.cli.connection import connect
-        from perdure.cli.doctor import installation, operators
 
         async def read() -> dict[str, str]:
             async with connect(context=cluster, namespace=None, program=program_of(context)) as found:
                 api = found.diagnosis
-                operator = await operators.find_deployment(api, system)
+                operator = await doctor.find_deployment(api, system)
                 return {
                     "operator": (operator.version if operator else "") or "not found",
-                    "crds": ", ".join(await installation.crd_versions(api)) or "not found",
+                    "crds": ", ".join(await doctor.crd_versions(api)) or "not found",
                     "kubernetes": str((await api.read("/version") or {}).get("gitVersion") or "unknown"),
                 }
 

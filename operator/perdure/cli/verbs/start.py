@@ -265,7 +265,7 @@ def rerun(
 
 def _warn_of_previous(run: Object) -> None:
     """Warn if a run of a Schedule reads the outcome of the Schedule's previous run, which only the operator can pass on."""
-    from perdure.api.lenient import mapping
+    from perdure.api.json_values import mapping
     from perdure.schedule.run_manifests import scheduled_by
 
     tie = scheduled_by(run)

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from perdure.api.kinds.conditions import read_conditions
 from perdure.api.kinds.operation import Reset, Retry
+from perdure.api.kinds.status import read_conditions
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.runs import WorkflowRuns

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from perdure.api import labels
-from perdure.api.kinds.conditions import read_conditions, set_condition
 from perdure.api.kinds.operation import REQUESTS
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.names import started_name
 from perdure.api.phases import OperationPhase
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason

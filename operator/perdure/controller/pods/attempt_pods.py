@@ -36,8 +36,7 @@ from perdure.runtime.attempts import (
 from perdure.runtime.leases import build_lease
 from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoid_nodes, build_pod, build_trial, retention_of
-from perdure.runtime.pods.groups import ContainerGroup
-from perdure.runtime.pods.status import EndedContainer, PodStatus
+from perdure.runtime.pods.status import ContainerGroup, EndedContainer, PodStatus
 from perdure.runtime.pods.workspaces import Volume, trial_volume, with_volumes
 
 REFUSED = frozenset({400, 403, 422})

@@ -9,8 +9,8 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from perdure.api.kinds.conditions import read_conditions, set_condition
-from perdure.api.lenient import mappings
+from perdure.api.json_values import mappings
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.reconcile.record import Record, Status
 from perdure.kube import client as kube

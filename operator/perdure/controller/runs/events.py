@@ -5,8 +5,8 @@ from typing import Any
 
 from perdure.api.labels import API_VERSION
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
+from perdure.api.pods import OUTPUTS
 from perdure.api.reasons import EventReason
-from perdure.api.reserved import OUTPUTS
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
@@ -15,7 +15,7 @@ from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState, RunStatus, 
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
-from perdure.language.results import ONLY_LOGGED, archives_log, no_output, result_warning
+from perdure.language.program import ONLY_LOGGED, archives_log, no_output, result_warning
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from perdure.api.lenient import mapping
+from perdure.api.json_values import mapping
 from perdure.api.reasons import ConditionReason
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.runs.effects.context import EffectContext

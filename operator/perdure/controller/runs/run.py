@@ -59,7 +59,8 @@ from perdure.engine.step import RunTransition, next_wake, step
 from perdure.engine.tasks import reclaim
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.language.interpreter import load_memory, progress
+from perdure.language.interpreter import progress
+from perdure.language.memory import load_memory
 from perdure.language.signals import Awaited, awaited
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import first_run_id, reset_of

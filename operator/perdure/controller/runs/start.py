@@ -44,16 +44,15 @@ from perdure.controller.workflows.definitions import (
 )
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.code import task_timeout
 from perdure.engine.cron import next_due
-from perdure.engine.decider import Decider
+from perdure.engine.decider import ActivityDecider, Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import referred_to
 from perdure.engine.recording import policy_named, resolved
 from perdure.engine.resets import begin, kept_results
 from perdure.engine.retry import PolicyReference, RetryPolicy
-from perdure.engine.standalone import ActivityDecider
 from perdure.engine.starts import ParentReference, StartExtras
+from perdure.engine.state import task_timeout
 from perdure.engine.step import RunTransition, start, step
 from perdure.kube import client as kube
 from perdure.language.interpreter import Refuser
@@ -473,6 +472,7 @@ def first_event(
         input=values,
         workflow_execution_timeout=spec.execution_timeout or None,
         workflow_run_timeout=run_timeout,
+        steps_timeout=spec.steps_timeout,
         workflow_task_timeout=task_timeout(spec.task_timeout, run_timeout) if spec.workflow else spec.task_timeout,
         workflow_execution_expiration_time=expiration,
         first_workflow_task_backoff=_first_wait(spec, continues, optional.get("cron_schedule", ""), now) or None,

@@ -8,19 +8,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.names import pod_name
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time
 from perdure.controller.reconcile.record import Status
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
-from perdure.engine.failures import Failure
+from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
-from perdure.language.interpreter import load_memory
+from perdure.language.memory import load_memory
 from perdure.language.signals import Awaited
-from perdure.language.step_failures import as_json
+from perdure.language.step_failures import DEADLINE_EXCEEDED, as_json
 from perdure.language.step_paths import Path
 from perdure.runtime.segments import Damage
 
@@ -253,6 +253,8 @@ def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delay
     """The condition for the outcome of a run, or for the reason why it is blocked."""
     succeeded, reason = _SUCCEEDED[state.status]
     message = failure.full_message if failure else "" if state.closed else _waits_for(facts.awaited)
+    if failure is not None and failure.kind is FailureKind.TIMEOUT and failure.type == DEADLINE_EXCEEDED:
+        reason = ConditionReason.DEADLINE_EXCEEDED
     if failure and failure.type in _NEVER_STARTED:
         reason, message = _NEVER_STARTED[failure.type], failure.message
     if delayed:

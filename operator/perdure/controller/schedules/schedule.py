@@ -23,9 +23,9 @@ import structlog
 from perdure.api import labels
 from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.api.labels import API_VERSION
-from perdure.api.lenient import newer_annotation
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.stored import newer_annotation
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.newer_states import NewerStateReports
@@ -45,7 +45,7 @@ from perdure.language.program import retry_policy
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Commit, Witness
 from perdure.schedule import inputs as inp
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.inputs import Rules, RunOutcome
 from perdure.schedule.state import ScheduleState, load_state, newer_state
 from perdure.schedule.status import Problem, compose, not_ready

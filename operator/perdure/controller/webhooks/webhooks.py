@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pydantic
 
-from perdure.api.kinds.conditions import read_conditions, set_condition
+from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.kinds.webhook import WebhookSpec
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes

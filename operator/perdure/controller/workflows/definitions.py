@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 import orjson
 import pydantic
 
-from perdure.api.depth import MAX_DEPTH, nests_deeper
+from perdure.api.json_values import MAX_DEPTH, nests_deeper
 from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.models import mistakes_by_path, unknown_field

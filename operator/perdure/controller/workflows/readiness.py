@@ -15,7 +15,7 @@ from typing import Any
 
 import pydantic
 
-from perdure.api.kinds.conditions import Condition, find_condition, read_conditions, set_condition
+from perdure.api.kinds.status import Condition, find_condition, read_conditions, set_condition
 from perdure.api.kinds.workflow import Workflow, WorkflowSpec
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason

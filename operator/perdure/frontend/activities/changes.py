@@ -37,7 +37,7 @@ from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
 from perdure.frontend.activities.standalone import pending_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
-from perdure.frontend.matching.backlog import requested_priority
+from perdure.frontend.matching.dispatch import requested_priority
 from perdure.frontend.messages import histories, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, duration_or_none, retry_policy

@@ -40,13 +40,18 @@ from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
 from perdure.frontend.errors import invalid
-from perdure.frontend.matching.backlog import requested_priority
-from perdure.frontend.messages import failures, links, values
+from perdure.frontend.matching.dispatch import requested_priority
+from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.callbacks import callbacks_of, describe, to_engine
-from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.histories import retry_policy
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.messages.nexus import (
+    callbacks_of,
+    callbacks_to_engine,
+    describe_callback,
+    links_from_json,
+    links_to_json,
+)
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, to_enum
 from perdure.frontend.runs.creation import RunCreator, StartedRun
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.start_requests import check_extras, input_of
@@ -101,7 +106,7 @@ class StandaloneActivities:
         policies = id_policies(request, ActivityIdReusePolicy, ActivityIdConflictPolicy)
         spec, extras = _requested(request, await self._search_attributes.types(request.namespace))
         callbacks = callbacks_of(request, self._runs.served)
-        extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
+        extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links_to_json(request.links))
         check_extras(extras)
         started_run = await self._standalone.start(request, spec, extras, policies, principal)
         if not started_run.started and started_run.entry.name != self._standalone.name_of(
@@ -116,10 +121,10 @@ class StandaloneActivities:
         callbacks = request.completion_callbacks if options.attach_completion_callbacks else ()
         attached = inputs.CallbacksAttached(
             request_id=request_id_of(request),
-            callbacks=to_engine(callbacks),
+            callbacks=callbacks_to_engine(callbacks),
             identity=request.identity,
             principal=principal,
-            links=links.to_json(request.links) if options.attach_links else None,
+            links=links_to_json(request.links) if options.attach_links else None,
         )
         if attached.callbacks or attached.links:
             await self._standalone.demand(known, attached)
@@ -163,7 +168,7 @@ class StandaloneActivities:
         for pending in view.state.callbacks.values():
             callback = response.callbacks.add()
             callback.trigger.activity_closed.SetInParent()
-            describe(callback.info, pending, due=view.state.is_due(pending))
+            describe_callback(callback.info, pending, due=view.state.is_due(pending))
         if not request.include_heartbeat_details:
             response.info.ClearField("heartbeat_details")
         if not request.include_last_failure:
@@ -353,7 +358,7 @@ def described(
         status=to_enum(ActivityExecutionStatus, record.status),
         header=data.header(extras.header),
         user_metadata=data.user_metadata(extras.user_metadata),
-        links=[link for found in (extras.links, *map(_attached_links, history)) for link in links.from_json(found)],
+        links=[link for found in (extras.links, *map(_attached_links, history)) for link in links_from_json(found)],
         search_attributes=data.attributes(record.search_attributes) or SearchAttributes(),
         state_transition_count=record.history_length,
         state_size_bytes=record.history_size,

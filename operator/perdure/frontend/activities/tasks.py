@@ -38,13 +38,13 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import referred_to
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError, invalid, not_found
-from perdure.frontend.matching.backlog import effective_priority
+from perdure.frontend.matching.dispatch import effective_priority
 from perdure.frontend.matching.offers import Matching, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy
-from perdure.frontend.messages.task_tokens import ActivityToken, pack, unpack
+from perdure.frontend.messages.tokens import ActivityToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
 from perdure.frontend.runs.gateway import NO_ACTIVITY, RunGateway, not_open
 from perdure.frontend.runs.large_payloads import LargePayloads

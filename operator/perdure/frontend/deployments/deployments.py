@@ -33,9 +33,8 @@ from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import invalid, not_found, precondition
 from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_MEMO, check_total_size, set_time
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import MAX_MEMO, check_total_size, set_time, to_enum
 from perdure.frontend.registry import NamespaceRegistry, fits_key
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube.clock import now

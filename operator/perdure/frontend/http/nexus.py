@@ -15,8 +15,8 @@ from temporalio.api.nexus.v1 import Link, Request, StartOperationResponse
 from temporalio.api.workflowservice.v1 import RespondNexusTaskFailedRequest
 
 from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
-from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
-from perdure.frontend.messages.nexus_headers import CALLBACK_PREFIX, passed
+from perdure.frontend.http.server import IncomingRequest, refuse_web_pages
+from perdure.frontend.messages.nexus import CALLBACK_PREFIX, passed_headers
 from perdure.frontend.nexus import content as failures
 from perdure.frontend.nexus import content as nexus_content
 from perdure.frontend.nexus.content import UNSPECIFIED, Behavior, Json
@@ -73,11 +73,11 @@ _KINDS: Final = {
 class NexusGateway:
     """Serves requests to call handlers, with the same admission as for RPCs."""
 
-    def __init__(self, rpc: Rpc, endpoints: EndpointRegistry, passed_headers: frozenset[str] = frozenset()) -> None:
-        """Call handlers through `rpc`. They get `passed_headers`, in lower case, in addition to the usual ones."""
+    def __init__(self, rpc: Rpc, endpoints: EndpointRegistry, more_headers: frozenset[str] = frozenset()) -> None:
+        """Call handlers through `rpc`. They get `more_headers`, in lower case, in addition to the usual ones."""
         self._rpc = rpc
         self._endpoints = endpoints
-        self._passed = passed_headers
+        self._more_headers = more_headers
 
     @staticmethod
     def serves(request: web.BaseRequest) -> bool:
@@ -90,7 +90,7 @@ class NexusGateway:
         try:
             refuse_web_pages(request)
             answer: Answer = await self._rpc.answer(
-                _NexusCall(request, self._target(request), self._endpoints, self._passed)
+                _NexusCall(request, self._target(request), self._endpoints, self._more_headers)
             )
             return _checked(_response(answer, wrapped=wrapped))
         except RpcError as error:
@@ -137,7 +137,7 @@ class _NexusCall(IncomingRequest):
     """The call of a handler that arrived as an HTTP request."""
 
     def __init__(
-        self, request: web.BaseRequest, target: _Target, endpoints: EndpointRegistry, passed_headers: frozenset[str]
+        self, request: web.BaseRequest, target: _Target, endpoints: EndpointRegistry, more_headers: frozenset[str]
     ) -> None:
         """Create the call without reading its body.
 
@@ -150,7 +150,7 @@ class _NexusCall(IncomingRequest):
                 raise invalid(f"the header {name!r} is not UTF-8")
         self._target = target
         self._endpoints = endpoints
-        self._passed = passed_headers
+        self._more_headers = more_headers
         self.seconds_left = _timeout(request.headers.get("request-timeout", ""))
 
     async def decode(self, raw: bytes) -> DispatchNexusTaskRequest:
@@ -163,7 +163,7 @@ class _NexusCall(IncomingRequest):
                 raise not_found("nexus endpoint not found")
             name, endpoint = found
             namespace, queue = endpoint.namespace, endpoint.task_queue
-        made = Request(endpoint=name, header=dict(passed(request.headers, self._passed)))
+        made = Request(endpoint=name, header=dict(passed_headers(request.headers, self._more_headers)))
         made.capabilities.temporal_failure_responses = _accepts_wrapped_failures(request)
         if target.cancel:
             token = made.header.pop("nexus-operation-token", "") or request.query.get("token", "")

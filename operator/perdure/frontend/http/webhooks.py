@@ -17,8 +17,9 @@ from aiohttp import hdrs, web
 
 from perdure.controller.webhooks.signatures import Delivery
 from perdure.controller.webhooks.webhooks import DeliveryOutcome, KnownWebhook, Receipt, Webhooks
-from perdure.frontend.matching.rates import Throttle
-from perdure.frontend.transport.admission import Places
+from perdure.frontend.http.server import read_body
+from perdure.frontend.matching.dispatch import Throttle
+from perdure.frontend.transport.door import Places
 from perdure.kube import client as kube
 from perdure.language.webhooks import UnusableRequestError
 from perdure.observe import metrics
@@ -163,24 +164,16 @@ async def _body(request: web.BaseRequest) -> bytes:
     Raises:
         _RejectedError: It is too large, or does not arrive in time.
     """
-    too_large = _RejectedError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Unusable", f"the body must have at most {MAX_BODY} bytes"
-    )
-    if (request.content_length or 0) > MAX_BODY:
-        raise too_large
-    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
-        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    body = bytearray()
     try:
         async with asyncio.timeout(_READ_SECONDS):
-            async for chunk in request.content.iter_any():
-                body += chunk
-                if len(body) > MAX_BODY:
-                    raise too_large
+            body = await read_body(request, MAX_BODY)
     except TimeoutError:
         message = f"the body was not received within {_READ_SECONDS:.0f} s"
         raise _RejectedError(HTTPStatus.REQUEST_TIMEOUT, "Unusable", message) from None
-    return bytes(body)
+    if body is None:
+        message = f"the body must have at most {MAX_BODY} bytes"
+        raise _RejectedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Unusable", message)
+    return body
 
 
 def _json(status: HTTPStatus, body: dict[str, Any], headers: dict[str, str]) -> web.Response:

@@ -11,8 +11,15 @@ from sys import getsizeof
 
 from perdure.api.stored import MessageStruct
 from perdure.frontend.errors import exhausted
-from perdure.frontend.matching.backlog import ORDINARY, Backlog, Rank
-from perdure.frontend.matching.rates import NO_SETTINGS, QueueSettings, RateLimits, TaskQueueSettings
+from perdure.frontend.matching.dispatch import (
+    NO_SETTINGS,
+    ORDINARY,
+    Backlog,
+    QueueSettings,
+    Rank,
+    RateLimits,
+    TaskQueueSettings,
+)
 from perdure.kube.clock import now
 
 DEAD_AFTER = timedelta(seconds=10)

@@ -19,8 +19,7 @@ from temporalio.api.failure.v1 import Failure as ProtoFailure
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
-from perdure.frontend.messages.enums import from_enum, to_enum
-from perdure.frontend.messages.values import UNLIMITED
+from perdure.frontend.messages.values import UNLIMITED, from_enum, to_enum
 
 MAX_DEPTH = 50
 

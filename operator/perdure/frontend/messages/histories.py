@@ -31,16 +31,16 @@ from temporalio.api.update.v1 import Request
 from temporalio.api.workflow.v1 import VersioningOverride as ProtoOverride
 
 from perdure.engine import events as ev
-from perdure.engine.code import task_timeout
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import WORKFLOWS_QUEUE
+from perdure.engine.state import WORKFLOWS_QUEUE, task_timeout
 from perdure.engine.versioning import ONE_TIME, DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
-from perdure.frontend.messages import callbacks, failures, links
+from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.messages.paging import MAX_BYTES
+from perdure.frontend.messages.nexus import callback_to_proto, links_from_json
+from perdure.frontend.messages.tokens import MAX_BYTES
+from perdure.frontend.messages.values import to_enum
 
 RunIds = Callable[[str], str]
 """Returns the run ID of a WorkflowRun by its name; empty if it is not known."""
@@ -105,9 +105,9 @@ class Historian:
             made.user_metadata.CopyFrom(metadata)
         elif self._by_step and (step := _step_of(event)):
             made.user_metadata.summary.CopyFrom(data.one_payload(step))
-        made.links.extend(links.from_json(getattr(event, "links", None)))
+        made.links.extend(links_from_json(getattr(event, "links", None)))
         if isinstance(event, ev.WorkflowExecutionUpdateAccepted):
-            made.links.extend(link for each in event.completion_callbacks for link in links.from_json(each.links))
+            made.links.extend(link for each in event.completion_callbacks for link in links_from_json(each.links))
         attributes = getattr(made, _attributes_of(name))
         attributes.SetInParent()
         self._fill(attributes, event)
@@ -286,7 +286,7 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
     failure = event.continued_failure
     if failure is not None and failure.kind is FailureKind.TIMEOUT and not failure.source:
         attributes.continued_failure.source = "Server"
-    attributes.completion_callbacks.extend(map(callbacks.to_proto, event.completion_callbacks))
+    attributes.completion_callbacks.extend(map(callback_to_proto, event.completion_callbacks))
     attributes.first_workflow_task_backoff.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
@@ -299,7 +299,7 @@ def started_by_a_workflow(event: ev.WorkflowExecutionStarted) -> bool:
 def _options_updated(attributes: Any, event: ev.WorkflowExecutionOptionsUpdated) -> None:
     if event.attached_request_id:
         attributes.ClearField("identity")
-    attached, kept = map(callbacks.to_proto, event.attached_completion_callbacks), attributes
+    attached, kept = map(callback_to_proto, event.attached_completion_callbacks), attributes
     if event.update_id:
         attributes.ClearField("attached_request_id")
         kept = attributes.workflow_update_options.add(update_id=event.update_id)
@@ -390,7 +390,7 @@ def update_request(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecut
     """The request of an update."""
     request = Request()
     request.request_id = event.request_id
-    request.completion_callbacks.extend(map(callbacks.to_proto, event.completion_callbacks))
+    request.completion_callbacks.extend(map(callback_to_proto, event.completion_callbacks))
     request.meta.update_id = event.update_id
     request.meta.identity = event.identity
     request.input.name = event.name

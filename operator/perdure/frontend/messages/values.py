@@ -1,8 +1,9 @@
-"""Read and check the durations, times, names, and sizes in requests; an error names the field. Set times in responses. Pure."""
+"""The values of fields: durations, times, names, sizes, enums. Reading one checks it, and an error names the field. Pure."""
 
 import math
 from collections.abc import Iterable, Sized
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
@@ -198,3 +199,32 @@ def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:
         maximum_attempts=policy.maximum_attempts,
         non_retryable_error_types=tuple(policy.non_retryable_error_types),
     )
+
+
+# Enums: ``EVENT_TYPE_TIMER_FIRED`` in Temporal's API is ``TimerFired`` in Perdure
+
+_ALIASES = {"Cancelled": "Canceled"}
+
+
+def to_enum(kind: Any, name: str) -> Any:
+    """The number of a CamelCase name; 0 if the enum does not have the name."""
+    numbers, _ = _names_of(kind)
+    return numbers.get(name, numbers.get(_ALIASES.get(name, ""), 0))
+
+
+def from_enum(kind: Any, number: int) -> str:
+    """The CamelCase name of a number; empty if the enum does not have the number."""
+    return _names_of(kind)[1].get(number, "")
+
+
+@cache
+def _names_of(kind: Any) -> tuple[dict[str, int], dict[int, str]]:
+    descriptor = kind.DESCRIPTOR
+    prefix = "".join(f"_{c}" if c.isupper() and i else c for i, c in enumerate(descriptor.name)).upper() + "_"
+    numbers: dict[str, int] = {}
+    back: dict[int, str] = {}
+    for value in descriptor.values:
+        name = "".join(word.capitalize() for word in value.name.removeprefix(prefix).split("_"))
+        numbers[name] = value.number
+        back.setdefault(value.number, name)
+    return numbers, back

@@ -27,8 +27,8 @@ from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching.offers import Destination, Matching, key_of
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
-from perdure.frontend.messages import links
 from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages.nexus import link_to_event
 from perdure.frontend.nexus import links as nexus_links
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.runs.gateway import RunGateway
@@ -232,7 +232,7 @@ def _link(run: FollowedRun, operation: PendingOperation) -> NexusLink:
     if run.state is not None and run.state.standalone:
         caller = Link.NexusOperation(namespace=run.ref.namespace, operation_id=run.ref.workflow_id, run_id=run.ref.uid)
         return nexus_links.to_operation(caller)
-    link = links.to_event(run.ref, operation.scheduled_event_id, EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
+    link = link_to_event(run.ref, operation.scheduled_event_id, EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
     return nexus_links.to_event(link.workflow_event)
 
 

@@ -28,8 +28,7 @@ from temporalio.api.operatorservice.v1 import (
     UpdateNexusEndpointResponse,
 )
 
-from perdure.api import lenient
-from perdure.api.stored import StoredStruct
+from perdure.api.stored import StoredStruct, decode_known, is_known
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.errors import exists, invalid, not_found, precondition, unavailable
 from perdure.frontend.messages import payloads as data
@@ -185,7 +184,7 @@ class EndpointRegistry:
         stored = found.get("data") or {}
         before = _decoded(found)
         after = change(before)
-        newer = {each.id for name, each in before.items() if not lenient.is_known(stored[name], Endpoint)}
+        newer = {each.id for name, each in before.items() if not is_known(stored[name], Endpoint)}
         changed = {name: each for name, each in after.items() if before.get(name) != each}
         for name in (name for name, each in changed.items() if each.id in newer):
             raise unavailable(
@@ -238,7 +237,7 @@ def _decoded(config_map: kube.Object) -> dict[str, Endpoint]:
     endpoints = {}
     for name, value in (config_map.get("data") or {}).items():
         try:
-            endpoints[name] = lenient.decode(value, Endpoint)
+            endpoints[name] = decode_known(value, Endpoint)
         except msgspec.MsgspecError as error:
             _log.warning("A Nexus endpoint cannot be read", endpoint=name, error=str(error))
     return endpoints

@@ -11,7 +11,7 @@ from temporalio.api.common.v1 import Link
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.nexus.v1 import Link as NexusLink
 
-from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.values import from_enum, to_enum
 
 _EVENT_TYPE: str = Link.WorkflowEvent.DESCRIPTOR.full_name
 _OPERATION_TYPE: str = Link.NexusOperation.DESCRIPTOR.full_name

@@ -8,7 +8,7 @@ from temporalio.api.workflow.v1 import PendingNexusOperationInfo
 
 from perdure.engine.state import HandlerCalls, PendingOperation
 from perdure.frontend.messages import failures, values
-from perdure.frontend.messages.enums import to_enum
+from perdure.frontend.messages.values import to_enum
 
 TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout")
 

@@ -36,10 +36,10 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PendingOperation, RunState
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.messages import failures, links, nexus_headers, values
+from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import to_enum
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.messages.nexus import links_from_json, links_to_json, lowered_headers
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, to_enum
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.nexus.pending import TIMEOUTS, set_calls, set_cancellation, state_of
 from perdure.frontend.runs.creation import RunCreator, StartedRun
@@ -245,7 +245,7 @@ def _requested(
         length = duration(request, field)
         if length:
             operation[ours] = nearest_duration(length)
-    headers = nexus_headers.lowered(request.nexus_header, "nexus_header")
+    headers = lowered_headers(request.nexus_header, "nexus_header")
     if headers:
         operation["headers"] = headers
     spec: dict[str, Any] = {"workflowId": request.operation_id, "nexusOperation": operation}
@@ -261,7 +261,7 @@ def _requested(
         identity=request.identity,
         user_metadata=data.user_metadata_to_json(request.user_metadata),
         request_id=request.request_id,
-        links=links.to_json(request.links),
+        links=links_to_json(request.links),
         endpoint_id=endpoint.id,
         handler_namespace=endpoint.namespace,
     )
@@ -345,7 +345,7 @@ def described(
     _describe_cancellation(made, operation, history, now)
     for event in history:
         if isinstance(event, ev.NexusOperationStarted | ev.NexusOperationCompleted):
-            made.links.extend(links.from_json(event.links))
+            made.links.extend(links_from_json(event.links))
     return made
 
 

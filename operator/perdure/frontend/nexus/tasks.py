@@ -29,9 +29,8 @@ from perdure.frontend.matching.offers import Matching, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.task_tokens import NexusToken, pack, unpack
-from perdure.frontend.messages.values import UnfitError, name
+from perdure.frontend.messages.tokens import NexusToken, pack, unpack
+from perdure.frontend.messages.values import UnfitError, from_enum, name
 from perdure.frontend.nexus import links
 from perdure.frontend.nexus.calls import HandlerCall, OpenHandlerCalls
 from perdure.frontend.nexus.direct_calls import DirectCalls

@@ -12,9 +12,18 @@ from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching.offers import OfferBatch, PolledQueues, Poller, UnreachableError, queue_shard
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
-from perdure.frontend.peers.messages import OFFER, RETURN, TAKE, OfferTaken, pack, unpack
-from perdure.frontend.transport.services import response_of
+from perdure.frontend.peers.client import (
+    OFFER,
+    RETURN,
+    TAKE,
+    NotOwnerError,
+    OfferTaken,
+    PeerClient,
+    PeerLostError,
+    pack,
+    unpack,
+)
+from perdure.frontend.transport.rpc import response_of
 
 _POLL_RESPONSES: Final = {
     Kind.WORKFLOW: response_of("PollWorkflowTaskQueue"),

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, denied, invalid
 from perdure.frontend.matching.offers import OfferBatch
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerIdentity
-from perdure.frontend.peers.messages import (
+from perdure.frontend.peers.client import (
     ANSWER,
     CALL,
     HANDLED,
@@ -31,7 +30,10 @@ from perdure.frontend.peers.messages import (
     SERVICE,
     SIZES,
     TAKE,
+    NotOwnerError,
     OfferTaken,
+    PeerClient,
+    PeerIdentity,
     pack,
     unpack,
 )
@@ -40,13 +42,11 @@ from perdure.frontend.peers.router import Router
 from perdure.frontend.transport.connections import peer_of
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.transport.guard import claims_of
-from perdure.frontend.transport.rpc import CallContext, Handler, status_of
-from perdure.frontend.transport.services import request_of, service_of
+from perdure.frontend.transport.rpc import CallContext, Handler, request_of, service_of, status_of
 from perdure.frontend.transport.tls import ServerCertificate
 from perdure.kube.clock import monotonic, now
 
 _Answer = Callable[[bytes, Any], Awaitable[bytes]]
-_STATUS_DETAILS = "grpc-status-details-bin"
 _STREAM_LIMIT = 100_000
 _STOP_SECONDS = 0.5
 
@@ -131,8 +131,7 @@ class PeerServer:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             except Exception as error:  # noqa: BLE001 (each becomes a status)
                 failure = status_of(name, error)
-                details = ((_STATUS_DETAILS, failure.status().SerializeToString()),) if failure.detail else ()
-                context.set_trailing_metadata(((ANSWER, HANDLED), *details))
+                context.set_trailing_metadata(((ANSWER, HANDLED), *failure.trailers()))
                 await context.abort(failure.code, failure.message)
             raise AssertionError  # `abort` raises
 

@@ -21,9 +21,8 @@ from perdure.controller.runs.status import message_of
 from perdure.controller.runs.store import past_of
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
-from perdure.engine.code import Code
 from perdure.engine.inputs import Answer
-from perdure.engine.state import RunState
+from perdure.engine.state import Code, RunState
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.errors import (
     CompletedError,
@@ -35,7 +34,7 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
-from perdure.frontend.matching.rates import Throttle
+from perdure.frontend.matching.dispatch import Throttle
 from perdure.frontend.messages import values
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped

@@ -13,7 +13,7 @@ from perdure.frontend.messages.histories import Historian
 from perdure.frontend.messages.payloads import KnownBlobs, use_blobs
 from perdure.frontend.messages.values import UNLIMITED
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.admission import MessageMemory
+from perdure.frontend.transport.door import MessageMemory
 
 _Message = TypeVar("_Message")
 _MEMORY = 128 * 1024 * 1024

@@ -8,15 +8,15 @@ import msgspec
 import orjson
 from temporalio.api.common.v1 import Payload
 
-from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.fields import MAX_RESOURCE_NAME
+from perdure.api.json_values import MAX_DEPTH, nests_deeper
 from perdure.api.times import nearest_duration
 from perdure.engine.cron import cron_mistake
 from perdure.engine.payloads import plain
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
 from perdure.frontend.deployments.overrides import override_of
-from perdure.frontend.matching.backlog import requested_priority
+from perdure.frontend.matching.dispatch import requested_priority
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, check_size, duration, name, retry_policy
 from perdure.kube.clock import now

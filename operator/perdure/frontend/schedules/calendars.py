@@ -14,7 +14,7 @@ from temporalio.api.schedule.v1 import (
 )
 
 from perdure.api.kinds import schedule as kind
-from perdure.api.kinds.calendars import Calendar
+from perdure.api.kinds.schedule import Calendar
 from perdure.api.times import format_duration, format_time
 from perdure.frontend.messages.values import UnfitError, duration, timestamp
 from perdure.schedule.calendar import (
@@ -26,10 +26,10 @@ from perdure.schedule.calendar import (
     SECOND,
     YEAR,
     Field,
+    InvalidTimesError,
     depends_on_month,
     read_field,
 )
-from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Times
 
 _SECOND = timedelta(seconds=1)

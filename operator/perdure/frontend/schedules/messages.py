@@ -25,24 +25,22 @@ from temporalio.api.schedule.v1 import (
 )
 from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
 
-from perdure.api import labels, lenient
+from perdure.api import labels
 from perdure.api.kinds import schedule as kind
-from perdure.api.lenient import read_annotation
-from perdure.api.stored import StoredStruct
+from perdure.api.stored import StoredStruct, newer_annotation, read_annotation
 from perdure.api.times import format_duration, parse_duration
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend.messages import histories, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum, to_enum
 from perdure.frontend.messages.histories import versioning_override
+from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.runs.start_requests import TIMEOUTS, requested_run
 from perdure.frontend.schedules.calendars import TIMES, from_times, to_times
 from perdure.frontend.visibility.index import attribute_field, status_named
 from perdure.language.program import retry_policy
-from perdure.schedule.calendar import Work
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError, Work
 from perdure.schedule.run_manifests import id_of, workflow_id_of
 from perdure.schedule.times import Times
 
@@ -147,7 +145,7 @@ def new_schedule(
 
 def newer_options(obj: KubeObject) -> str:
     """Say what only a newer version can read in the options of a client for a schedule; empty if there is nothing."""
-    return lenient.newer_annotation(obj, labels.CLIENT_ANNOTATION, ClientOptions) or lenient.newer_annotation(
+    return newer_annotation(obj, labels.CLIENT_ANNOTATION, ClientOptions) or newer_annotation(
         obj, labels.START_ANNOTATION, StartExtras
     )
 

@@ -46,9 +46,8 @@ from perdure.frontend.errors import (
     unavailable,
 )
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_ID, UnfitError, timestamp
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import MAX_ID, UnfitError, from_enum, timestamp
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions
@@ -60,8 +59,7 @@ from perdure.frontend.visibility.search_attributes import SearchAttributeRegistr
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
-from perdure.schedule.calendar import Work
-from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.calendar import InvalidTimesError, Work
 from perdure.schedule.run_manifests import id_of
 from perdure.schedule.times import EARLIEST, Times
 

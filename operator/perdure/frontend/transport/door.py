@@ -1,15 +1,15 @@
-"""Admission of an RPC before its message is read: authentication, authorization, and limits."""
+"""Admission of an RPC before its message is read: authentication, authorization, and limits of concurrent RPCs and of memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from google.protobuf.message import Message
 
-from perdure.frontend.errors import RpcError, too_large, too_late
+from perdure.frontend.errors import RpcError, exhausted, too_large, too_late
 from perdure.frontend.messages import values
-from perdure.frontend.transport.admission import MessageMemory, Places
 from perdure.frontend.transport.connections import Connections, Peer
 from perdure.frontend.transport.guard import Guard, User, VisibleNamespaces, tenant_of
 
@@ -52,6 +52,167 @@ WAITING = frozenset(
     }
 )
 """RPCs that wait (long polls). They have a separate limit, so that they cannot displace other RPCs."""
+
+
+class Shares:
+    """Divides an amount among tenants.
+
+    Without a limit for each, a tenant may hold as much as is left. One alone can hold half, two can hold a third each, and
+    so on: there is always something left for others.
+    """
+
+    def __init__(self, total: int, each: int | None = None) -> None:
+        self._held: Counter[Hashable] = Counter()
+        self._left = total
+        self._each = each
+
+    def held(self, key: Hashable) -> int:
+        """Return the size that a tenant holds."""
+        return self._held[key]
+
+    def fits(self, key: Hashable, size: int) -> bool:
+        """Whether a tenant may have `size` more."""
+        if self._each is None:
+            return self._held[key] + size <= self._left - size
+        return size <= self._left and self._held[key] + size <= self._each
+
+    def add(self, key: Hashable, size: int) -> None:
+        """Increase the size that a tenant holds, or reduce it by a negative size."""
+        self._left -= size
+        self._held[key] += size
+        if not self._held[key]:
+            del self._held[key]
+
+
+class Places:
+    """Limits how many calls are in progress at the same time."""
+
+    def __init__(self, noun: str, *, total: int, each: int | None = None) -> None:
+        """Create free places.
+
+        Args:
+            noun: The noun for the calls in messages.
+            total: The number of places.
+            each: How many places a caller may hold; None: a share of them.
+        """
+        self._noun = noun
+        self._total = total
+        self._each = each
+        self._shares = Shares(total, each)
+
+    def free(self, key: Hashable) -> bool:
+        """Whether there is a place for a caller."""
+        return self._shares.fits(key, 1)
+
+    @contextmanager
+    def take(self, key: Hashable) -> Iterator[None]:
+        """Hold a place within the block.
+
+        Raises:
+            RpcError: No place is free.
+        """
+        if not self.free(key):
+            each = f"{self._each:,} for each caller" if self._each is not None else "a share for each namespace"
+            raise exhausted(f"too many {self._noun}: {each} and {self._total:,} in all; retry later")
+        self._shares.add(key, 1)
+        try:
+            yield
+        finally:
+            self._shares.add(key, -1)
+
+
+class MessageMemory:
+    """The memory for messages in progress, in bytes, in shares for tenants."""
+
+    def __init__(self, total: int, *, each: int | None = None) -> None:
+        """`each` is the limit for a tenant; None: a share."""
+        self._shares = Shares(total, each)
+        self._waiting: dict[Hashable, deque[tuple[int, asyncio.Future[None]]]] = {}
+
+    @asynccontextmanager
+    async def hold(
+        self, key: Hashable, size: int, seconds: float | None = None
+    ) -> AsyncIterator[Callable[[int], None]]:
+        """Reserve memory for a message of at most `size` bytes within the block, waiting for it if necessary.
+
+        The block gets a function that releases the rest once the actual size of the message is known.
+
+        Raises:
+            RpcError: There is no memory within `seconds`.
+        """
+        await self._reserve(key, size, seconds)
+        held = size
+
+        def resize(to: int) -> None:
+            nonlocal held
+            self._shares.add(key, to - held)
+            held = to
+            self._grant()
+
+        try:
+            yield resize
+        finally:
+            resize(0)
+
+    async def keep(self, key: Hashable, size: int, seconds: float | None) -> Callable[[], None]:
+        """Reserve memory, and return a function that releases it.
+
+        Args:
+            key: The tenant.
+            size: The bytes.
+            seconds: How long to wait for them; None: they are taken even if there are too few.
+
+        Raises:
+            RpcError: There is no memory within `seconds`.
+        """
+        if seconds is None:
+            self._shares.add(key, size)
+        else:
+            await self._reserve(key, size, seconds)
+
+        def release() -> None:
+            self._shares.add(key, -size)
+            self._grant()
+
+        return release
+
+    async def _reserve(self, key: Hashable, size: int, seconds: float | None) -> None:
+        if key not in self._waiting and self._shares.fits(key, size):
+            self._shares.add(key, size)
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = size, granted
+        self._waiting.setdefault(key, deque()).append(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                await granted
+        except (asyncio.CancelledError, TimeoutError) as error:
+            if granted.done() and not granted.cancelled():
+                self._shares.add(key, -size)
+                self._grant()
+            else:
+                self._remove(key, waiter)
+            if isinstance(error, TimeoutError):
+                raise exhausted("the messages of this namespace take too much memory; retry later") from None
+            raise
+
+    def _grant(self) -> None:
+        """Grant memory to those who wait: first to the tenants that hold least, and to the calls of each in order."""
+        for key in sorted(self._waiting, key=self._shares.held):
+            while (waiting := self._waiting.get(key)) and self._shares.fits(key, waiting[0][0]):
+                size, granted = waiting[0]
+                self._remove(key, waiting[0])
+                if not granted.done():
+                    self._shares.add(key, size)
+                    granted.set_result(None)
+
+    def _remove(self, key: Hashable, waiter: tuple[int, asyncio.Future[None]]) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is None or waiter not in waiting:
+            return
+        waiting.remove(waiter)
+        if not waiting:
+            del self._waiting[key]
 
 
 def size_of(request: Any, raw: bytes) -> int:

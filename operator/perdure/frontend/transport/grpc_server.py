@@ -2,23 +2,26 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
 from perdure.frontend.errors import RpcError, invalid, unavailable
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.connections import peer_of
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ
-from perdure.frontend.transport.rpc import Rpc
-from perdure.frontend.transport.services import SERVICES, UNSERVED, head_of
+from perdure.frontend.transport.rpc import SERVICES, UNSERVED, Rpc
 
 Answer = TypeVar("Answer")
 _STREAMS = 500
 """Maximum number of concurrent RPCs per connection, which is enough for a worker with many pollers."""
-_STATUS_DETAILS = "grpc-status-details-bin"
 _GRACE_SECONDS = 0.5
 """How long open calls may continue when the operator stops."""
 
@@ -159,13 +162,26 @@ class _GrpcCall:
             raise invalid(f"the message is not a {self._rpc.name}Request") from None
 
 
+@cache
+def head_of(kind: Any) -> Any:
+    """A class of messages that have only those fields of a request that name its namespace. All others it leaves encoded."""
+    named = [kind.fields_by_name[name] for name in ("namespace", "id") if name in kind.fields_by_name]
+    file = FileDescriptorProto(name=f"{kind.full_name}.head", package="perdure.head", syntax="proto3")
+    head = file.message_type.add(name=kind.name)
+    for field in named:
+        if field.type == FieldDescriptor.TYPE_STRING:
+            head.field.add(name=field.name, number=field.number, type=field.type, label=field.LABEL_OPTIONAL)
+    pool = DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(f"perdure.head.{kind.name}"))
+
+
 def _served(rpc: Rpc, calls: OpenCalls) -> Callable[[Any, Any], Awaitable[Any]]:
     async def serve_one(_: Any, context: Any) -> Any:
         try:
             return await calls.handle(rpc.answer(_GrpcCall(rpc, context)))
         except RpcError as error:
-            if error.detail is not None:
-                context.set_trailing_metadata(((_STATUS_DETAILS, error.status().SerializeToString()),))
+            context.set_trailing_metadata(error.trailers())
             await context.abort(error.code, error.message)
 
     return serve_one

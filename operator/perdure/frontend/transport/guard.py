@@ -9,7 +9,7 @@ import base64
 import binascii
 import hashlib
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar, overload
@@ -18,7 +18,6 @@ from weakref import WeakValueDictionary
 import orjson
 
 from perdure.frontend.errors import RpcError, denied, exhausted, unauthenticated, unavailable
-from perdure.frontend.transport.admission import Rate
 from perdure.frontend.transport.rights import FREE, Right, needed, remedy
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -52,6 +51,8 @@ _PARALLEL = 4
 """Parallel reviews for all lists together: the others of the connections are for the reviews of other calls."""
 _LISTS_PER_SECOND, _LISTS_BURST = 1.0, 20
 """Limits for lists that are not cached, per tenant."""
+_MAX_BUCKETS = 4_096
+"""Maximum number of keys whose rate is tracked."""
 
 
 class NoTokenError(ValueError):
@@ -329,33 +330,6 @@ def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
     return f"{user.name} cannot {right.verb} {what}{where}, which {rpc} requires: {remedy(user.name, namespace, right)}{other}"
 
 
-class BoundedCache(Generic[K, V]):
-    """A cache with a maximum number of entries; the oldest are dropped."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._entries: OrderedDict[K, V] = OrderedDict()
-
-    @overload
-    def get(self, key: K) -> V | None: ...
-    @overload
-    def get(self, key: K, default: V) -> V: ...
-    def get(self, key: K, default: V | None = None) -> V | None:
-        """The value of a key."""
-        return self._entries.get(key, default)
-
-    def put(self, key: K, value: V) -> None:
-        """Set the value of a key."""
-        self._entries.pop(key, None)
-        self._entries[key] = value
-        if len(self._entries) > self._limit:
-            self._entries.popitem(last=False)
-
-    def pop(self, key: K) -> None:
-        """Remove a key."""
-        self._entries.pop(key, None)
-
-
 class VisibleNamespaces:
     """Finds the namespaces that callers may describe, and caches them for as long as a permission.
 
@@ -425,3 +399,49 @@ class VisibleNamespaces:
                 if not await self._guard.review_access(user, namespace, right):
                     return False
         return True
+
+
+class BoundedCache(Generic[K, V]):
+    """A cache with a maximum number of entries; the oldest are dropped."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[K, V] = OrderedDict()
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V) -> V: ...
+    def get(self, key: K, default: V | None = None) -> V | None:
+        """The value of a key."""
+        return self._entries.get(key, default)
+
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a key."""
+        self._entries.pop(key, None)
+        self._entries[key] = value
+        if len(self._entries) > self._limit:
+            self._entries.popitem(last=False)
+
+    def pop(self, key: K) -> None:
+        """Remove a key."""
+        self._entries.pop(key, None)
+
+
+class Rate:
+    """Token buckets by key. The least recently used keys are forgotten."""
+
+    def __init__(self, per_second: float, burst: int) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._buckets: OrderedDict[Hashable, tuple[float, datetime]] = OrderedDict()
+
+    def take(self, key: Hashable, time: datetime) -> bool:
+        """Take one token of a key; returns False if none is left at that time."""
+        left, since = self._buckets.pop(key, (float(self._burst), time))
+        left = min(self._burst, left + max(0.0, (time - since).total_seconds()) * self._per_second)
+        granted = left >= 1
+        self._buckets[key] = (left - granted, time)
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return granted

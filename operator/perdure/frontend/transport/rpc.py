@@ -1,23 +1,26 @@
-"""An RPC over any transport: its namespace, authentication, authorization, limits, errors, and the context for its handler."""
+"""An RPC over any transport: its messages, namespace, admission, errors, context for its handler, and line in the audit log."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any, Final, Protocol
 
 import grpc
 import structlog
 from google.protobuf.message import Message
+from temporalio.api.operatorservice import v1 as operatorservice
+from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.messages import values
-from perdure.frontend.messages.values import UnfitError
-from perdure.frontend.transport.audit import recorded
+from perdure.frontend.messages.values import MAX_ID, UnfitError
 from perdure.frontend.transport.connections import Peer
 from perdure.frontend.transport.door import POLLS, WAITING, Door, size_of
-from perdure.frontend.transport.services import SERVICES
+from perdure.frontend.transport.rights import DEPRECATED, answers, changes
 from perdure.kube import client as kube
 from perdure.observe import metrics
 
@@ -246,3 +249,119 @@ def rpcs(
         for name, handler in handlers.items()
         if hasattr(module, f"{name}Request")
     ]
+
+
+# The RPCs of Temporal's API, from the SDK package
+
+_VERSIONING: Final = "Temporal deprecated this form of worker versioning. Use worker deployments."
+_RULES: Final = "Temporal's server disables workflow rules by default. To pause an activity, call `PauseActivity`."
+_KUBERNETES: Final = "Namespaces are those of Kubernetes: create and delete them with kubectl."
+_CLUSTERS: Final = "Perdure runs in one cluster and does not replicate."
+_CREATED: Final = "A worker that polls creates its deployment and its version."
+_COMPUTE: Final = "Kubernetes runs and scales workers."
+_CONFIG: Final = "No SDK applies the configuration that a server sends. Set worker options in the worker's code."
+UNSERVED: Final = {
+    "CreateWorkerDeployment": _CREATED,
+    "CreateWorkerDeploymentVersion": _CREATED,
+    "UpdateWorkerDeploymentVersionComputeConfig": _COMPUTE,
+    "ValidateWorkerDeploymentVersionComputeConfig": _COMPUTE,
+    **dict.fromkeys(sorted(DEPRECATED), _VERSIONING),
+    "CreateWorkflowRule": _RULES,
+    "DeleteWorkflowRule": _RULES,
+    "DescribeWorkflowRule": _RULES,
+    "ListWorkflowRules": _RULES,
+    "TriggerWorkflowRule": _RULES,
+    "FetchWorkerConfig": _CONFIG,
+    "UpdateWorkerConfig": _CONFIG,
+    "ListTaskQueuePartitions": "A task queue has no partitions.",
+    "PollWorkflowExecutionTimeSkipping": "Time is skipped in tests only: `perdure simulate` and the SDKs' test servers.",
+    "ListArchivedWorkflowExecutions": (
+        "Perdure has no archive. `ttlSecondsAfterFinished` sets how long a closed run is kept."
+    ),
+    "RegisterNamespace": _KUBERNETES,
+    "UpdateNamespace": _KUBERNETES,
+    "DeprecateNamespace": _KUBERNETES,
+    "DeleteNamespace": _KUBERNETES,
+    "AddOrUpdateRemoteCluster": _CLUSTERS,
+    "ListClusters": _CLUSTERS,
+    "RemoveRemoteCluster": _CLUSTERS,
+}
+"""RPCs that return UNIMPLEMENTED, and the reason or the alternative."""
+
+SERVICES: Final[dict[str, ModuleType]] = {
+    "temporal.api.workflowservice.v1.WorkflowService": workflowservice,
+    "temporal.api.operatorservice.v1.OperatorService": operatorservice,
+}
+
+
+def service_of(rpc: str) -> str:
+    """The service that an RPC belongs to.
+
+    Raises:
+        KeyError: The RPC does not exist.
+    """
+    for service, module in SERVICES.items():
+        if hasattr(module, f"{rpc}Request"):
+            return service
+    raise KeyError(rpc)
+
+
+def request_of(rpc: str) -> Any:
+    """The class of the requests of an RPC."""
+    return getattr(SERVICES[service_of(rpc)], f"{rpc}Request")
+
+
+def response_of(rpc: str) -> Any:
+    """The class of the responses of an RPC."""
+    return getattr(SERVICES[service_of(rpc)], f"{rpc}Response")
+
+
+# The audit log: a line for each call that changes something, with the authenticated user
+
+
+@dataclass(slots=True)
+class AuditRecord:
+    """The fields of a line, which are set as the call proceeds."""
+
+    request: Any = None
+    response: Any = None
+
+
+@contextmanager
+def recorded(rpc: str, user: str, address: str) -> Iterator[AuditRecord]:
+    """Write the line of a call at the end of the block, also after an exception.
+
+    Read-only calls have no line. Responses of workers to their tasks have none either, because histories name the user,
+    except for rejected responses and responses that identify an activity by its ID, which any caller can know.
+    """
+    record, outcome = AuditRecord(), "OK"
+    try:
+        yield record
+    except RpcError as error:
+        outcome = error.code.name
+        raise
+    except BaseException as error:
+        outcome = type(error).__name__
+        raise
+    finally:
+        if changes(rpc) or (answers(rpc) and (rpc.endswith("ById") or outcome != "OK")):
+            structlog.get_logger("perdure.audit").info(
+                "RPC", rpc=rpc, user=user, address=address, outcome=outcome, **_about(record)
+            )
+
+
+def _about(record: AuditRecord) -> dict[str, str]:
+    """The subject of the call: IDs as the client gives them, and the run that was created. Long IDs are cut."""
+    request = record.request
+    inner = getattr(request, "operations", None) or ()
+    if inner:
+        request = inner[0].start_workflow  # the first of two operations on the same workflow
+    found: dict[str, Any] = {}
+    for name in ("workflow_execution", "execution"):
+        named = getattr(request, name, None)
+        found["workflow_id"] = found.get("workflow_id") or getattr(named, "workflow_id", "")
+        found["run_id"] = found.get("run_id") or getattr(named, "run_id", "")
+    for name in ("namespace", "workflow_id", "schedule_id", "job_id", "activity_id", "identity"):
+        found[name] = found.get(name) or getattr(request, name, "")
+    found["run_id"] = found["run_id"] or getattr(record.response, "run_id", "")
+    return {name: value[:MAX_ID] for name, value in found.items() if isinstance(value, str) and value}

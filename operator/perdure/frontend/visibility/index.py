@@ -16,7 +16,7 @@ from temporalio.api.enums.v1 import ActivityExecutionStatus, NexusOperationExecu
 from temporalio.api.nexus.v1 import NexusOperationExecutionListInfo
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
-from perdure.api.lenient import mapping, text
+from perdure.api.json_values import mapping, text
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import PREDEFINED, SYSTEM
 from perdure.api.times import read_kubernetes_time
@@ -24,7 +24,7 @@ from perdure.controller.directory import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import to_enum
+from perdure.frontend.messages.values import to_enum
 from perdure.frontend.visibility.query_language import ComparisonBudget, Filter
 from perdure.kube import client as kube
 from perdure.kube.client import not_newer

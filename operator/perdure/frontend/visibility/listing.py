@@ -32,9 +32,8 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api.phases import RunKind
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum, to_enum
-from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import UnfitError, timestamp
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import UnfitError, from_enum, timestamp, to_enum
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of

@@ -19,8 +19,7 @@ from perdure.api import labels
 from perdure.api.search_attributes import REGISTRY, unfit
 from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum, to_enum
-from perdure.frontend.messages.values import UnfitError
+from perdure.frontend.messages.values import UnfitError, from_enum, to_enum
 from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext
 from perdure.frontend.visibility.index import BUILT_IN, Visibility
 from perdure.kube import client as kube

@@ -1,6 +1,7 @@
 """RPCs about task queues: their pollers and backlog, and the settings of their rates and weights."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -26,9 +27,15 @@ from perdure.engine.inputs import OPERATOR
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend.deployments.rules import Deployments, WorkerDeployment, routing
 from perdure.frontend.errors import invalid
-from perdure.frontend.matching import rates as model
+from perdure.frontend.matching.dispatch import (
+    LONGEST_FAIRNESS_KEY,
+    NO_SETTINGS,
+    QueueSettings,
+    RateLimit,
+    RateLimits,
+    TaskQueueSettings,
+)
 from perdure.frontend.matching.queues import Kind, QueueName, TaskQueues
-from perdure.frontend.matching.rates import NO_SETTINGS, QueueSettings, RateLimit, RateLimits, TaskQueueSettings
 from perdure.frontend.messages.histories import deployment_version
 from perdure.frontend.messages.values import NO_TIME, name
 from perdure.frontend.registry import Entries, NamespaceRegistry, fits_key
@@ -42,6 +49,10 @@ KINDS = {
 }
 _UNVERSIONED = ""
 _NO_VERSION = "__unversioned__"
+MAX_WEIGHTS = 1_000
+"""Maximum number of fairness weights of a task queue (matching.maxFairnessKeyWeightOverrides)."""
+MAX_REASON = 1_000
+"""Maximum length of the reason for a limit, in characters."""
 
 
 class TaskQueueRpcs:
@@ -129,16 +140,14 @@ class TaskQueueRpcs:
             _requested_limit(request, "update_fairness_key_rate_limit_default"),
         )
         workflows = kind is Kind.WORKFLOW
-        model.check_limit(queue_limit, "UpdateQueueRateLimit", "rate limit", workflows=workflows)
-        model.check_limit(
-            key_limit, "UpdateFairnessKeyRateLimitDefault", "fairness key rate limit", workflows=workflows
-        )
+        check_limit(queue_limit, "UpdateQueueRateLimit", "rate limit", workflows=workflows)
+        check_limit(key_limit, "UpdateFairnessKeyRateLimitDefault", "fairness key rate limit", workflows=workflows)
         weights, removed = request.set_fairness_weight_overrides, request.unset_fairness_weight_overrides
-        model.check_weights(weights, removed)
+        check_weights(weights, removed)
 
         def change(known: Entries[TaskQueueSettings]) -> Entries[TaskQueueSettings]:
             of_queue = known.get(queue, {})
-            settings = model.with_weights(of_queue.get(kind, NO_SETTINGS), weights, removed)
+            settings = with_weights(of_queue.get(kind, NO_SETTINGS), weights, removed)
             if queue_limit is not None:
                 settings = replace(settings, queue_rate_limit=queue_limit)
             if key_limit is not None:
@@ -218,3 +227,65 @@ def _effective_rate(limits: RateLimits) -> DescribeTaskQueueResponse.EffectiveRa
         requests_per_second=limits.per_second,
         rate_limit_source=RateLimitSource.RATE_LIMIT_SOURCE_API if by_api else RateLimitSource.RATE_LIMIT_SOURCE_WORKER,
     )
+
+
+# Checks of settings, with the messages of Temporal's server (service/frontend/validators.go, service/matching/fairness_util.go)
+
+
+def check_limit(limit: RateLimit | None, field: str, noun: str, *, workflows: bool) -> None:
+    """Check a limit that a request sets.
+
+    Args:
+        limit: The limit; None: the request does not change it.
+        field: The name of the limit in messages about its values.
+        noun: The name of the limit in other messages.
+        workflows: Whether the task queue dispatches workflow tasks.
+
+    Raises:
+        RpcError: The limit is negative or not allowed for this kind of task, or its reason is too long.
+    """
+    if limit is None or limit.requests_per_second is None:
+        return
+    if workflows:
+        raise invalid(f"Setting {noun} on workflow task queues is not allowed.")
+    if not limit.requests_per_second >= 0:
+        raise invalid(f"RequestsPerSecond for {field} rate limit must be non-negative.")
+    if len(limit.reason) > MAX_REASON:
+        raise invalid(f"{field}.Reason field too long (max {MAX_REASON} characters).")
+
+
+def check_weights(weights: Mapping[str, float], removed: Collection[str]) -> None:
+    """Check the fairness weights that a request sets and removes.
+
+    Raises:
+        RpcError: There are too many, a key is empty, too long or in both, or a weight is not positive and finite.
+    """
+    number = len(weights) + len(removed)
+    if number > MAX_WEIGHTS:
+        raise invalid(f"too many fairness weight overrides in request: got {number}, maximum {MAX_WEIGHTS}")
+    for key in (*weights, *removed):
+        if not key:
+            raise invalid("fairness weight override key must not be empty")
+        if len(key.encode()) > LONGEST_FAIRNESS_KEY:
+            raise invalid("fairness key length exceeds limit")
+        if key in weights and not weights[key] > 0:
+            raise invalid(f'invalid fairness weight weight for key "{key}": must be greater than zero')
+        if weights.get(key) == math.inf:
+            raise invalid(f'invalid fairness weight for key "{key}": must be finite')
+    for key in removed:
+        if key in weights:
+            raise invalid(f'fairness weight override key "{key}" present in both set and unset lists')
+
+
+def with_weights(settings: QueueSettings, weights: Mapping[str, float], removed: Collection[str]) -> QueueSettings:
+    """Return settings with other fairness weights.
+
+    Raises:
+        RpcError: There would be too many.
+    """
+    merged = {**settings.fairness_weight_overrides, **weights}
+    for key in removed:
+        merged.pop(key, None)
+    if len(merged) > MAX_WEIGHTS:
+        raise invalid(f"fairness weight overrides update rejected: the maximum of {MAX_WEIGHTS} overrides is exceeded")
+    return replace(settings, fairness_weight_overrides=merged)

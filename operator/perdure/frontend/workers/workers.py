@@ -22,8 +22,8 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.matching.queues import FORGOTTEN_AFTER, TaskQueues
 from perdure.frontend.messages import values
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.paging import page_of
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import from_enum
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.query_language import InvalidQueryError, parse
 from perdure.kube.clock import now

@@ -30,16 +30,14 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
-from perdure.api.stored import StoredStruct
+from perdure.api.stored import StoredStruct, read_annotation
 from perdure.controller.directory import Entry
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
-from perdure.frontend.messages.enums import from_enum, to_enum
-from perdure.frontend.messages.paging import page_of
-from perdure.frontend.messages.values import MAX_EVENT, MAX_ID
+from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.values import MAX_EVENT, MAX_ID, from_enum, to_enum
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing

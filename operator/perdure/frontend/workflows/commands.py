@@ -28,12 +28,10 @@ from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras, WorkflowStart
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend.matching.backlog import requested_priority
+from perdure.frontend.matching.dispatch import requested_priority
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.callbacks import to_engine
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.nexus_headers import lowered
+from perdure.frontend.messages.nexus import callbacks_to_engine, lowered_headers
 from perdure.frontend.messages.values import (
     UNLIMITED,
     OversizeError,
@@ -41,6 +39,7 @@ from perdure.frontend.messages.values import (
     check_count,
     duration,
     duration_or_none,
+    from_enum,
     name,
     retry_policy,
 )
@@ -326,7 +325,7 @@ def _schedule_operation(context: CommandContext, proto: Any, metadata: Any) -> c
         schedule_to_close_timeout=duration_or_none(proto, "schedule_to_close_timeout"),
         schedule_to_start_timeout=duration_or_none(proto, "schedule_to_start_timeout"),
         start_to_close_timeout=duration_or_none(proto, "start_to_close_timeout"),
-        nexus_header=lowered(proto.nexus_header, f"{_SCHEDULE_OPERATION}.NexusHeader"),
+        nexus_header=lowered_headers(proto.nexus_header, f"{_SCHEDULE_OPERATION}.NexusHeader"),
         user_metadata=metadata,
     )
 
@@ -428,7 +427,7 @@ def recorded_request(request: UpdateRequest) -> dict[str, Any]:
         "header": data.header_to_json(request.input),
         "identity": request.meta.identity,
         "request_id": request.request_id,
-        "completion_callbacks": to_engine(request.completion_callbacks),
+        "completion_callbacks": callbacks_to_engine(request.completion_callbacks),
     }
 
 

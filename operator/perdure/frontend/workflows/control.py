@@ -27,8 +27,9 @@ from perdure.frontend.errors import (
     invalid,
     precondition,
 )
-from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
+from perdure.frontend.messages import values
+from perdure.frontend.messages.nexus import link_to_signal, links_to_json
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.kube import client as kube
@@ -59,10 +60,10 @@ class WorkflowControl:
             principal=call.principal,
             header=data.header_to_json(request),
             client_request_id=request.request_id,
-            links=links.to_json(request.links),
+            links=links_to_json(request.links),
         )
         answer = await self._demand(request, call, signal)
-        return SignalWorkflowExecutionResponse(link=links.to_signal(answer, request.request_id))
+        return SignalWorkflowExecutionResponse(link=link_to_signal(answer, request.request_id))
 
     async def request_cancel_workflow_execution(
         self, request: RequestCancelWorkflowExecutionRequest, call: CallContext
@@ -73,7 +74,7 @@ class WorkflowControl:
             reason=request.reason,
             identity=request.identity,
             principal=call.principal,
-            links=links.to_json(request.links),
+            links=links_to_json(request.links),
         )
         with suppress(CompletedError):
             await self._demand(request, call, cancel)
@@ -89,7 +90,7 @@ class WorkflowControl:
             details=data.to_json(request.details.payloads),
             identity=request.identity,
             principal=call.principal,
-            links=links.to_json(request.links),
+            links=links_to_json(request.links),
         )
         await self._demand(request, call, stop)
         return TerminateWorkflowExecutionResponse()

@@ -26,9 +26,8 @@ from perdure.engine import events as ev
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import UNVERSIONED, Versioning
-from perdure.frontend.messages import callbacks, failures, values
+from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import to_enum
 from perdure.frontend.messages.histories import (
     Historian,
     deployment_version,
@@ -37,7 +36,9 @@ from perdure.frontend.messages.histories import (
     started_by_a_workflow,
     versioning_override,
 )
-from perdure.frontend.messages.paging import MAX_BYTES
+from perdure.frontend.messages.nexus import describe_callback
+from perdure.frontend.messages.tokens import MAX_BYTES
+from perdure.frontend.messages.values import to_enum
 from perdure.frontend.nexus.pending import pending_operation
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.large_payloads import LargePayloads
@@ -292,7 +293,7 @@ def _describe_operations(response: DescribeWorkflowExecutionResponse, state: Run
     response.pending_nexus_operations.extend(pending_operation(each, now()) for each in state.operations.values())
     for pending in state.callbacks.values():
         callback = response.callbacks.add()
-        callbacks.describe(callback, pending, due=state.is_due(pending))
+        describe_callback(callback, pending, due=state.is_due(pending))
         if pending.update_id:
             callback.trigger.update_workflow_execution_completed.update_id = pending.update_id
         else:

@@ -16,8 +16,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.frontend.errors import unavailable
-from perdure.frontend.messages.paging import page_size
-from perdure.frontend.messages.task_tokens import PageToken, pack, unpack
+from perdure.frontend.messages.tokens import PageToken, pack, page_size, unpack
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.runs.large_payloads import LargePayloads
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext

@@ -34,7 +34,7 @@ from perdure.frontend.errors import (
 )
 from perdure.frontend.matching.offers import Destination, Matching, key_of
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
-from perdure.frontend.messages.enums import from_enum, to_enum
+from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext

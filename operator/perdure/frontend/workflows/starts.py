@@ -31,11 +31,17 @@ from perdure.frontend.errors import (
     precondition,
 )
 from perdure.frontend.matching.queues import Kind
-from perdure.frontend.messages import links, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.callbacks import callbacks_of, request_links
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration
+from perdure.frontend.messages import values
+from perdure.frontend.messages.nexus import (
+    callbacks_of,
+    link_to_attachment,
+    link_to_signal,
+    link_to_start,
+    links_to_json,
+    request_links,
+)
+from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, from_enum
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.creation import BEGIN_SECONDS, FirstTasks, RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway
@@ -91,9 +97,9 @@ class WorkflowStarts:
             first_execution_run_id=started_run.entry.first_uid,
             started=started_run.started,
             status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-            link=links.to_attachment(started_run.entry, request.request_id)
+            link=link_to_attachment(started_run.entry, request.request_id)
             if attached
-            else links.to_start(started_run.entry),
+            else link_to_start(started_run.entry),
         )
 
     async def _begin_or_attach(
@@ -151,7 +157,7 @@ class WorkflowStarts:
             principal=call.principal,
             header=data.header_to_json(request),
             client_request_id=request.request_id,
-            links=links.to_json(request.links),
+            links=links_to_json(request.links),
         )
 
         async def demand(entry: Entry) -> Entry:
@@ -172,7 +178,7 @@ class WorkflowStarts:
                 run_id=entry.uid,
                 started=started_run.started,
                 first_execution_run_id=entry.first_uid,
-                signal_link=links.to_signal(entry, request.request_id),
+                signal_link=link_to_signal(entry, request.request_id),
             )
 
     async def begin(

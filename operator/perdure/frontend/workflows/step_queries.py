@@ -20,8 +20,8 @@ from perdure.engine.state import PendingActivity, RunState
 from perdure.frontend.errors import invalid, precondition, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.language.interpreter import load_memory, progress
-from perdure.language.memory import Memory
+from perdure.language.interpreter import progress
+from perdure.language.memory import Memory, load_memory
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.language.signals import awaited, known_signals
 from perdure.language.step_tree import OpenPaths, StepNode, open_steps, step_tree

@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.frontend.errors import RpcError, aborted, invalid, multi_operation_failed
-from perdure.frontend.messages import links
+from perdure.frontend.messages.nexus import link_to_start
 from perdure.frontend.runs.creation import FirstTasks, StartedRun
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
@@ -70,7 +70,7 @@ class UpdateWithStart:
                 started=started_run.started,
                 first_execution_run_id=started_run.entry.first_uid if started_run.started else "",
                 status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-                link=links.to_start(started_run.entry) if started_run.started else None,
+                link=link_to_start(started_run.entry) if started_run.started else None,
             )
         )
         response.responses.add().update_workflow.CopyFrom(updated)

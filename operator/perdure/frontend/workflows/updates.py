@@ -33,10 +33,10 @@ from perdure.engine.history import decode_events
 from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
 from perdure.engine.state import RunState
 from perdure.frontend.errors import CompletedError, RpcError, busy, invalid, not_found, unavailable
-from perdure.frontend.messages import failures, links, values
+from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.callbacks import callbacks_of, to_engine
 from perdure.frontend.messages.histories import update_request
+from perdure.frontend.messages.nexus import callbacks_of, callbacks_to_engine, link_to_rejection, link_to_update
 from perdure.frontend.messages.payloads import payloads
 from perdure.frontend.messages.values import UnfitError
 from perdure.frontend.runs.creation import FirstTasks
@@ -304,9 +304,9 @@ class WorkflowUpdates:
             raise CompletedError
         link = None
         if known.rejected:
-            link = links.to_rejection(entry)
+            link = link_to_rejection(entry)
         elif known.accepted.is_set():
-            link = links.to_update(entry, request.request.request_id)
+            link = link_to_update(entry, request.request.request_id)
         return UpdateWorkflowExecutionResponse(
             update_ref=_reference(entry, update_id), outcome=known.outcome or None, stage=stage, link=link
         )
@@ -324,7 +324,7 @@ class WorkflowUpdates:
             return
         attached = inputs.CallbacksAttached(
             request_id=wanted.request_id,
-            callbacks=to_engine(wanted.completion_callbacks),
+            callbacks=callbacks_to_engine(wanted.completion_callbacks),
             update_id=known.update_id,
             principal=principal,
         )

@@ -48,9 +48,8 @@ from perdure.frontend.matching.offers import Matching, Poller
 from perdure.frontend.matching.queues import Kind, Offer, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.enums import from_enum
-from perdure.frontend.messages.task_tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
-from perdure.frontend.messages.values import duration_or_none, name
+from perdure.frontend.messages.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
+from perdure.frontend.messages.values import duration_or_none, from_enum, name
 from perdure.frontend.nexus.endpoints import EndpointRegistry, Endpoints
 from perdure.frontend.runs.gateway import RunGateway, refusal
 from perdure.frontend.runs.large_payloads import LargePayloads

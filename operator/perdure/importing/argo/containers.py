@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from perdure.api.container_needs import NEEDS
+from perdure.api.pods import NEEDS
 from perdure.importing.argo.patches import Computed, computed, parsed
 from perdure.importing.argo.scope import ROOTS, PodScope
 from perdure.importing.expressions import TAG, UntranslatableError, template

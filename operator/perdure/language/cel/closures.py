@@ -8,11 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, assert_never
 
-from perdure.language.cel.errors import CompileError, EvaluationError
-from perdure.language.cel.formats import short
 from perdure.language.cel.functions import FUNCTIONS, call, plain_name
-from perdure.language.cel.limits import Meter
-from perdure.language.cel.patterns import matches
+from perdure.language.cel.functions.strings import matches
+from perdure.language.cel.limits import CompileError, EvaluationError, Meter
 from perdure.language.cel.syntax import Call, Comprehension, Constant, List, Map, Name, Node, Select, spell
 from perdure.language.cel.values import (
     NONE,
@@ -24,6 +22,7 @@ from perdure.language.cel.values import (
     equal,
     kind,
     map_key,
+    short,
     sorted_keys,
 )
 

@@ -1,12 +1,37 @@
-"""The limits of expressions, and the meter that bounds their work.
+"""The limits of expressions, the meter that bounds their work, and the errors of expressions.
 
 Code charges the meter *before* it does work, so the cost of an expression depends only on its inputs, never on the
 machine.
+
+Errors:
+
+    CompileError        the source is not a valid expression
+    EvaluationError     the expression has no value here (a missing field, a division by zero); `||` and `&&` may absorb it
+    LimitError          the expression exceeds a limit; nothing absorbs it
 """
 
+from collections.abc import Callable
 from typing import Final
 
-from perdure.language.cel.errors import LimitError
+
+class CompileError(Exception):
+    """The source is not a valid expression; the message names the place and the fix."""
+
+
+class EvaluationError(Exception):
+    """The expression has no value for this input; its message is built only when it is read."""
+
+    def __init__(self, describe: str | Callable[[], str]) -> None:
+        super().__init__()
+        self._describe = describe
+
+    def __str__(self) -> str:
+        return self._describe if isinstance(self._describe, str) else self._describe()
+
+
+class LimitError(Exception):
+    """The expression needs more work, text, items, or depth than allowed."""
+
 
 MAX_SOURCE: Final = 4_096
 """Maximum characters of one expression. The library limits its nesting to 32."""

@@ -14,8 +14,8 @@ from typing import Any, Final
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_math, ext_optional
 
-from perdure.language.cel.errors import CompileError
 from perdure.language.cel.functions import SIGNATURES, plain_name
+from perdure.language.cel.limits import CompileError
 from perdure.language.cel.syntax import Call, Comprehension, Constant, List, Map, Name, Node, Select
 
 _CACHED_ENVIRONMENTS: Final = 32

@@ -4,22 +4,19 @@ All users share one set of checks: `perdure lint` shows all findings; the operat
 Workflow and starts no run of a Workflow with errors; simulations reject the same errors. A started run is pinned to its
 definition, which is only compiled: a check that a new version of Perdure adds must not stop it.
 
-`check` (in `definition`) checks one definition, and `check_references` (in `documents`) references between the manifests of
-several files. `perdure.language.compiler` finds what cannot be interpreted. The other modules:
+In `definition`, `check` checks one definition, and `check_references` references between the manifests of several files.
+`perdure.language.compiler` finds what cannot be interpreted. The other modules:
 
 =============  ========================================================================================================
 `shapes`       the paths that an expression reads, and whether they can exist
-`literals`     values in a manifest that do not fit a schema
 `flow`         steps that never run, calls without end, waits without limit
 `activities`   the pod, artifacts, work, limits, and cache of an activity
-`signals`      the signals that a definition sends and waits for
 `texts`        texts that look like expressions but are not evaluated, and expressions in dangerous places
 `run_options`  mistakes in the options of a run
 =============  ========================================================================================================
 """
 
-from perdure.language.checks.definition import CheckedDefinition, check, checked_program
-from perdure.language.checks.documents import Documents, check_references
+from perdure.language.checks.definition import CheckedDefinition, Documents, check, check_references, checked_program
 from perdure.language.checks.run_options import labels, options, unevaluated
 from perdure.language.checks.texts import in_data
 

@@ -7,11 +7,10 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any, Final
 
-from perdure.api import reserved
-from perdure.api.container_needs import NEEDS, ContainerOrderError, needs_of
+from perdure.api import pods
 from perdure.api.kinds.artifact import Artifacts
-from perdure.api.kinds.work import Http, KubernetesResource, ResourceAction
-from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workflow import Activity, Http, KubernetesResource, ResourceAction
+from perdure.api.pods import NEEDS, ContainerOrderError, needs_of
 from perdure.language.cel import compile_source
 from perdure.language.coercion import format_value
 from perdure.language.containers import NAMES, places
@@ -27,13 +26,13 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
     has_sidecar, has_artifacts = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
-    volumes = {reserved.VOLUME, reserved.ORDER, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if has_sidecar else ())}
-    volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS, reserved.LOG} if has_artifacts else set()
+    volumes = {pods.VOLUME, pods.ORDER, *((pods.SIDECAR, pods.ACCOUNT_VOLUME) if has_sidecar else ())}
+    volumes |= {pods.ARTIFACTS, pods.OUTPUTS, pods.LOG} if has_artifacts else set()
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
         yield from _order(path, spec)
         for i, volume in enumerate(_objects(spec, "volumes")):
-            if volume.get("name") in volumes or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
+            if volume.get("name") in volumes or str(volume.get("name") or "").startswith(pods.WORKSPACE_VOLUME):
                 yield _reserved(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
         containers = [
             (f"{path}.{key}[{i}]", container)
@@ -48,8 +47,8 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
         return
     for where, container in containers:
         yield from _not_text(where, container)
-        names = {*((reserved.SIDECAR,) if has_sidecar else ())}
-        names |= {reserved.ARTIFACTS, reserved.OUTPUTS} if has_artifacts else set()
+        names = {*((pods.SIDECAR,) if has_sidecar else ())}
+        names |= {pods.ARTIFACTS, pods.OUTPUTS} if has_artifacts else set()
         if container.get("name") in names:
             yield _reserved(f"{where}.name", f"a container named `{container['name']}`")
     if containers:
@@ -58,14 +57,14 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
 
 def _main(path: str, container: dict[str, Any], activity: Activity) -> Iterator[Finding]:
     """Check the activity's own container; `path` is the path of the container."""
-    mounts = {reserved.MOUNT_PATH, reserved.ORDER_PATH}
-    mounts |= {reserved.FILES_PATH} if activity.sidecar is not None else set()
+    mounts = {pods.MOUNT_PATH, pods.ORDER_PATH}
+    mounts |= {pods.FILES_PATH} if activity.sidecar is not None else set()
     mounts |= {mount.target.rstrip("/") for mount in activity.workspaces}
     if activity.artifacts is not None:
         mounts |= {each.path.rstrip("/") for each in activity.artifacts.inputs}
-        mounts |= {reserved.RESULT_PATH} if activity.artifacts.large_results else set()
+        mounts |= {pods.RESULT_PATH} if activity.artifacts.large_results else set()
         if activity.artifacts.archive_logs:
-            mounts.add(reserved.LOG_PATH)
+            mounts.add(pods.LOG_PATH)
             if activity.script is None and not _list(container, "command"):
                 yield Finding(f"{path}.command", "must be set to archive the log: use the entrypoint of the image")
     for i, mount in enumerate(_objects(container, "volumeMounts")):
@@ -77,7 +76,7 @@ def _main(path: str, container: dict[str, Any], activity: Activity) -> Iterator[
 def _order(path: str, spec: dict[str, Any]) -> Iterator[Finding]:
     """Check the order of the containers in a pod template."""
     containers = [
-        {"name": reserved.DEFAULT_CONTAINER if i == 0 else "", **each}
+        {"name": pods.DEFAULT_CONTAINER if i == 0 else "", **each}
         for i, each in enumerate(_objects(spec, "containers"))
     ]
     try:
@@ -92,14 +91,14 @@ def _order(path: str, spec: dict[str, Any]) -> Iterator[Finding]:
 
 def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
     """Check that a patch of the pod does not change Perdure's own volumes and containers."""
-    own = {reserved.VOLUME, reserved.SIDECAR, reserved.ACCOUNT_VOLUME}
+    own = {pods.VOLUME, pods.SIDECAR, pods.ACCOUNT_VOLUME}
     for i, volume in enumerate(_objects(patch, "volumes")):
-        if volume.get("name") in own or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
+        if volume.get("name") in own or str(volume.get("name") or "").startswith(pods.WORKSPACE_VOLUME):
             yield _reserved(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
     for key in ("containers", "initContainers"):
         for i, container in enumerate(_objects(patch, key)):
-            if container.get("name") == reserved.SIDECAR:
-                yield _reserved(f"{path}.{key}[{i}].name", f"a container named `{reserved.SIDECAR}`")
+            if container.get("name") == pods.SIDECAR:
+                yield _reserved(f"{path}.{key}[{i}].name", f"a container named `{pods.SIDECAR}`")
             elif not isinstance(container.get("name"), str):
                 yield Finding(f"{path}.{key}[{i}].name", "must be set: containers are merged by their names")
 
@@ -109,7 +108,7 @@ def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
     seen: set[str] = set()
     for i, mount in enumerate(activity.workspaces):
         where, target = f"{path}.workspaces[{i}]", mount.target.rstrip("/")
-        if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
+        if target in {pods.MOUNT_PATH, pods.FILES_PATH}:
             yield _reserved(f"{where}.mountPath", f"a mount at `{target}`")
         elif target in seen:
             yield Finding(f"{where}.mountPath", f"another workspace or artifact is already mounted at `{target}`")
@@ -118,7 +117,7 @@ def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
             yield Finding(f"{where}.subPath", "must be a relative path without `..`")
     for i, artifact in enumerate(activity.artifacts.inputs if activity.artifacts is not None else ()):
         where, target = f"{path}.artifacts.inputs[{i}]", artifact.path.rstrip("/")
-        if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
+        if target in {pods.MOUNT_PATH, pods.FILES_PATH}:
             yield _reserved(f"{where}.path", f"a mount at `{target}`")
         elif target in seen:
             yield Finding(f"{where}.path", f"another workspace or artifact is already mounted at `{target}`")
@@ -150,7 +149,7 @@ def _list(parent: dict[str, Any], key: str) -> list[Any]:
 # Artifacts
 
 
-_OWN_FOLDERS: Final = (reserved.MOUNT_PATH, reserved.FILES_PATH, reserved.LOG_PATH, reserved.RESULT_PATH)
+_OWN_FOLDERS: Final = (pods.MOUNT_PATH, pods.FILES_PATH, pods.LOG_PATH, pods.RESULT_PATH)
 
 
 def of_artifacts(path: str, artifacts: Artifacts) -> Iterator[Finding]:

@@ -1,12 +1,11 @@
 """The execution of a program, for one decision of the interpreter.
 
 ============  ===============================================================================================
-`observer`    the interface through which a trace follows the execution
-`context`     the data of the decision: the memory, the commands, the agenda, expressions, and timers
+`context`     the data of the decision: the memory, the commands, the agenda, expressions, and timers; the `Observer`
 `actions`     how a task does its own work: activities, children, signals, waits, variables, limits
 `flow`        the tree of frames, steps, loops, and tasks; it starts and cancels actions
-`closing`     after the main steps: compensations, handlers, the last command; it opens their frames
 ============  ===============================================================================================
 
-Each module uses those above it. `perdure.language.interpreter` drives them: it applies the event and processes the agenda.
+Each module uses those above it. `perdure.language.interpreter` drives them: it applies the event, processes the agenda, and
+closes the run after its main steps.
 """

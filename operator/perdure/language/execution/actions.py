@@ -25,7 +25,7 @@ from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, WorkflowStart
 from perdure.engine.state import LIMITS_RELEASED, TAKE_LIMITS
-from perdure.language import timeouts
+from perdure.language import coercion
 from perdure.language.coercion import as_duration, as_text, as_time
 from perdure.language.execution.context import DecisionContext, Location
 from perdure.language.expressions import Template
@@ -130,7 +130,7 @@ def schedule_activity(
     """
     definition = context.program.activities[call.name]
     limits = {
-        name: evaluated.get(name) or _literal(call, name) or _literal(definition, name) for name in timeouts.OF_ACTIVITY
+        name: evaluated.get(name) or _literal(call, name) or _literal(definition, name) for name in coercion.OF_ACTIVITY
     }
     context.commands.append(
         cmd.ScheduleActivityTask(
@@ -154,7 +154,7 @@ def _literal(call: ActivityCall | Activity, name: str) -> timedelta | None:
 
 def _run_activity(context: DecisionContext, at: Location, action: RunActivity) -> None:
     value = _input(context, at, action.input)
-    given = timeouts.of_activity(at.where, action.timeouts, lambda template: context.evaluate(at, template))
+    given = coercion.of_activity(at.where, action.timeouts, lambda template: context.evaluate(at, template))
     schedule_activity(context, action.call, at.path, value, given)
 
 
@@ -190,7 +190,7 @@ def _start_child(context: DecisionContext, at: Location, action: RunChild) -> No
 
 def _child_timeout(context: DecisionContext, at: Location, name: str, timeout: Timeout) -> timedelta | None:
     if isinstance(timeout, Template):
-        return timeouts.positive(at.where, name, context.evaluate(at, timeout))
+        return coercion.positive(at.where, name, context.evaluate(at, timeout))
     return timeout
 
 

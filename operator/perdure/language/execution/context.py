@@ -1,23 +1,65 @@
-"""The data of one decision, and what all its parts do: read and change the memory, enqueue work, evaluate, and set timers."""
+"""The data of one decision, and what all its parts do: read and change the memory, enqueue work, evaluate, and set timers.
+
+An `Observer`, such as a trace, follows the execution.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.language import timeouts
+from perdure.engine.failures import Failure
+from perdure.language import coercion
 from perdure.language.cel import Meter
 from perdure.language.cel.limits import BUDGET
-from perdure.language.execution.observer import Observer
 from perdure.language.expressions import ExpressionError, Template
 from perdure.language.memory import Closing, ForEachLoop, Frame, Memory, Outcome, Status, StepRecord, Task
 from perdure.language.program import CompiledStep, Flow, Program, Timeout
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application, as_variable
 from perdure.language.step_paths import Path
+
+
+class Observer(Protocol):
+    """Receives the starts and ends of steps, items, frames, and compensations."""
+
+    def started(self, path: Path, now: datetime, block: str = "") -> None:
+        """Something starts; with a block, that block does."""
+
+    def activity_completed(self, path: Path, output: Any) -> None:
+        """The activity of a step has completed."""
+
+    def failed(self, path: Path, failure: Failure) -> None:
+        """The action of a step has failed; a `catch` may handle it."""
+
+    def closed(self, path: Path, outcome: Outcome, now: datetime) -> None:
+        """Something has closed."""
+
+    def discarded(self, path: Path) -> None:
+        """A branch is discarded before any step of it has started."""
+
+
+class NullObserver:
+    """Ignores everything."""
+
+    def started(self, path: Path, now: datetime, block: str = "") -> None:
+        """Ignore it."""
+
+    def activity_completed(self, path: Path, output: Any) -> None:
+        """Ignore it."""
+
+    def failed(self, path: Path, failure: Failure) -> None:
+        """Ignore it."""
+
+    def closed(self, path: Path, outcome: Outcome, now: datetime) -> None:
+        """Ignore it."""
+
+    def discarded(self, path: Path) -> None:
+        """Ignore it."""
+
 
 WORK: Final = 200_000
 """Units of work (see `cel.limits`) after which a decision is split, so that other runs get their turn."""
@@ -62,7 +104,7 @@ class DecisionContext:
         self.work = 0
         """Units of work so far."""
         self.ended: tuple[Path, Outcome] | None = None
-        """A frame that nothing in the program has called, and its outcome: `closing` continues after it."""
+        """A frame that nothing in the program has called, and its outcome: the closing sequence continues after it."""
         self.closed = False
         """Whether the last command was emitted."""
 
@@ -182,7 +224,7 @@ class DecisionContext:
         """Return the timeout of a starting task, and record the value of an expression under `key`. Raises StepError."""
         if limit is None or isinstance(limit, timedelta):
             return limit
-        length = timeouts.computed(at.where, "timeout", self.evaluate(at, limit))
+        length = coercion.computed(at.where, "timeout", self.evaluate(at, limit))
         task = self.memory.tasks[at.path.text]
         self.put_task(at.path, replace(task, limits={**task.limits, key: length}))
         return length

@@ -6,7 +6,7 @@ its `onStart`, its limits, its action, its timeout, its `catch`, and its `onEnd`
 Starting goes down: frame → step → loop → task → action → frame of a block. It goes through the agenda of `DecisionContext`, so
 that a decision can be split between any two starts. Closing goes up immediately: action → task → loop → step → frame → the task
 that opened the frame. A frame that no task has opened (the main steps, a handler, a compensation) is left in
-`DecisionContext.ended` for `closing`.
+`DecisionContext.ended` for the closing sequence.
 
 Stopping a task, loop, or frame records its outcome and cancels its running parts. It closes after the last of these parts. Each
 kind of action determines whether it closes immediately or later.
@@ -23,8 +23,8 @@ from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.recording import MAX_PENDING
 from perdure.engine.state import DEAD_LETTER
-from perdure.language import timeouts
-from perdure.language.coercion import format_value
+from perdure.language import coercion
+from perdure.language.coercion import computed, format_value
 from perdure.language.execution import actions
 from perdure.language.execution.context import (
     WORK,
@@ -163,7 +163,7 @@ class RunningFlows:
         if path.text and self._too_many_wait():
             raise StepError(_too_many(where))
         if isinstance(limit, Template):
-            limit = timeouts.computed(where, "stepsTimeout", context.evaluate_in_frame(limit, path.text, where))
+            limit = computed(where, "stepsTimeout", context.evaluate_in_frame(limit, path.text, where))
         context.put_frame(path, replace(context.memory.frames[path.text], steps_timeout=limit))
         context.start_timer(path.steps_timeout, limit, restarts=True)
 
@@ -728,7 +728,7 @@ class RunningFlows:
             return context.evaluate(at, template, steps=steps)
 
         value = evaluate(action.input)
-        limits = timeouts.of_activity(at.where, action.timeouts, evaluate) if isinstance(action, RunActivity) else {}
+        limits = coercion.of_activity(at.where, action.timeouts, evaluate) if isinstance(action, RunActivity) else {}
         if context.memory.closing is None:
             recorded = Compensation(
                 path=at.path.text, block=frame.block, depth=frame.depth, input=value, timeouts=limits

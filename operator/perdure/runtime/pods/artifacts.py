@@ -18,7 +18,7 @@ from perdure.api import labels
 from perdure.api.kinds.artifact import Archive, Artifacts, InputArtifact
 from perdure.api.kinds.workflow import Activity, PodTemplate
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT, artifact_file
-from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH, LOG_PATH, OUTPUTS, OUTPUTS_PATH, RESULT_FILE
+from perdure.api.pods import ARTIFACTS, ARTIFACTS_PATH, LOG_PATH, OUTPUTS, OUTPUTS_PATH, RESULT_FILE
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, PayloadTooLargeError
 from perdure.runtime.pods.commands import copy_log, list_in
 from perdure.runtime.pods.payloads import decode

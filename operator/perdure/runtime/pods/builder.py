@@ -13,14 +13,7 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity, PodRetention, Retention
 from perdure.api.labels import API_VERSION
 from perdure.api.names import label_value, pod_name
-from perdure.api.reserved import (
-    DEFAULT_CONTAINER,
-    FILES_PATH,
-    MOUNT_PATH,
-    SCRIPT_PATH,
-    VOLUME,
-    WORK_PATH,
-)
+from perdure.api.pods import DEFAULT_CONTAINER, FILES_PATH, MOUNT_PATH, SCRIPT_PATH, VOLUME, WORK_PATH
 from perdure.runtime.attempts import (
     Attempt,
     InvalidDefinitionError,
@@ -31,8 +24,7 @@ from perdure.runtime.attempts import (
     without_reserved,
 )
 from perdure.runtime.pods import payloads
-from perdure.runtime.pods.commands import script_container
-from perdure.runtime.pods.groups import order_containers
+from perdure.runtime.pods.commands import order_containers, script_container
 from perdure.runtime.pods.sidecar import mount_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"

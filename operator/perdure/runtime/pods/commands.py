@@ -7,6 +7,10 @@
 The first process does not wait for the command itself: a signal interrupts `wait`, and shells then differ in whether they
 still know the exit code. The keeper has nothing to do but wait, so its answer is exact, no matter how many signals arrive.
 
+Kubernetes starts all containers of a pod together. If some of them wait for others, a shell in each waits for the containers that
+it needs, starts the command of its own, and leaves a file in a shared folder when the command has ended. If a container dies
+without leaving a file, the operator sees that and stops the others.
+
 To archive a log, the program also copies the output to a file, which the sidecar stores:
 
     container of the activity                                volume perdure-log        sidecar of Perdure
@@ -20,14 +24,11 @@ all logs of the namespace.
 The command of a script is the interpreter with the file of the script; its program keeps the end of the output as the result.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from perdure.api.kinds.work import Script, ScriptResult
-from perdure.api.reserved import (
-    LOG,
-    LOG_PATH,
-    SCRIPT_PATH,
-)
+from perdure.api.kinds.workflow import Script, ScriptResult
+from perdure.api.pods import LOG, LOG_PATH, NEEDS, ORDER, ORDER_PATH, SCRIPT_PATH, ContainerOrderError, needs_of
 from perdure.runtime.attempts import InvalidDefinitionError, KubeObject
 
 SIGNALS: Final = "HUP INT QUIT USR1 USR2 ALRM WINCH TERM"
@@ -96,6 +97,64 @@ def list_in(parent: KubeObject, key: str) -> list[Any]:
     if not isinstance(value, list):
         raise InvalidDefinitionError(f"`{key}` must be a list of objects")
     return value
+
+
+_SIZE: Final = "1Mi"
+NOT_NEEDED: Final = 1
+STOPPED: Final = 143
+"""Exit codes of a container that does not start its command, because another one has failed, or because the pod is stopped."""
+_WAITING: Final = f"""perdure_state={ORDER_PATH}/$0
+trap 'exit {STOPPED}' {SIGNALS}
+if [ "$1" ] && ! command -v sleep >/dev/null 2>&1; then
+  echo >"$perdure_state.failed"
+  echo "container $0 cannot wait for others, because its image has no program named sleep" >&2
+  exit 127
+fi
+for perdure_name in $1; do
+  until [ -e {ORDER_PATH}/"$perdure_name".succeeded ]; do
+    if [ -e {ORDER_PATH}/"$perdure_name".failed ]; then
+      echo >"$perdure_state.failed"
+      echo "container $perdure_name failed, so container $0 did not start its command" >&2
+      exit {NOT_NEEDED}
+    fi
+    sleep 0.5 2>/dev/null || sleep 1
+  done
+done
+shift
+{command_runner()}if [ "$perdure_code" = 0 ]; then echo >"$perdure_state.succeeded"; else echo >"$perdure_state.failed"; fi
+exit "$perdure_code"
+"""
+"""Waits for the containers in the first argument, and runs the other arguments. The name of the script is the container's own."""
+
+
+def order_containers(spec: KubeObject) -> Mapping[str, Sequence[str]]:
+    """Make the containers of a pod wait for those in their `needs`.
+
+    Args:
+        spec: The spec of the pod, modified in place.
+
+    Returns:
+        The containers that are the activity together, with the containers that each one needs; empty if there is only one.
+
+    Raises:
+        InvalidDefinitionError: The containers have no valid order.
+    """
+    containers: list[dict[str, Any]] = spec["containers"]
+    try:
+        needs = needs_of(containers)
+    except ContainerOrderError as error:
+        raise InvalidDefinitionError(f"`{error.field}`: {error.message}") from error
+    needed = {other for others in needs.values() for other in others}
+    for container in containers:
+        container.pop(NEEDS, None)
+        name = container.get("name")
+        if name in needed or needs.get(str(name)):
+            wrap(container, _WAITING, str(name), " ".join(needs[str(name)]))
+            mounts = [*(container.get("volumeMounts") or []), {"name": ORDER, "mountPath": ORDER_PATH}]
+            container["volumeMounts"] = mounts
+    if needed:
+        spec["volumes"] = [*(spec.get("volumes") or []), {"name": ORDER, "emptyDir": {"sizeLimit": _SIZE}}]
+    return needs
 
 
 WRAPPER: Final = f"""perdure_folder=$1 && shift

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import orjson
 
-from perdure.api.depth import nests_deeper
+from perdure.api.json_values import nests_deeper
 
 ANNOTATIONS_LIMIT: Final = 256 * 1024
 """Maximum bytes of all annotations of an object, keys included: the API server's limit."""

@@ -11,13 +11,7 @@ Kubernetes stops native sidecars once the other containers have ended; an attemp
 from typing import Any, Final
 
 from perdure.api.kinds.workflow import Sidecar
-from perdure.api.reserved import (
-    ACCOUNT_VOLUME,
-    FILES_PATH,
-    MOUNT_PATH,
-    SIDECAR,
-    VOLUME,
-)
+from perdure.api.pods import ACCOUNT_VOLUME, FILES_PATH, MOUNT_PATH, SIDECAR, VOLUME
 from perdure.runtime.attempts import KubeObject, PodSettings
 
 BLOCKING_SIGTERM: Final = ("env", "--block-signal=TERM")

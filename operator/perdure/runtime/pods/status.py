@@ -1,11 +1,19 @@
-"""The containers of a pod as its status reports them, parsed once."""
+"""What the status of a pod says: its containers, how the activity in it ended, and why a pod has not started its activity.
 
+The activity may be several containers together, some of which wait for others (see `commands.py`).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from perdure.api import labels
 from perdure.api.times import read_kubernetes_time
 from perdure.runtime.attempts import KubeObject
+from perdure.runtime.pods import payloads
+from perdure.runtime.pods.commands import NOT_NEEDED, STOPPED
 
 SIGNALS: Final = {
     1: "SIGHUP",
@@ -226,3 +234,191 @@ def _ended(name: str, terminated: dict[str, Any]) -> EndedContainer:
         started=read_kubernetes_time(terminated.get("startedAt")),
         finished=read_kubernetes_time(terminated.get("finishedAt")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGroup:
+    """The containers that are the activity of a pod: usually one."""
+
+    main: str
+    """The container that returns the result."""
+    needs: Mapping[str, Sequence[str]]
+    """All of them, with the containers that each one needs."""
+
+    @classmethod
+    def of(cls, pod: KubeObject, main: str) -> "ContainerGroup":
+        """Return the group of a pod.
+
+        Args:
+            pod: A Pod as the API server returned it.
+            main: Name of the container that returns the result.
+        """
+        note = ((pod.get("metadata") or {}).get("annotations") or {}).get(labels.NEEDS_ANNOTATION)
+        needs, _ = payloads.decode(note or "")
+        if not isinstance(needs, dict) or main not in needs:
+            return cls(main, {main: ()})
+        return cls(main, {name: others if isinstance(others, list) else () for name, others in needs.items()})
+
+    def ended(self, status: PodStatus) -> EndedContainer | None:
+        """Return how the activity ended: the end of a container that failed, or that of the main container if all have succeeded.
+
+        A container whose shell reports the failure of another one is not the one that failed. But one can fail while it waits,
+        for example because its image has no shell. Of those that ended in the same second, the API server does not tell which
+        was first; one that did not wait was.
+
+        Args:
+            status: The status of the pod.
+
+        Returns:
+            The end; None if the activity has not ended.
+        """
+        ends = {name: status.ended(name) for name in self.needs}
+        succeeded = {name for name, end in ends.items() if end is not None and end.exit_code == 0}
+        waited = {name for name, others in self.needs.items() if not succeeded.issuperset(others)}
+        failed = [
+            (end.finished is None, end.finished, name in waited, end)
+            for name, end in ends.items()
+            if end is not None
+            and end.exit_code != 0
+            and (end.exit_code not in {NOT_NEEDED, STOPPED} or name not in waited)
+        ]
+        if failed:
+            *_, first = min(failed, key=lambda each: each[:3])
+            return first
+        return ends[self.main] if len(succeeded) == len(ends) else None
+
+    def all_ended(self, status: PodStatus) -> bool:
+        """Whether none of its containers runs or will run any more.
+
+        Args:
+            status: The status of the pod.
+        """
+        return all(status.ended(name) is not None for name in self.needs)
+
+    def at_work(self, status: PodStatus) -> tuple[str, ...]:
+        """Return its containers that run, and do not wait for others any more.
+
+        Args:
+            status: The status of the pod.
+        """
+        return tuple(
+            name
+            for name, others in self.needs.items()
+            if status.started(name) is not None
+            and status.ended(name) is None
+            and all(status.ended(other) is not None for other in others)
+        )
+
+    def running_since(self, status: PodStatus) -> datetime | None:
+        """Return when the activity started, if it is running: when the last of its containers started.
+
+        Args:
+            status: The status of the pod.
+
+        Returns:
+            The time; None if a container has not started, or the activity has ended.
+        """
+        if self.ended(status) is not None:
+            return None
+        starts = [status.started(name) for name in self.needs]
+        return None if None in starts else max(start for start in starts if start is not None)
+
+
+_LONGEST_REASON: Final = 512
+_ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons of the kubelet during a normal start."""
+_NO_NODE_YET: Final = "waiting for a node"
+_INIT: Final = "init container "
+
+
+def waiting_reason(pod: KubeObject, main: str) -> str | None:
+    """Return why a pod waits, as shown with a pending activity.
+
+    Args:
+        pod: A Pod as the API server returned it.
+        main: Name of the container that returns the result.
+
+    Returns:
+        For example `container activity: ImagePullBackOff: Back-off pulling image "x"`; None if the activity's container
+        has started or the pod has ended.
+    """
+    status = PodStatus.of(pod)
+    group = ContainerGroup.of(pod, main)
+    if status.phase in {"Succeeded", "Failed"} or group.running_since(status) or group.ended(status):
+        return None
+    scheduled = status.condition("PodScheduled")
+    if scheduled is not None and scheduled.get("status") == "False":
+        return _sentence(str(scheduled.get("reason") or "Unschedulable"), scheduled)
+    waits = [(item, (item.get("state") or {}).get("waiting")) for item in (*status.init_containers, *status.containers)]
+    blocked = [(item, wait) for item, wait in waits if wait and wait.get("reason") not in _ORDINARY | {None}]
+    if blocked:
+        item, wait = blocked[0]
+        return _sentence(f"container {item.get('name')}: {wait['reason']}", wait)
+    for item in status.init_containers:
+        if "running" in (item.get("state") or {}) and item.get("name") not in status.sidecars:
+            return f"{_INIT}{item.get('name')} is running"
+    return "ContainerCreating" if status.node is not None else _NO_NODE_YET
+
+
+def is_problem(reason: str) -> bool:
+    """Return whether a problem keeps the pod from starting, rather than a normal phase of its start.
+
+    Args:
+        reason: The result of `waiting_reason`.
+
+    Returns:
+        True, for example, if an image cannot be pulled or no node has room.
+    """
+    return reason not in {*_ORDINARY, _NO_NODE_YET} and not reason.startswith(_INIT)
+
+
+IMAGE_PULL_FAILED: Final = "ImagePullBackOff"
+"""The type of failures caused by a missing image; the kubelet uses other reasons for single attempts."""
+_IMAGE_REASONS: Final = frozenset(
+    {"ErrImagePull", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"}
+)
+_NEVER: Final = frozenset({"InvalidImageName"})
+"""Reasons that never resolve: only a different pod would start."""
+
+
+def permanent_reason(pod: KubeObject) -> str | None:
+    """Return the reason for which a pod can never start.
+
+    Args:
+        pod: A Pod as the API server returned it.
+
+    Returns:
+        Kubernetes' reason, `InvalidImageName`; None if the pod may still start.
+    """
+    status = PodStatus.of(pod)
+    reasons = (
+        ((item.get("state") or {}).get("waiting") or {}).get("reason")
+        for item in (*status.init_containers, *status.containers)
+    )
+    return next((reason for reason in reasons if reason in _NEVER), None)
+
+
+def kubernetes_reason(reason: str | None) -> str | None:
+    """Return Kubernetes' reason in a result of `waiting_reason`, such as `ImagePullBackOff`; None if it has none."""
+    match = re.match(r"container \S+: ([A-Za-z]+)", reason or "")
+    if match is None:
+        return None
+    return IMAGE_PULL_FAILED if match[1] in _IMAGE_REASONS else match[1]
+
+
+def remedy(reason: str | None) -> str:
+    """Return what to do about a pod that does not start for this reason."""
+    match reason:
+        case "InvalidImageName":
+            return "fix the image name"
+        case "ImagePullBackOff":
+            return "check that the image exists and that the node can pull it (`imagePullSecrets`)"
+        case "CreateContainerConfigError":
+            return "check that the ConfigMaps, Secrets, and users that the container names exist"
+        case _:
+            return "`kubectl describe pod` shows more"
+
+
+def _sentence(subject: str, source: dict[str, Any]) -> str:
+    message = str(source.get("message") or "")
+    return (f"{subject}: {message}" if message else subject)[:_LONGEST_REASON]

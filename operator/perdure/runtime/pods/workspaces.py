@@ -12,7 +12,7 @@ from perdure.api.kinds.workflow import Activity, PodTemplate
 from perdure.api.kinds.workspace import AccessMode, ClaimRetention, Workspace, WorkspaceMount, WorkspaceRetention
 from perdure.api.labels import API_VERSION
 from perdure.api.names import claim_name, label_value
-from perdure.api.reserved import WORKSPACE_VOLUME
+from perdure.api.pods import WORKSPACE_VOLUME
 from perdure.runtime.attempts import KubeObject, RunRef, without_reserved
 from perdure.runtime.pods.commands import list_in, script_container
 

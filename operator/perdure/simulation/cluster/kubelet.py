@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from perdure.api import labels
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT, artifact_folder, log_key
-from perdure.api.reserved import OUTPUTS
+from perdure.api.pods import OUTPUTS
 from perdure.runtime.pods import payloads
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop

@@ -6,10 +6,9 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
-from perdure.api.crdgen import KINDS
+from perdure.api.crdgen import KINDS, structural_schema
 from perdure.api.labels import GROUP, VERSION
 from perdure.api.models import Resource as Model
-from perdure.api.schema import structural_schema
 from perdure.simulation.cluster.patches import copy
 
 Default = Callable[..., Any]

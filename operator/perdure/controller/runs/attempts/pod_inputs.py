@@ -25,7 +25,8 @@ from perdure.kube.clock import polling
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.leases import Pulse, heartbeat
 from perdure.runtime.outcomes import failed_container, outcome, recheck_time
-from perdure.runtime.pods.waiting import is_problem, waiting_reason
+from perdure.runtime.pods.builder import main_container_name
+from perdure.runtime.pods.status import is_problem, waiting_reason
 
 _PATIENCE = timedelta(seconds=5)
 """How long an attempt can be blocked before this is reported, because many causes are temporary."""
@@ -201,7 +202,11 @@ class PodInputs:
             self._hindered.pop(key, None)
             return []
         pod = self._held.pods.get(key)
-        reason = waiting_reason(pod, self._definitions.of(activity)) if pod else self._blocked.reason(key)
+        reason = (
+            waiting_reason(pod, main_container_name(self._definitions.of(activity)))
+            if pod
+            else self._blocked.reason(key)
+        )
         queued = not pod and self._blocked.is_queued(key)
         hindered = bool(reason) and not queued and is_problem(reason or "")
         if not hindered:

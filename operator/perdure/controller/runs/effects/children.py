@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from perdure.api import labels
-from perdure.api.lenient import mapping
+from perdure.api.json_values import mapping
 from perdure.api.names import child_name
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from perdure.language.cel.errors import EvaluationError
 from perdure.language.cel.functions.registry import declare_function, declare_member, implement
-from perdure.language.cel.limits import MAX_DEPTH, Meter
+from perdure.language.cel.limits import MAX_DEPTH, EvaluationError, Meter
 from perdure.language.cel.values import NONE, Optional, comparable, count, equal, kind
 
 

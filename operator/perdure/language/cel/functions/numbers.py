@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from perdure.language.cel.errors import EvaluationError
 from perdure.language.cel.functions.registry import SIGNATURES, Signature, implement, plain_name, refuse
-from perdure.language.cel.limits import Meter
+from perdure.language.cel.limits import EvaluationError, Meter
 from perdure.language.cel.values import INT_MAX, count, kind, number, span
 
 _NUMBERS: Final = ("int int", "int double", "double int", "double double")

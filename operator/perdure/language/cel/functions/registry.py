@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from perdure.language.cel.errors import EvaluationError
-from perdure.language.cel.limits import Meter
+from perdure.language.cel.limits import EvaluationError, Meter
 from perdure.language.cel.values import article, kind
 
 Implementation = Callable[..., Any]

@@ -1,1 +1,0 @@
-"""The checks of `perdure doctor`: each reads a few objects and returns one finding."""

@@ -1,0 +1,155 @@
+"""`ui` and `console`: Temporal's Web UI, and the pages that complement it, in the browser, with the user's own permissions."""
+
+import asyncio
+import signal
+import webbrowser
+from urllib.parse import urlsplit
+
+import click
+
+from perdure.cli.command import option, verb
+from perdure.cli.connection import connect
+from perdure.cli.flags import kubectl_arguments
+from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
+from perdure.cli.options import (
+    account_option,
+    audience_option,
+    browser_option,
+    context_option,
+    local_port_option,
+    namespace_option,
+    system_namespace_option,
+)
+from perdure.cli.terminal import program_of
+from perdure.client.errors import CliError
+
+
+@verb()
+@namespace_option
+@account_option
+@local_port_option(8233)
+@browser_option
+@audience_option
+@system_namespace_option
+@option("--service", metavar="NAME", default="perdure-ui", help="Service of the Web UI")
+@context_option
+@click.pass_context
+def ui(
+    context: click.Context,
+    *,
+    namespace: str | None,
+    account: str | None,
+    port: int,
+    browser: bool,
+    audience: str,
+    system: str,
+    service: str,
+    cluster: str | None,
+) -> None:
+    """Open the Web UI in the browser.
+
+    A port-forward leads to the Web UI in the cluster (requires kubectl, and
+    `ui.enabled` in the chart). It shows and does what your token permits: the one
+    of the kubeconfig, if the frontend accepts cluster tokens, or one of a
+    ServiceAccount, which is renewed as long as the command runs. Only the browser
+    that has opened the printed address can use it. Press Ctrl-C to stop.
+
+    \b
+    Examples:
+      {program} ui --service-account web-ui
+      {program} ui -n shop --service-account me --no-browser
+    """
+    from perdure.cli.web_ui import Proxy
+
+    async def serve() -> None:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            token = KubeconfigToken(found) if account is None else AccountToken(found, account, audience)
+            await token.current()
+            forward = PortForward(system, service, 8080, kubectl_arguments(cluster))
+            try:
+                await forward.address()
+                proxy = Proxy(forward.address, token.current)
+                async with proxy.serve(port):
+                    await _show("Web UI", proxy.url(f"/namespaces/{found.namespace}/workflows"), browser=browser)
+            finally:
+                await forward.close()
+
+    asyncio.run(serve())
+
+
+_CONNECTIONS = 64
+"""Maximum number of concurrent requests to the API server; each followed log is one."""
+
+
+@verb()
+@namespace_option
+@local_port_option(8234)
+@browser_option
+@option(
+    "--web-ui",
+    metavar="URL",
+    default="http://127.0.0.1:8233",
+    help="Address of the Web UI, for links to it; empty for none",
+)
+@option("--read-only", is_flag=True, help="Hide all actions, and reject them")
+@system_namespace_option
+@context_option
+@click.pass_context
+def console(
+    context: click.Context,
+    *,
+    namespace: str | None,
+    port: int,
+    browser: bool,
+    web_ui: str,
+    read_only: bool,
+    system: str,
+    cluster: str | None,
+) -> None:
+    """Open the console in the browser.
+
+    Shows what the Web UI (`{program} ui`) cannot: the step graph of a run, live
+    logs of its attempts, WorkflowLimits with their holders and waiters, circuit
+    breakers, DeadLetters, and the fleet. Starts runs with a form, and re-drives
+    DeadLetters. It runs on this computer, with the permissions of your kubeconfig.
+    Only the browser that has opened the printed address can use it. Press Ctrl-C
+    to stop.
+
+    Requires the extra `console`: pip install 'perdure[console]'.
+
+    \b
+    Examples:
+      {program} console
+      {program} console -n shop --port 0 --no-browser
+      {program} console --read-only
+    """
+    try:
+        from perdure.console.server import serve_console
+        from perdure.console.site import ConsoleSettings, KubeconfigAccess
+    except ModuleNotFoundError as error:
+        raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
+
+    if web_ui and urlsplit(web_ui).scheme not in {"http", "https"}:
+        raise click.BadParameter("must begin with http:// or https://", param_hint="--web-ui")
+
+    async def serve() -> None:
+        reached = connect(context=cluster, namespace=namespace, program=program_of(context), connections=_CONNECTIONS)
+        async with reached as found:
+            settings = ConsoleSettings(
+                namespace=found.namespace, system_namespace=system, web_ui=web_ui, read_only=read_only
+            )
+            async with serve_console(KubeconfigAccess(found), settings, port) as guard:
+                await _show("console", guard.url(f"/namespaces/{found.namespace}/runs"), browser=browser)
+
+    asyncio.run(serve())
+
+
+async def _show(what: str, url: str, *, browser: bool) -> None:
+    """Print the address, open it in the browser, and wait for Ctrl-C, or for a termination signal from a supervisor."""
+    click.echo(f"The {what} is at {url}\nPress Ctrl-C to end it.")
+    if browser:
+        await asyncio.to_thread(webbrowser.open, url)
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await stopped.wait()

@@ -1,0 +1,415 @@
+"""`describe`, `history`, `trace`, and `logs`: one run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from perdure.api.labels import PARENT_RUN_ID_LABEL
+from perdure.cli.command import WholeNumber, option, verb
+from perdure.cli.connection import LOG_STREAMS, connect
+from perdure.cli.options import (
+    check_named,
+    color_option,
+    context_option,
+    namespace_option,
+    output_option,
+    report_option,
+    run_argument,
+    seconds_of,
+    time_option,
+    workflow_id_option,
+)
+from perdure.cli.progress import Waiter
+from perdure.cli.selection import Selection, newest
+from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of, reference
+from perdure.client.errors import CliError, UnreachableError
+from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from perdure.client.cluster import Cluster
+    from perdure.client.requests import Object
+    from perdure.view.events import Event
+    from perdure.view.run import RunView
+
+
+@verb()
+@run_argument
+@workflow_id_option
+@option("--last", "-L", is_flag=True, help="Instead of NAME: the newest run of the namespace")
+@namespace_option
+@option("--watch", "-W", is_flag=True, help="Show the progress until the run ends, then the whole run")
+@output_option
+@time_option
+@color_option
+@context_option
+@click.pass_context
+def describe(
+    context: click.Context,
+    *,
+    name: str | None,
+    workflow_id: str | None,
+    last: bool,
+    namespace: str | None,
+    watch: bool,
+    output: Output,
+    times: TimeFormat,
+    color: Color,
+    cluster: str | None,
+) -> None:
+    """Show a run: its steps, what it waits for, why it failed.
+
+    Shows each step with its attempts, times, pods or worker, and notes; then what
+    the run waits for, the chain of causes if it failed, useful next commands, and
+    the last Events.
+
+    \b
+    Examples:
+      {program} describe order-42
+      {program} describe --workflow-id A-1001
+      {program} describe order-42 --namespace shop --time-format iso
+      {program} describe --last
+      {program} describe order-42 --output json
+      {program} describe order-42 --watch
+    """
+    if last and (name or workflow_id):
+        raise click.BadParameter("leave out NAME and --workflow-id", param_hint="--last")
+    if last:
+        name = asyncio.run(_newest(namespace, cluster, program_of(context)))
+    check_named(name, workflow_id)
+    screen = Screen(color)
+    if watch:
+        if not is_for_users(output):
+            raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
+        asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
+    run, events = asyncio.run(_read_with_events(name, workflow_id, namespace, cluster, program_of(context)))
+    page = page_of(context, screen, times=times, cluster=cluster)
+    from perdure.view import describe as view
+
+    if is_for_users(output):
+        screen.show(view.describe(run, page))
+        screen.show(view.event_lines(events, page))
+    else:
+        screen.write_data(output, view.as_data(run, page), [reference("WorkflowRun", run.name)])
+
+
+async def _newest(namespace: str | None, context: str | None, program: str) -> str:
+    """Return the name of the newest run.
+
+    Raises:
+        CliError: There are no runs, or they cannot be read.
+    """
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        found = newest(await Selection().read_metadata(cluster, clock.now()), 1)
+        if not found:
+            raise CliError(f"there are no runs in namespace `{cluster.namespace}`; choose the namespace with -n")
+        return str(found[0]["metadata"]["name"])
+
+
+async def _read_with_events(
+    name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
+) -> tuple[RunView, list[Object]]:
+    """Read a run and its Events."""
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        found = await cluster.runs.with_history(await cluster.runs.find(name, workflow_id))
+        live = await cluster.runs.live_state(found)
+        events = await cluster.runs.events(found)
+    from perdure.view import replay
+    from perdure.view.run import read_run
+
+    return read_run(found, now=clock.now(), live=live, trace=replay.trace(found)), events
+
+
+_PAUSE = 0.5
+"""Seconds between two reads of a followed history."""
+
+
+@verb()
+@run_argument
+@workflow_id_option
+@option("--follow", "-f", is_flag=True, help="Print new events until the run ends")
+@option("--reverse", is_flag=True, help="Show the newest event first")
+@namespace_option
+@report_option
+@option("--detailed", is_flag=True, help="Show every attribute of every event")
+@time_option
+@color_option
+@context_option
+@click.pass_context
+def history(
+    context: click.Context,
+    *,
+    name: str | None,
+    workflow_id: str | None,
+    follow: bool,
+    reverse: bool,
+    namespace: str | None,
+    output: Output,
+    detailed: bool,
+    times: TimeFormat,
+    color: Color,
+    cluster: str | None,
+) -> None:
+    """Show the event history of a run.
+
+    Times count from the start of the run. With --follow, prints new events until
+    the run ends. The JSON output is the stored history, which `{program} replay`
+    reads; with --reverse, the newest event comes first in it too.
+
+    \b
+    Examples:
+      {program} history order-42
+      {program} history --workflow-id A-1001
+      {program} history order-42 --follow
+      {program} history order-42 --reverse --detailed --time-format iso
+      {program} history order-42 --output json > order-42.json
+    """
+    check_named(name, workflow_id)
+    if follow and (reverse or output != "text"):
+        raise click.BadParameter("leave out --reverse and --output", param_hint="--follow")
+    screen = Screen(color)
+
+    async def read() -> None:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            run, shown = await found.runs.find(name, workflow_id), 0
+            while True:
+                events = await _events(found, run)
+                if output != "text":
+                    screen.write_data(output, {"events": events[::-1] if reverse else events})
+                elif len(events) > shown:
+                    from perdure.view.events import table
+
+                    page = page_of(context, screen, times=times)
+                    screen.show(table(events, page, detailed=detailed, reverse=reverse, after=shown))
+                    shown = len(events)
+                elif not follow:
+                    message = f"The run `{run['metadata']['name']}` has not started: it has no events yet."
+                    click.echo(message, err=True)
+                if not follow or (run.get("status") or {}).get("completionTime"):
+                    return
+                run = await _next(found, run)
+
+    asyncio.run(read())
+
+
+async def _events(cluster: Cluster, run: Object) -> list[Event]:
+    """Read the whole history.
+
+    Raises:
+        CliError: A part of the history is missing.
+    """
+    past = await cluster.runs.history(run)
+    from perdure.view.events import GapError, check
+
+    wrong = [damage.message for damage in past.damage]
+    try:
+        check(past.events)
+    except GapError as error:
+        wrong.append(str(error))
+    if wrong:
+        raise CliError(
+            f"the history of `{run['metadata']['name']}` is incomplete: {'; '.join(wrong)}; list its segments with "
+            f"`kubectl get historysegments`"
+        )
+    return list(past.events)
+
+
+async def _next(cluster: Cluster, run: Object) -> Object:
+    """Read a run again until it has changed.
+
+    Raises:
+        CliError: The run was deleted, or cannot be read.
+    """
+    meta, away = run["metadata"], False
+    while True:
+        await asyncio.sleep(_PAUSE)
+        try:
+            found = await cluster.runs.get(meta["name"])
+        except UnreachableError as error:
+            if not away:
+                click.echo(f"{error}; still following", err=True)
+            away = True
+            continue
+        if found["metadata"]["uid"] != meta["uid"]:
+            raise CliError(f"the run `{meta['name']}` was deleted, and another one of that name was created")
+        if found["metadata"]["resourceVersion"] != meta["resourceVersion"]:
+            return found
+        away = False
+
+
+@verb()
+@run_argument
+@workflow_id_option
+@namespace_option
+@report_option
+@option("--otlp", is_flag=True, help="Write a closed run as OTLP in JSON")
+@time_option
+@color_option
+@context_option
+@click.pass_context
+def trace(
+    context: click.Context,
+    *,
+    name: str | None,
+    workflow_id: str | None,
+    namespace: str | None,
+    output: Output,
+    otlp: bool,
+    times: TimeFormat,
+    color: Color,
+    cluster: str | None,
+) -> None:
+    """Show when each step of a run waited, started its pod, and ran.
+
+    Attempts whose pod is deleted are not shown, except for the last one of a step.
+    The JSON output is in the trace event format, which https://ui.perfetto.dev and
+    chrome://tracing open. --otlp writes a closed run as spans of OpenTelemetry,
+    which collectors accept. The ID of the trace is the ID of the run.
+
+    \b
+    Examples:
+      {program} trace order-42
+      {program} trace order-42 --time-format iso
+      {program} trace order-42 --output json > order-42.trace.json
+      {program} trace order-42 --otlp > order-42.otlp.json
+    """
+    check_named(name, workflow_id)
+    if otlp and output != "text":
+        raise click.BadParameter("has a format of its own; leave out --output", param_hint="--otlp")
+    screen = Screen(color)
+    found, pods = asyncio.run(_read_with_pods(name, workflow_id, namespace, cluster, program_of(context)))
+    from perdure.view import replay
+    from perdure.view.run import read_run
+    from perdure.view.timeline import as_chrome_trace, spans
+
+    now = clock.now()
+    run = read_run(found, now=now, trace=replay.trace(found))
+    steps = spans(run, pods)
+    if otlp:
+        if run.start is None or run.end is None:
+            raise CliError(
+                f"the run `{run.name}` has not ended, and exported spans cannot change; wait for it with "
+                f"`{program_of(context)} wait {run.name}`"
+            )
+        from perdure.view.timeline import as_otlp
+
+        screen.write_data("json", as_otlp(run, steps, (found["metadata"].get("labels") or {}).get(PARENT_RUN_ID_LABEL)))
+    elif output != "text":
+        screen.write_data(output, as_chrome_trace(run.name, steps, run.start, run.end, now))
+    elif not steps or run.start is None:
+        click.echo(f"No step of the run `{run.name}` has started.", err=True)
+    else:
+        from perdure.view.timeline import timeline_lines
+
+        screen.show(timeline_lines(steps, run.start, run.end or now, page_of(context, screen, times=times)))
+
+
+async def _read_with_pods(
+    name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
+) -> tuple[Object, list[Object]]:
+    """Read the run with its whole history, and its pods."""
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        found = await cluster.runs.with_history(await cluster.runs.find(name, workflow_id))
+        try:
+            return found, await cluster.runs.pods(found)
+        except CliError as error:
+            click.echo(f"Warning: only the history is shown, because the pods cannot be read: {error}", err=True)
+            return found, []
+
+
+@verb()
+@run_argument
+@workflow_id_option
+@option("--follow", "-f", is_flag=True, help="Follow the logs until the run ends")
+@option("--step", "steps", multiple=True, help="Only this step and the steps inside it; repeatable")
+@option("--attempt", type=WholeNumber(min=1), help="Only attempts with this number")
+@option("--failed", is_flag=True, help="Only failed attempts")
+@option("--children", is_flag=True, help="Include the children of the run")
+@option("--since", help="Only lines newer than this, such as 10m")
+@option("--tail", type=WholeNumber(min=0), help="Only the last N lines of each attempt")
+@option("--timestamps", is_flag=True, help="Show the time of each line")
+@option("--prefix/--no-prefix", default=True, help="Begin each line with the step and the attempt")
+@option("--grep", metavar="REGEX", help="Only lines that match this regular expression")
+@namespace_option
+@context_option
+@click.pass_context
+def logs(
+    context: click.Context,
+    *,
+    name: str | None,
+    workflow_id: str | None,
+    follow: bool,
+    steps: tuple[str, ...],
+    attempt: int | None,
+    failed: bool,
+    children: bool,
+    since: str | None,
+    tail: int | None,
+    timestamps: bool,
+    prefix: bool,
+    grep: str | None,
+    namespace: str | None,
+    cluster: str | None,
+) -> None:
+    """Show the logs of the pods of a run.
+
+    Each line begins with the step and the attempt, such as `charge#2: `, unless
+    you set --no-prefix. With --follow, follows new pods until the run ends. By default, pods of successful
+    attempts are kept for five minutes, pods of failed ones until the run is
+    deleted; see `podRetention`. Later, logs are read from the artifact store, where
+    `artifacts.archiveLogs` has stored them: a pod in the namespace of the run
+    writes them to its own log, so you need permission to create pods. Attempts
+    without a pod and an archived log are listed on stderr.
+
+    Exit status: 0 there are logs, 1 there are none (no pod has started, or all
+    are deleted), 2 error.
+
+    \b
+    Examples:
+      {program} logs order-42
+      {program} logs order-42 --follow --step charge
+      {program} logs order-42 --failed --tail 50 --timestamps
+      {program} logs order-42 --step charge --no-prefix | jq .message
+      {program} logs order-42 --since 10m --grep 'timeout|refused'
+    """
+    check_named(name, workflow_id)
+    query = {"timestamps": "true"}
+    if since is not None:
+        query["sinceSeconds"] = str(max(1, round(seconds_of(since, "--since"))))
+    if tail is not None:
+        query["tailLines"] = str(tail)
+    pattern = _pattern(grep)
+
+    async def read() -> None:
+        program = program_of(context)
+        async with connect(
+            context=cluster, namespace=namespace, program=program, connections=LOG_STREAMS + 4
+        ) as reached:
+            found = await reached.runs.find(name, workflow_id)
+            from perdure.cli.logs import LogReader
+            from perdure.view.logs import LogLines, LogSelection
+
+            reader = LogReader(
+                cluster=reached,
+                run=found,
+                selection=LogSelection(steps=tuple(steps or ()), attempt=attempt, failed=failed),
+                children=children,
+                prefix=prefix,
+                query=query,
+                streams=asyncio.Semaphore(LOG_STREAMS),
+                lines=lambda: LogLines(timestamps=timestamps, pattern=pattern),
+            )
+            await reader.check_steps()
+            await (reader.follow() if follow else reader.read())
+
+    asyncio.run(read())
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise click.BadParameter(f"invalid regular expression: {error}", param_hint="--grep") from error

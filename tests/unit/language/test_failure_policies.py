@@ -348,3 +348,35 @@ def test_the_memory_of_ordinary_runs_has_no_new_fields() -> None:
     assert all(record.status in set(Status) for record in play.memory.frames[""].steps.values())
     assert "failures" not in str(play._memory)
     assert "stepsTimeout" not in str(play._memory)
+
+
+# What is stopped later
+
+
+def test_the_failures_of_a_loop_that_a_neighbor_cancels_are_named() -> None:
+    play = Play(ITEMS.format(policy="Continue") + f"- {do('b', needs='[]')}\n")
+    play.fails("all[0]")
+    play.fails("b")
+    assert play.cancelled == ["all[1]", "all[2]"]
+    assert [each.activity_id for each in (play.failure, *play.failure.suppressed)] == ["b", "all[0]"]
+
+
+def test_a_cancelled_run_names_the_failures_before() -> None:
+    play = diamond("FinishRunning")
+    play.fails("c")
+    play.cancel()
+    assert isinstance(play.last, cmd.CancelWorkflowExecution)
+    assert play.last.failure is not None
+    assert [each.activity_id for each in play.last.failure.suppressed] == ["c"]
+
+
+def test_the_failures_in_branches_that_a_neighbor_cancels_are_named() -> None:
+    text = """
+steps: [{name: p, parallel: {failurePolicy: Continue, branches: [{name: one, block: b}, {name: two, block: b}]}}, %s]
+blocks: [{name: b, failurePolicy: Continue, steps: [%s, %s]}]
+""" % (do("y", needs="[]"), do("x"), do("z", needs="[]"))  # fmt: skip # noqa: UP031
+    play = Play(text)
+    play.fails("p.one/x")
+    play.fails("y")
+    assert sorted(play.cancelled) == ["p.one/z", "p.two/x", "p.two/z"]
+    assert [each.activity_id for each in (play.failure, *play.failure.suppressed)] == ["y", "p.one/x"]

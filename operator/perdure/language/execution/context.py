@@ -275,7 +275,7 @@ def outcome_as_json(closing: Closing | None) -> dict[str, Any]:
     """The values of `run.status` and `run.failure`: the outcome of the main steps, for compensations and handlers."""
     if closing is None:
         return {"status": "Running", "failure": None}
-    failure = closing.outcome.failure
+    failure = closing.outcome.failure if closing.outcome.status is Status.FAILED else None
     if failure is not None:
         failure = msgspec.structs.replace(failure, suppressed=(*failure.suppressed, *closing.suppressed))
     return {

@@ -14,6 +14,7 @@ kind of action determines whether it closes immediately or later.
 
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import reduce
 from typing import Any, Final
 
 import msgspec
@@ -174,11 +175,7 @@ class RunningFlows:
         if frame is None or frame.steps_timeout is None:
             return
         context.put_frame(path, replace(frame, steps_timeout=None))
-        failure = deadline(steps_of(path), frame.steps_timeout, of_run=not path.text)
-        earlier = frame.failures
-        if earlier is not None:
-            failure = combined(Failures(kept=(failure, *earlier.kept), count=earlier.count + 1))
-        self.stop(path, failed(failure))
+        self.stop(path, failed(deadline(steps_of(path), frame.steps_timeout, of_run=not path.text)))
 
     def _cancel_steps_timeout(self, path: Path) -> None:
         """Cancel the timer of the `stepsTimeout` of a frame that closes."""
@@ -217,10 +214,8 @@ class RunningFlows:
         )
         if complete and (outcome is None or outcome.status is Status.CANCELLED):
             outcome = self._output(path, frame, flow)
-        if frame.failures is not None and (
-            outcome.status is Status.SUCCEEDED if outcome is not None else not _continues(frame, flow)
-        ):
-            outcome = failed(combined(frame.failures))
+        if frame.failures is not None and (outcome is not None or not _continues(frame, flow)):
+            outcome = _with_failures(outcome, frame.failures)
         if outcome is None:
             return
         self._cancel_steps_timeout(path)
@@ -299,11 +294,15 @@ class RunningFlows:
         )
         frame = replace(frame, steps={**frame.steps, path.step: record})
         context.put_frame(frame_path, frame)
-        if outcome.failure is not None and outcome.status is Status.FAILED and frame.outcome is None:
+        failure = outcome.failure
+        if outcome.status is Status.FAILED and frame.outcome is None:
             if flow.failure_policy is FailurePolicy.CANCEL_RUNNING:
                 self.stop(frame_path, outcome)
                 return
-            frame = replace(frame, failures=added(frame.failures, outcome.failure))
+        elif outcome.status is not Status.CANCELLED:
+            failure = None  # it has none, or the frame has been stopped before
+        if failure is not None:
+            frame = replace(frame, failures=added(frame.failures, failure))
             context.put_frame(frame_path, frame)
         if frame.outcome is None:
             candidates = flow.dependants[path.step] if flow.max_concurrency is None else flow.by_name
@@ -397,7 +396,12 @@ class RunningFlows:
                 )
                 outcome = failed(application("OutputTooLarge", message))
                 policy = FailurePolicy.CANCEL_RUNNING  # the failure is that of the loop
-        if loop.outcome is None and outcome.failure is not None and policy is not FailurePolicy.CANCEL_RUNNING:
+        recorded = (
+            outcome.status is Status.CANCELLED
+            if loop.outcome is not None
+            else policy is not FailurePolicy.CANCEL_RUNNING
+        )
+        if recorded and outcome.failure is not None:
             failures = added(loop.failures, outcome.failure)
             loop = replace(loop, failures=failures, outputs={}, artifacts={}, size=0)
         context.put_loop(path, loop)
@@ -416,14 +420,15 @@ class RunningFlows:
     def _close_loop_if_stopped(self, path: Path) -> None:
         loop = self._context.memory.loops[path.text]
         if path.text not in self._stopping and not loop.open and loop.outcome is not None:
+            outcome = _with_failures(loop.outcome, loop.failures) if loop.failures is not None else loop.outcome
             self._context.put_loop(path, None)
-            self._close_step(path, loop.outcome)
+            self._close_step(path, outcome)
 
     def _complete_loop(self, path: Path, loop: ForEachLoop) -> None:
         """Close a loop in which no items are open or due."""
         if loop.failures is not None:
             self._context.put_loop(path, None)
-            self._close_step(path, failed(combined(loop.failures)))
+            self._close_step(path, _with_failures(None, loop.failures))
             return
         output = artifacts = None
         if path.step in self._context.locate(path).flow.kept:
@@ -507,7 +512,9 @@ class RunningFlows:
         if done and isinstance(at.compiled.action, RunActivity):
             context.observer.activity_completed(at.path, outcome.output)
         if wanted is not None and not (wanted.status is Status.CANCELLED and done):
-            outcome = wanted  # only the success of a stopped task counts, unless its timeout has passed
+            # Only the success of a stopped task counts, unless its timeout has passed. Failures in its block are still named.
+            same = wanted.status is outcome.status is Status.CANCELLED
+            outcome = replace(wanted, failure=outcome.failure) if same else wanted
         cancelled = wanted is not None and wanted.status is Status.CANCELLED
         if outcome.failure and task.stage is not Stage.CATCH and not cancelled:
             unhandled = self._handle(at, task, outcome.failure)
@@ -656,7 +663,11 @@ class RunningFlows:
         if decided and len(closed) < total:
             self._stop_branches(path, action.branches)
         elif len(closed) == total:
-            self.part_closed(path, _joined(at, action, branches))
+            joined = _joined(at, action, branches)
+            stopped = task.outcome is not None and task.outcome.status is Status.CANCELLED
+            if stopped and joined.status is Status.FAILED and action.failure_policy is not FailurePolicy.CANCEL_RUNNING:
+                joined = replace(CANCELLED, failure=joined.failure)
+            self.part_closed(path, joined)
 
     def _stop_branches(self, path: Path, names: Iterable[str]) -> None:
         for name in names:
@@ -747,6 +758,20 @@ def _is_full(frame: Frame, flow: Flow) -> bool:
     return most is not None and sum(each.status is Status.RUNNING for each in frame.steps.values()) >= most
 
 
+def _with_failures(outcome: Outcome | None, failures: Failures) -> Outcome:
+    """Return the outcome of a frame or loop in which something has failed: it fails, too, unless it was cancelled.
+
+    Args:
+        outcome: The outcome with which it was stopped; None if it was not.
+        failures: The failures.
+    """
+    if outcome is not None and outcome.status is Status.CANCELLED:
+        return replace(outcome, failure=combined(failures))
+    if outcome is not None and outcome.failure is not None:
+        failures = replace(failures, kept=(outcome.failure, *failures.kept), count=failures.count + 1)
+    return failed(combined(failures))
+
+
 def _is_due(frame: Frame, step: CompiledStep) -> bool:
     """Whether a step has not started and nothing that it needs is running or has failed."""
     records = [frame.steps.get(need) for need in step.needs]
@@ -789,11 +814,8 @@ def _joined(at: Location, action: Parallel, branches: dict[str, Outcome]) -> Out
     if not failures:
         return CANCELLED
     if action.failure_policy is not FailurePolicy.CANCEL_RUNNING:
-        recorded: Failures | None = None
-        for failure in failures:
-            recorded = added(recorded, failure)
-        assert recorded is not None
-        return failed(combined(recorded))
+        first, *others = failures
+        return failed(combined(reduce(added, others, added(None, first))))
     if len(failures) == 1 or required == len(names):
         return failed(failures[0])
     reasons = "; ".join(failure.message for failure in failures)

@@ -11,7 +11,7 @@ import structlog
 from fidelity.fleet import in_memory_fleet
 from fidelity.perdure import NAMESPACE, OPEN, in_memory
 from fidelity.reference import reference
-from perdure.handlers.main import settle
+from perdure.handlers.main import tune_garbage_collector
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -54,7 +54,7 @@ def main() -> None:
     stopping = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
     with _serving(options) as server:
-        settle()  # as the operator does: a full collection of these modules stops everything for 0.1 s and more
+        tune_garbage_collector()  # as the operator does: a full collection of these modules stops everything for 0.1 s and more
         http = f", HTTP API: {server.http_address}" if server.http_address else ""
         print(f"Temporal's gRPC API: {server.address}, namespace: {server.namespace}{http}", flush=True)
         signal.sigwait(stopping)

@@ -4,7 +4,7 @@ import asyncio
 
 from temporalio.api.enums.v1 import WorkflowIdConflictPolicy
 
-from perdure.frontend.runs.creation import run_name
+from perdure.frontend.runs.starts import run_name
 from rpc.served import Served, complete_workflow, served
 
 

@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fidelity.fleet import ServedFleet, in_memory_fleet
-from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
+from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest
 
 QUEUE = "orders"
 refusals: list[int] = []

@@ -21,8 +21,7 @@ from temporalio.client import Client
 
 from fidelity.fleet import Fleet, ServedFleet, in_memory_fleet
 from perdure.controller.fleet.shards import owners
-from perdure.frontend.matching.offers import queue_shard
-from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.matching.queues import Kind, QueueName, queue_shard
 from perdure.frontend.peers.client import TAKE, PeerClient, PeerIdentity, PeerLostError
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.transport.door import Door

@@ -29,8 +29,7 @@ from temporalio.api.workflowservice.v1 import (
 from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError, denied
-from perdure.frontend.matching.offers import queue_shard
-from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.matching.queues import Kind, QueueName, queue_shard
 from perdure.frontend.messages.tokens import NexusToken, WorkflowTaskToken, pack
 from perdure.frontend.peers.client import CALL, OFFER, PeerClient, PeerIdentity, PeerLostError
 from perdure.frontend.peers.client import pack as pack_message

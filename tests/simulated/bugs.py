@@ -94,7 +94,7 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/runs/effects/children.py",
+                file="controller/runs/effects/relations.py",
                 good="            self._context.peers.publish(obj)\n",
                 bad="            pass\n",
             ),
@@ -108,12 +108,12 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/runs/effects/children.py",
+                file="controller/runs/effects/relations.py",
                 good="    if any(entry.successor for entry in runs):\n        return False\n",
                 bad="",
             ),
             Change(
-                file="controller/runs/effects/children.py",
+                file="controller/runs/effects/relations.py",
                 good="        if answer.reason == inputs.CLOSED:",
                 bad="        if False:",
             ),
@@ -215,7 +215,7 @@ BUGS = (
         commit="3803700",
         changes=(
             Change(
-                file="controller/runs/attempts/pod_inputs.py",
+                file="controller/runs/attempts/attempts.py",
                 good="        pod = await self._pods.read_pod(self._run, key)\n",
                 bad="        pod = self._held.pods.get(key)\n",
             ),
@@ -297,6 +297,46 @@ BUGS = (
         scenario="upgrades",
         operators=2,
         found="loses `state.sinceNewer`, which a newer version has written",
+    ),
+    Bug(
+        name="steps start after a failure although only running ones may finish",
+        commit="feat-flow",
+        changes=(
+            Change(
+                file="language/execution/flow.py",
+                good="        if frame.failures is not None and flow.failure_policy is FailurePolicy.FINISH_RUNNING:\n"
+                "            return\n",
+                bad="",
+            ),
+        ),
+        scenario="neighbors",
+        found="with FinishRunning",
+    ),
+    Bug(
+        name="a retry inherits the cancellation of a child next to the failure",
+        commit="feat-flow",
+        changes=(
+            Change(
+                file="engine/resets.py",
+                good="    children = forked.children.keys() - set(restarted)\n",
+                bad="    children = forked.children.keys()\n",
+            ),
+        ),
+        scenario="neighbors",
+        found="the retry of",
+    ),
+    Bug(
+        name="a retry exceeds the deadline of the run that it repeats",
+        commit="feat-flow",
+        changes=(
+            Change(
+                file="engine/fold.py",
+                good="    return timer if timer.restarts is None else ",
+                bad="    return timer if True else ",
+            ),
+        ),
+        scenario="neighbors",
+        found="the retry of",
     ),
 )
 

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.api.labels import FLEET_LABEL
 from perdure.controller.fleet.shards import SHARDS
-from perdure.controller.informers.first_lists import FirstLists
+from perdure.controller.informers import FirstLists
 from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.store import ObjectKey, Refusal
 from simulated.members import calm, is_covered, is_divided, until

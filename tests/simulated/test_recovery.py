@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.runs.attempts.attempts import RunAttempts
-from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.conditions import RunEventRecorder
 from perdure.controller.runs.store import RunStore
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import AttemptCompleted, AttemptInput, AttemptLost, AttemptStarted
@@ -106,7 +106,7 @@ def test_an_attempt_whose_start_a_lagging_watch_shows_is_read_before_it_times_ou
         shown = place.server.get(key)
         ended = {"exitCode": 0, "startedAt": began, "finishedAt": began, "message": '"done"'}
         place.server.update(key, lambda pod: run(pod, terminated=ended))
-        attempts.observe(shown)
+        attempts.held.observe(shown)
         return await attempts.gather(state, now())
 
     assert [type(each) for each in place.run(play())] == [AttemptStarted, AttemptCompleted]

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from perdure import __version__
 from perdure.cli.app import build
-from perdure.controller.fleet.lease import MemberSettings, lease, renewal
+from perdure.controller.fleet.membership import MemberSettings, lease, renewal
 from perdure.kube import clock
 from perdure.kube.paths import PLURALS
 from support.apiserver import ApiServer, items

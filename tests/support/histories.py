@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from perdure.cli.replays import Difference, read_history, replay, show
+from perdure.cli.files.replays import Difference, read_history, replay, show
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
 from perdure.runtime import status_texts

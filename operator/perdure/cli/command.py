@@ -8,9 +8,10 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from enum import StrEnum
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any, Final, Generic, TypeVar
 
 import click
@@ -239,6 +240,26 @@ def stacked(decorators: Iterable[Decorator]) -> Decorator:
         for each in reversed(ordered):
             verb = each(verb)
         return verb
+
+    return decorate
+
+
+def packed(options_type: type[Any], *options: Decorator, **fixed: Any) -> Decorator:
+    """Return the decorator of a verb that takes several options as one argument, after the context from Click.
+
+    Args:
+        options_type: A dataclass with a field for each of them. Options that the verb declares itself count as well.
+        options: The options that the decorator adds, after those of the verb.
+        fixed: Fields that are not options.
+    """
+    names = {each.name for each in fields(options_type)} - fixed.keys()
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        def command(context: click.Context, /, **given: Any) -> None:
+            shared = {key: given.pop(key) for key in names & given.keys()}
+            verb(context, options_type(**shared, **fixed), **given)
+
+        return stacked(options)(click.pass_context(update_wrapper(command, verb)))
 
     return decorate
 

@@ -4,17 +4,16 @@ A request goes to one run or Schedule, to several objects that the command finds
 """
 
 import asyncio
-import functools
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import click
 from click.exceptions import Exit
 
 from perdure.api.names import schedule_name
-from perdure.cli.command import Decimal, argument, option, stacked
+from perdure.cli.command import Decimal, argument, option, packed
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.options import check_named, context_option, namespace_option, output_option, seconds_of
@@ -61,23 +60,19 @@ reason_option = option(
 )
 step_option = option("--step", help="Only the activity of this step, such as rooms[3]")
 
-_sending_options = stacked(
-    (
-        namespace_option,
-        option("--wait/--no-wait", default=True, help="Wait for the answer, or only send the request"),
-        option("--timeout", default=ANSWER_TIMEOUT, help="How long to wait for the answer"),
-        output_option,
-        context_option,
-    )
+_sending_options = (
+    namespace_option,
+    option("--wait/--no-wait", default=True, help="Wait for the answer, or only send the request"),
+    option("--timeout", default=ANSWER_TIMEOUT, help="How long to wait for the answer"),
+    output_option,
+    context_option,
 )
 """The common options of verbs that send requests, after their own options."""
-_batch_options = stacked(
-    (
-        selector_option,
-        option("--yes", "-y", is_flag=True, help="Do not ask for confirmation"),
-        option("--dry-run", is_flag=True, help="Print the runs, and change nothing"),
-        option("--rps", metavar="N", type=Decimal(min=0.01), help="At most N requests per second; requires --selector"),
-    )
+_batch_options = (
+    selector_option,
+    option("--yes", "-y", is_flag=True, help="Do not ask for confirmation"),
+    option("--dry-run", is_flag=True, help="Print the runs, and change nothing"),
+    option("--rps", metavar="N", type=Decimal(min=0.01), help="At most N requests per second; requires --selector"),
 )
 """The options of verbs that can send a request to many runs, after their own options."""
 
@@ -141,39 +136,17 @@ FindTargets = Callable[[Cluster], Awaitable[Iterable[Object]]]
 """Finds the targets, in the form of Operations."""
 
 
-def request_to_run(verb: Callable[..., None]) -> Callable[..., None]:
-    """Let a verb send a request to a run.
+request_to_run = packed(TargetOptions, *_sending_options)
+"""Let a verb send a request to a run: it takes the context from Click, the `TargetOptions`, and its own options by keyword."""
 
-    Args:
-        verb: Takes the context from Click, the `TargetOptions`, and its own options by keyword.
-    """
-    return _sending_options(_packed(verb, TargetOptions))
+request_to_runs = packed(BatchOptions, *_batch_options, *_sending_options)
+"""Let a verb send a request to one run or to many; like `request_to_run`, with the `BatchOptions`."""
 
+request_to_schedule = packed(TargetOptions, *_sending_options, kind="Schedule", workflow_id=None)
+"""Let a verb send a request to a Schedule, like `request_to_run`."""
 
-def request_to_runs(verb: Callable[..., None]) -> Callable[..., None]:
-    """Let a verb send a request to one run or to many; like `request_to_run`, with the `BatchOptions`."""
-    return stacked((_batch_options, _sending_options))(_packed(verb, BatchOptions))
-
-
-def request_to_schedule(verb: Callable[..., None]) -> Callable[..., None]:
-    """Let a verb send a request to a Schedule, like `request_to_run`."""
-    return _sending_options(_packed(verb, TargetOptions, kind="Schedule", workflow_id=None))
-
-
-def requests(verb: Callable[..., None]) -> Callable[..., None]:
-    """Let a verb send requests to targets that it finds itself; like `request_to_run`, with the `RequestOptions`."""
-    return _sending_options(_packed(verb, RequestOptions))
-
-
-def _packed(verb: Callable[..., None], options_type: type[RequestOptions], /, **fixed: Any) -> Callable[..., None]:
-    """Pack the shared options of a verb into one argument; `fixed`: fields that are not options."""
-    names = {each.name for each in fields(options_type)} - fixed.keys()
-
-    def command(context: click.Context, /, **options: Any) -> None:
-        shared = {key: options.pop(key) for key in names & options.keys()}
-        verb(context, options_type(**shared, **fixed), **options)
-
-    return click.pass_context(functools.update_wrapper(command, verb))
+requests = packed(RequestOptions, *_sending_options)
+"""Let a verb send requests to targets that it finds itself; like `request_to_run`, with the `RequestOptions`."""
 
 
 def send(

@@ -9,12 +9,11 @@ from pydantic import ValidationError
 
 from perdure.api.kinds.schedule import Schedule, ScheduleSpec
 from perdure.api.models import mistakes
-from perdure.cli.scenarios import read_documents
+from perdure.cli.files.documents import read_documents
 from perdure.client.errors import CliError
 from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.status import Outlook, outlook_after
 from perdure.schedule.times import Due, Times
-from perdure.simulation.manifests import BadFileError
 
 Object = dict[str, Any]
 
@@ -29,10 +28,7 @@ def schedule_in(file: str, name: str | None) -> Object:
     Raises:
         CliError: The file cannot be read, or does not contain the Schedule.
     """
-    try:
-        found = [each for each in read_documents(file) if isinstance(each, dict) and each.get("kind") == "Schedule"]
-    except BadFileError as error:
-        raise CliError(str(error)) from error
+    found = [each for each in read_documents(file) if isinstance(each, dict) and each.get("kind") == "Schedule"]
     named = [each for each in found if name is None or (each.get("metadata") or {}).get("name") == name]
     if not named:
         raise CliError(f"{file}: has no Schedule" + (f" `{name}`" if name else ""))

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from perdure.api.labels import API_VERSION, SEARCH_PREFIX
 from perdure.api.phases import CLOSED, Phase
-from perdure.cli.command import AnyCase, option
+from perdure.cli.command import AnyCase, option, stacked
 from perdure.cli.options import seconds_of
 from perdure.client.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
@@ -38,18 +39,24 @@ phase_option = option(
     help=f"Only runs in this phase ({', '.join(Phase)}); repeatable",
 )
 selector_option = option("--selector", "-l", metavar="SELECTOR", help="Only runs with these labels, such as a=b,c!=d")
-attribute_option = option(
-    "--search-attribute",
-    "attributes",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="Only runs with this search attribute; repeatable",
+_selection_options = stacked(
+    (
+        phase_option,
+        option("--running", "--open", is_flag=True, help="Only open runs"),
+        option("--completed", "--closed", is_flag=True, help="Only closed runs, whatever the outcome"),
+        selector_option,
+        option(
+            "--search-attribute",
+            "attributes",
+            metavar="NAME=VALUE",
+            multiple=True,
+            help="Only runs with this search attribute; repeatable",
+        ),
+        option("--since", help="Only runs created within this time, such as 2h"),
+        option("--older-than", "--older", "older", help="Only runs created longer ago than this, such as 30d"),
+        option("--prefix", help="Only runs whose name begins with this"),
+    )
 )
-since_option = option("--since", help="Only runs created within this time, such as 2h")
-older_option = option("--older-than", "--older", "older", help="Only runs created longer ago than this, such as 30d")
-prefix_option = option("--prefix", help="Only runs whose name begins with this")
-running_option = option("--running", "--open", is_flag=True, help="Only open runs")
-completed_option = option("--completed", "--closed", is_flag=True, help="Only closed runs, whatever the outcome")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +72,11 @@ class Selection:
     """Runs that were created longer ago."""
     prefix: str = ""
     """The beginning of their names."""
+
+    @property
+    def filters(self) -> bool:
+        """Whether it selects by more than the phase."""
+        return bool(self.selector or self.attributes or self.prefix) or self.since is not None or self.older is not None
 
     async def read(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
         """Read the selected runs.
@@ -126,12 +138,12 @@ class Selection:
 
 
 def selection_of(
+    *,
     phases: Iterable[Phase] | None = None,
     selector: str | None = None,
     attributes: Iterable[str] | None = None,
     since: str | None = None,
     older: str | None = None,
-    *,
     prefix: str | None = None,
     running: bool = False,
     completed: bool = False,
@@ -159,6 +171,18 @@ def selection_of(
         older=None if older is None else timedelta(seconds=seconds_of(older, "--older-than")),
         prefix=prefix or "",
     )
+
+
+def selects_runs(verb: Callable[..., None]) -> Callable[..., None]:
+    """Let a verb select runs: it takes the `selection` by keyword."""
+
+    @functools.wraps(verb)
+    def command(*arguments: Any, **given: Any) -> None:
+        names = ("phases", "selector", "attributes", "since", "older", "prefix", "running", "completed")
+        options = {name: given.pop(name) for name in names}
+        verb(*arguments, selection=selection_of(**options), **given)
+
+    return _selection_options(command)
 
 
 def phase_of(run: Object) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.exceptions import Exit
@@ -17,9 +17,9 @@ from click.exceptions import Exit
 from perdure.api.labels import RESERVED_PREFIXES
 from perdure.api.policies import WorkflowIdConflictPolicy
 from perdure.api.reasons import ConditionReason
-from perdure.cli.command import Words, option
+from perdure.cli.command import Words, option, packed
 from perdure.cli.connection import LOG_STREAMS, connect
-from perdure.cli.options import seconds_of
+from perdure.cli.options import context_option, namespace_option, output_option, seconds_of
 from perdure.cli.progress import Waiter
 from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, program_of, progress_screen, reference
 from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
@@ -206,37 +206,19 @@ class DryRun(StrEnum):
     """Also validate the manifest with the API server."""
 
 
-wait_option = option(
-    "--wait/--no-wait",
-    "--watch",
-    "-W",
-    default=None,
-    help="Show the progress until the run ends, or do not wait; default: until it is accepted",
-)
-logs_option = option("--logs", "--log", is_flag=True, help="Print the logs of the steps until the run ends")
-end_timeout_option = option("--timeout", help="With --wait or --logs: how long, such as 5m")
-dry_run_option = option(
-    "--dry-run", type=Words(DryRun), help="Create nothing: print the manifest, or have the API server validate it"
-)
-
-
-class Destination(NamedTuple):
-    """The destination of the run."""
-
-    namespace: str | None
-    cluster: str | None
-    """Context of the kubeconfig."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """The options for creating a run, and for the return of the command."""
 
+    namespace: str | None
     wait: bool | None
     """Whether to return at the end of the run; False: immediately, None: once the run is accepted."""
     logs: bool
     timeout: str | None
-    dry_run: DryRun | None
+    output: Output
+    cluster: str | None
+    """Context of the kubeconfig."""
+    dry_run: DryRun | None = None
     parameters: tuple[str, ...] = ()
     """The `key=value` that the input contains."""
 
@@ -245,27 +227,41 @@ class Launch:
         """Whether the command returns at the end of the run."""
         return bool(self.wait) or self.logs
 
-    @staticmethod
-    def of(
-        *,
-        wait: bool | None,
-        logs: bool,
-        timeout: str | None,
-        dry_run: DryRun | None,
-        parameters: Iterable[str] | None,
-    ) -> Launch:
+    def check(self) -> None:
         """Check the options.
 
         Raises:
             BadParameter: Options exclude each other, or the timeout is not a duration.
         """
-        if timeout is not None:
-            seconds_of(timeout, "--timeout")
-            if not wait and not logs:
+        if self.timeout is not None:
+            seconds_of(self.timeout, "--timeout")
+            if not self.follows:
                 raise click.BadParameter("requires --wait or --logs", param_hint="--timeout")
-        if logs and wait is not None:
+        if self.logs and self.wait is not None:
             raise click.BadParameter("leave out --wait, --watch, and --no-wait", param_hint="--logs")
-        return Launch(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=tuple(parameters or ()))
+
+
+_following_options = (
+    namespace_option,
+    option(
+        "--wait/--no-wait",
+        "--watch",
+        "-W",
+        default=None,
+        help="Show the progress until the run ends, or do not wait; default: until it is accepted",
+    ),
+    option("--logs", "--log", is_flag=True, help="Print the logs of the steps until the run ends"),
+    option("--timeout", help="With --wait or --logs: how long, such as 5m"),
+)
+_dry_run_option = option(
+    "--dry-run", type=Words(DryRun), help="Create nothing: print the manifest, or have the API server validate it"
+)
+
+starts_run = packed(Launch, *_following_options, _dry_run_option, output_option, context_option)
+"""Let a verb start a run: it takes the context from Click, the `Launch`, and its own options by keyword."""
+
+restarts_run = packed(Launch, *_following_options, output_option, context_option)
+"""Let a verb have a run started by a request; like `starts_run`, without a dry run."""
 
 
 def labels_of(given: Iterable[str]) -> dict[str, str]:
@@ -287,7 +283,7 @@ def labels_of(given: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-def start_run(context: click.Context, body: Object, destination: Destination, output: Output, launch: Launch) -> None:
+def start_run(context: click.Context, body: Object, launch: Launch) -> None:
     """Create a run, print it, and wait as the options require.
 
     Raises:
@@ -295,22 +291,16 @@ def start_run(context: click.Context, body: Object, destination: Destination, ou
         Exit: The run did not complete, or did not complete in time.
     """
     if launch.dry_run is DryRun.CLIENT:
-        namespace = {} if destination.namespace is None else {"namespace": destination.namespace}
+        namespace = {} if launch.namespace is None else {"namespace": launch.namespace}
         shown = {**body, "metadata": {**body["metadata"], **namespace}}
-        Screen().write_object("yaml" if is_for_users(output) else output, shown)
+        Screen().write_object("yaml" if is_for_users(launch.output) else launch.output, shown)
         return
-    made = asyncio.run(_create(context, body, destination, output, launch))
+    made = asyncio.run(_create(context, body, launch))
     if launch.dry_run is None:
-        follow(
-            context,
-            made["metadata"]["name"],
-            Destination(made["metadata"]["namespace"], destination.cluster),
-            output,
-            launch,
-        )
+        follow(context, made["metadata"]["name"], replace(launch, namespace=made["metadata"]["namespace"]))
 
 
-def follow(context: click.Context, name: str, destination: Destination, output: Output, launch: Launch) -> None:
+def follow(context: click.Context, name: str, launch: Launch) -> None:
     """Follow a new run as the options require. In a format for programs, print the run as it was last read.
 
     Raises:
@@ -320,24 +310,20 @@ def follow(context: click.Context, name: str, destination: Destination, output: 
     if not launch.follows:
         return
     if launch.logs:
-        status, last = asyncio.run(_logs(context, name, destination, output, launch))
+        status, last = asyncio.run(_logs(context, name, launch))
     else:
-        waiter = Waiter(context, progress_screen(output), TimeFormat.RELATIVE, destination.cluster)
-        status, last = waiter.to_the_end(name, None, destination.namespace, launch.timeout), waiter.run
-    if last is not None and not is_for_users(output):
-        Screen().write_object(output, last)
+        waiter = Waiter(context, progress_screen(launch.output), TimeFormat.RELATIVE, launch.cluster)
+        status, last = waiter.to_the_end(name, None, launch.namespace, launch.timeout), waiter.run
+    if last is not None and not is_for_users(launch.output):
+        Screen().write_object(launch.output, last)
     raise Exit(status)
 
 
-async def _create(
-    context: click.Context, body: Object, destination: Destination, output: Output, launch: Launch
-) -> Object:
+async def _create(context: click.Context, body: Object, launch: Launch) -> Object:
     """Create a run and print it; by default, wait until the operator accepts it."""
-    dry = launch.dry_run is not None
+    dry, output = launch.dry_run is not None, launch.output
     spec = body["spec"]
-    async with connect(
-        context=destination.cluster, namespace=destination.namespace, program=program_of(context)
-    ) as reached:
+    async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
         workflow = spec.get("workflow", {}).get("name")
         if workflow is not None:
             given = await check_input(reached, workflow, spec.get("input"), launch.parameters)
@@ -357,9 +343,7 @@ async def _create(
         return made
 
 
-async def _logs(
-    context: click.Context, name: str, destination: Destination, output: Output, launch: Launch
-) -> tuple[ExitCode, Object | None]:
+async def _logs(context: click.Context, name: str, launch: Launch) -> tuple[ExitCode, Object | None]:
     """Follow the logs of a run until it ends; return the exit status for its outcome, and the run as it was last read."""
     seconds = None if launch.timeout is None else seconds_of(launch.timeout, "--timeout")
     last: Object | None = None
@@ -367,8 +351,8 @@ async def _logs(
         async with (
             asyncio.timeout(seconds),
             connect(
-                context=destination.cluster,
-                namespace=destination.namespace,
+                context=launch.cluster,
+                namespace=launch.namespace,
                 program=program_of(context),
                 connections=LOG_STREAMS + 4,
             ) as reached,
@@ -376,7 +360,7 @@ async def _logs(
             from perdure.cli.logs import LogReader
 
             last = await reached.runs.get(name)
-            reader = LogReader.of(reached, last, to_stderr=not is_for_users(output))
+            reader = LogReader.of(reached, last, to_stderr=not is_for_users(launch.output))
             await reader.follow(required=False)
             last = await reached.runs.get(name)
     except TimeoutError:

@@ -16,8 +16,8 @@ from perdure.api.labels import API_VERSION
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import RefusedError
-from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import message_for
+from perdure.controller.reconcile.record import write_status
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder

@@ -20,8 +20,7 @@ from perdure.api.times import read_kubernetes_time
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces, check_forever
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import ExpiryKey, Key
+from perdure.controller.queue import ExpiryKey, Key, KeyedQueue
 from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.kube.clock import now

@@ -12,7 +12,7 @@ from functools import partial
 from typing import assert_never
 
 from perdure.api.labels import RUN_ID_LABEL
-from perdure.controller.artifacts.deletion import ArtifactCollector, DeletionPods
+from perdure.controller.artifacts import ArtifactCollector, DeletionPods
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.pods import RunPods
 from perdure.controller.dispatch.references import ReferencedObjects
@@ -20,18 +20,15 @@ from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RunExpiries, delete_forever
-from perdure.controller.informers.first_lists import FirstLists
-from perdure.controller.informers.informer import Informer
-from perdure.controller.informers.resync import RESYNC_SECONDS, ClockJumps, Resync, repeat
-from perdure.controller.limits.releases import LimitReleases
+from perdure.controller.informers import RESYNC_SECONDS, ClockJumps, FirstLists, Informer, Resync, repeat
+from perdure.controller.limits import LimitReleases
 from perdure.controller.namespaces import ServedNamespaces, check_forever
 from perdure.controller.pods.workspaces import ReleasedClaims
-from perdure.controller.queue.fairness import share
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import (
+from perdure.controller.queue import (
     DeadLetterKey,
     ExpiryKey,
     Key,
+    KeyedQueue,
     LimitKey,
     OrphanKey,
     PolicyKey,
@@ -40,10 +37,11 @@ from perdure.controller.queue.keys import (
     ScheduleKey,
     WebhookKey,
     WorkflowKey,
+    share,
 )
 from perdure.controller.retention import FinishedRuns, NamespaceRetention
 from perdure.controller.services import Services
-from perdure.controller.webhooks.webhooks import Webhooks
+from perdure.controller.webhooks import Webhooks
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube

@@ -18,7 +18,7 @@ from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work, remove_expired
-from perdure.controller.queue.keys import ExpiryKey
+from perdure.controller.queue import ExpiryKey
 from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.kube.clock import now

@@ -19,8 +19,8 @@ from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.phases import CircuitState
 from perdure.api.reasons import EventReason
-from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
+from perdure.controller.reconcile.record import write_status
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube

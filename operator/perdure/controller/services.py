@@ -1,15 +1,21 @@
-"""The services that all runs share."""
+"""The services that all runs share, and the interface of a run or a Schedule to the other runs of this operator."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from perdure.api.reasons import ConditionReason
 from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.directory import Directory, Entry
 from perdure.controller.fleet.shards import AllShards, Shards
-from perdure.controller.limits.workflow_limits import WorkflowLimits
-from perdure.controller.payloads.store import Blobs
+from perdure.controller.limits import WorkflowLimits
+from perdure.controller.payloads import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
+from perdure.engine import inputs
+from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 
@@ -28,3 +34,48 @@ class Services:
     blobs: Blobs
     workers: Workers = field(default_factory=NoWorkers)
     shards: Shards = field(default_factory=AllShards)
+
+
+ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
+"""Failure type of a run that was not started because its workflow ID is in use."""
+NOT_FOUND = "ExternalWorkflowExecutionNotFound"
+"""Failure type of a signal or cancellation without an open target run (temporal.api.enums.v1)."""
+OVER = frozenset({inputs.CLOSED, ConditionReason.TARGET_NOT_FOUND.value})
+"""Answers of a run that ended before it could process a request."""
+
+
+class Peers(Protocol):
+    """The other runs of this operator."""
+
+    @property
+    def directory(self) -> Directory:
+        """The directory of all runs."""
+        ...
+
+    async def catch_up(self, namespace: str) -> None:
+        """Ensure that all runs of a namespace are known that existed when this process last gained shards.
+
+        Raises:
+            RequestError: The API server did not respond.
+        """
+        ...
+
+    def send(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
+        """Deliver a request to a run; `then` is called with its answer once the answer is recorded."""
+        ...
+
+    def record_start(self, entry: Entry) -> bool:
+        """Record the start of a run without waiting for its first decision; return whether it was unrecorded."""
+        ...
+
+    def publish(self, obj: kube.Object) -> None:
+        """Publish a run that was just written, without waiting for a watch."""
+        ...
+
+    def suspect(self, obj: kube.Object) -> None:
+        """Report that the status of a closed run was edited. Objects that wait for its result are woken when it is restored."""
+        ...
+
+    def acknowledge(self, entry: Entry, request_id: str) -> None:
+        """Report to a run that the sender has recorded its answer to a request."""
+        ...

@@ -25,40 +25,32 @@ from perdure.frontend.deployments.versions import (
 )
 from perdure.frontend.errors import RpcError, unimplemented
 from perdure.frontend.matching.dispatch import TASK_QUEUES, rank_of
-from perdure.frontend.matching.offers import Destination, Matching
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName
 from perdure.frontend.messages.payloads import to_json
-from perdure.frontend.nexus.calls import OpenHandlerCalls
-from perdure.frontend.nexus.direct_calls import DirectCalls
 from perdure.frontend.nexus.endpoints import EndpointRegistry, NexusEndpoints
-from perdure.frontend.nexus.standalone import StandaloneNexusOperations
-from perdure.frontend.nexus.tasks import NexusTasks
+from perdure.frontend.nexus.operations import StandaloneNexusOperations
+from perdure.frontend.nexus.tasks import DirectCalls, NexusTasks, OpenHandlerCalls
 from perdure.frontend.registry import NamespaceRegistry
-from perdure.frontend.runs.creation import FirstTasks, RunCreator
-from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway
+from perdure.frontend.runs.starts import FirstTasks, RunCreator
 from perdure.frontend.schedules.schedules import ScheduleRpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
+from perdure.frontend.task_queues import TaskQueueRpcs
 from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, SERVICES, CallContext, Handler
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.listing import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs
-from perdure.frontend.workers.task_queues import TaskQueueRpcs
-from perdure.frontend.workers.workers import KnownWorkers, WorkerRpcs
+from perdure.frontend.workers import KnownWorkers, WorkerRpcs
 from perdure.frontend.workflows.batches import Batches
 from perdure.frontend.workflows.control import WorkflowControl
 from perdure.frontend.workflows.descriptions import WorkflowDescriptions
 from perdure.frontend.workflows.histories import Histories
-from perdure.frontend.workflows.options import WorkflowOptions
 from perdure.frontend.workflows.queries import Queries, QueryDispatch, WorkflowQueries
-from perdure.frontend.workflows.resets import Resets
 from perdure.frontend.workflows.starts import WorkflowStarts
-from perdure.frontend.workflows.step_queries import StepQueries
-from perdure.frontend.workflows.update_with_start import UpdateWithStart
+from perdure.frontend.workflows.tasks import TaskDispatch, WorkflowTasks
 from perdure.frontend.workflows.updates import RecordedUpdates, Updates, WorkflowUpdates
-from perdure.frontend.workflows.workflow_tasks import TaskDispatch, WorkflowTasks
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -140,18 +132,20 @@ class Frontend:
             deployments=deployments,
             queries=self.queries,
             dispatch=self.query_dispatch,
-            steps=StepQueries(runs, self.settings.console_url),
             visibility=self.visibility,
+            console_url=self.settings.console_url,
         )
+        updates = WorkflowUpdates(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
         starts = WorkflowStarts(
             runs=runs,
             creator=creator,
             first_tasks=self.first_tasks,
             tasks=dispatch,
+            updates=self.updates,
+            workflow_updates=updates,
             deployments=deployments,
             search_attributes=search_attributes,
         )
-        updates = WorkflowUpdates(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
         found: dict[str, Handler] = {}
         for service in (
             dispatch,
@@ -160,21 +154,18 @@ class Frontend:
             StandaloneActivities(runs, creator, search_attributes),
             StandaloneNexusOperations(runs, creator, payloads, self.endpoints, search_attributes),
             starts,
-            WorkflowControl(runs),
+            WorkflowControl(runs, self.visibility, deployments),
             queries,
             WorkflowDescriptions(runs, payloads),
             updates,
-            UpdateWithStart(runs, self.updates, self.first_tasks, starts, updates),
             Histories(runs, payloads),
             listing,
             ScheduleRpcs(runs, self.manager.schedules, search_attributes),
-            Resets(runs, self.visibility, deployments),
             ActivityChanges(runs),
             Batches(runs, listing),
             TaskQueueRpcs(self.queues, deployments, self.task_queues),
             WorkerRpcs(self.workers),
             WorkerDeployments(deployments, self.versions, self.queues),
-            WorkflowOptions(runs, self.visibility, deployments),
             NexusTasks(
                 matching=self.matching,
                 versions=self.versions,

@@ -10,11 +10,10 @@ import grpc.aio
 
 from perdure import __version__
 from perdure.frontend.core import Frontend
-from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest, NexusDispatch
+from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest, NexusDispatch
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.connections import Connections
-from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.door import Connections, Door
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, health_handler, options, stop
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc, rpcs

@@ -18,8 +18,8 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
 from perdure.frontend.messages.values import MAX_BLOB, MAX_ID, from_enum
-from perdure.frontend.runs.creation import RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway, View, not_open
+from perdure.frontend.runs.starts import RunCreator, StartedRun, run_name
 from perdure.frontend.transport.rpc import LONGEST_POLL, LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import status_named
 from perdure.kube import client as kube

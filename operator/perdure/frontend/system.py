@@ -55,7 +55,6 @@ class System:
 
     async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
         """Describe the capabilities of this server."""
-        del request, call
         return GetSystemInfoResponse(
             server_version=SERVER_VERSION,
             capabilities=GetSystemInfoResponse.Capabilities(
@@ -75,7 +74,6 @@ class System:
 
     async def get_cluster_info(self, request: GetClusterInfoRequest, call: CallContext) -> GetClusterInfoResponse:
         """Describe this cluster."""
-        del request, call
         return GetClusterInfoResponse(
             server_version=SERVER_VERSION,
             cluster_id=self._runs.client.access.server,
@@ -92,7 +90,6 @@ class System:
         self, request: DescribeNamespaceRequest, call: CallContext
     ) -> DescribeNamespaceResponse:
         """Describe a namespace of Kubernetes."""
-        del call
         name = request.namespace or request.id
         found = await self._find(name) if name in self._runs.served else None
         if found is None:

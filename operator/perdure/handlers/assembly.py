@@ -7,17 +7,15 @@ from datetime import timedelta
 
 from perdure import __version__
 from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.fleet.lease import MemberSettings
-from perdure.controller.fleet.membership import Membership
+from perdure.controller.fleet.membership import MemberSettings, Membership
 from perdure.controller.fleet.shards import AllShards, Shards
-from perdure.controller.informers.undecoded import Undecoded
-from perdure.controller.limits.workflow_limits import WorkflowLimits
+from perdure.controller.informers import Undecoded
+from perdure.controller.limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.operations.operations import Operations
-from perdure.controller.payloads.store import Blobs
-from perdure.controller.pods.attempt_pods import Pods
-from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.payloads import Blobs
+from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
 from perdure.controller.retry_policies import Policies
 from perdure.controller.services import Services
 from perdure.controller.workers import NoWorkers, Workers

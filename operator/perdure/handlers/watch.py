@@ -31,7 +31,7 @@ import structlog
 from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from perdure.api.labels import RUN_ID_LABEL
-from perdure.controller.informers.informer import Informer
+from perdure.controller.informers import Informer
 from perdure.kube import client as kube
 from perdure.kube.decoding import UndecodableError, decode, undecodable
 

@@ -158,8 +158,6 @@ class Connection:
                 yield response
 
 
-_PAGE_BYTES: Final = 16 * 1024 * 1024
-"""A larger page is requested again with fewer objects, so that memory does not depend on the size of objects."""
 _FIRST_PAGE: Final = 100
 _LARGEST_PAGE: Final = 500
 """The most objects of a page."""
@@ -179,6 +177,8 @@ class ObjectLists:
         """Called with each object of a list that is left out because it cannot be decoded."""
         self.serves: Callable[[str], bool] = lambda _: True
         """Whether this client serves a namespace; lists leave out objects of other namespaces."""
+        self.page_bytes = 16 * 1024 * 1024
+        """A larger page is requested again with fewer objects, so that memory does not depend on the size of objects."""
 
     async def all(self, url: str, **selectors: str) -> list[Object]:
         """Read all objects of a collection. Selectors: ``labelSelector="a=b"``, ``fieldSelector=…``.
@@ -239,19 +239,19 @@ class ObjectLists:
     async def pages(self, url: str, *, accept: str = "application/json", **selectors: str) -> AsyncIterator[ListPage]:
         """Read a collection page by page, without decoding the objects.
 
-        A page has at most 16 MiB, or one object. The pages come from one consistent snapshot of the collection.
+        A page has at most `page_bytes`, or one object. The pages come from one consistent snapshot of the collection.
         """
         limit, following = _FIRST_PAGE, ""
         while True:
             query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
             raw = await self._connection.read(
-                "GET", url, query=query, headers={"Accept": accept}, limit_bytes=_PAGE_BYTES * (limit > 1)
+                "GET", url, query=query, headers={"Accept": accept}, limit_bytes=self.page_bytes * (limit > 1)
             )
             if raw is None:
                 limit = max(limit // 4, 1)
                 continue
             page = decode_page(raw, f"GET {url}")
-            if len(raw) < _PAGE_BYTES // 2:
+            if len(raw) < self.page_bytes // 2:
                 limit = min(limit * 2, _LARGEST_PAGE)
             del raw
             yield page

@@ -12,10 +12,8 @@ from perdure.kube import client as kube
 from perdure.kube.access import service_account
 from perdure.runner.expressions import DeferredExpressions
 
-_FIRST_WAIT: Final = 0.5
-"""The first wait before the object is read again, in seconds."""
 _LONGEST_WAIT: Final = 5.0
-"""The longest wait in seconds; each wait is twice as long as the previous one, up to this."""
+"""The longest wait before the object is read again, in seconds; each is twice as long as the previous one, up to this."""
 _FIELD_MANAGER: Final = "perdure-activity"
 _PATCHES: Final = {
     "Merge": "application/merge-patch+json",
@@ -46,9 +44,11 @@ async def act(resource: Mapping[str, Any], expressions: DeferredExpressions, env
         return await perform(client, resource, expressions)
 
 
-async def perform(client: kube.Client, resource: Mapping[str, Any], expressions: DeferredExpressions) -> Any:
-    """Perform the action with a client; see `act`."""
-    action = Action(client, resource, expressions)
+async def perform(
+    client: kube.Client, resource: Mapping[str, Any], expressions: DeferredExpressions, *, first_wait: float = 0.5
+) -> Any:
+    """Perform the action with a client; see `act`. The first wait before the object is read again is in seconds."""
+    action = Action(client, resource, expressions, first_wait)
     try:
         return await action.perform()
     except kube.ApiError as error:
@@ -63,8 +63,11 @@ async def perform(client: kube.Client, resource: Mapping[str, Any], expressions:
 class Action:
     """An action on one object."""
 
-    def __init__(self, client: kube.Client, resource: Mapping[str, Any], expressions: DeferredExpressions) -> None:
+    def __init__(
+        self, client: kube.Client, resource: Mapping[str, Any], expressions: DeferredExpressions, first_wait: float
+    ) -> None:
         self._client = client
+        self._wait = first_wait
         self._resource = resource
         self._expressions = expressions
         self._manifest = completed(resource["manifest"], owned=resource["owned"])
@@ -127,7 +130,6 @@ class Action:
     async def _awaited(self, url: str, found: kube.Object | None) -> kube.Object:
         """Wait until the conditions decide, and return the object."""
         success, failure = self._resource.get("successCondition"), self._resource.get("failureCondition")
-        wait = _FIRST_WAIT
         while True:
             if found is not None:
                 if failure and self._expressions.is_true(failure, "failureCondition", object=found):
@@ -135,26 +137,27 @@ class Action:
                     raise ApplicationError(message, type="ConditionFailed", non_retryable=True)
                 if not success or self._expressions.is_true(success, "successCondition", object=found):
                     return found
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, _LONGEST_WAIT)
+                await self._pause()
             try:
                 found = await self._client.get(url)
             except kube.NotFoundError:
                 if self._resource["action"] != "Get":
                     raise
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, _LONGEST_WAIT)
+                await self._pause()
 
     async def _wait_until_deleted(self, url: str) -> None:
         """Wait until the object does not exist."""
-        wait = _FIRST_WAIT
         while True:
             try:
                 await self._client.get(url)
             except kube.NotFoundError:
                 return
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, _LONGEST_WAIT)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait before the object is read again, twice as long as the last time."""
+        await asyncio.sleep(self._wait)
+        self._wait = min(self._wait * 2, _LONGEST_WAIT)
 
 
 def completed(manifest: Mapping[str, Any], *, owned: bool) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Final
 import yaml
 
 from bench.foreign.images import localize
-from perdure.cli.conversion import mistakes_in
-from perdure.cli.documents import Loader, read_files
+from perdure.cli.files.conversion import mistakes_in
+from perdure.cli.files.documents import Loader, read_files
 from perdure.importing.argo import manifests as argo
 from perdure.importing.reader import ConvertedObject, name_of
 from perdure.importing.tekton import manifests as tekton

@@ -12,8 +12,7 @@ from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
 from perdure.frontend.errors import RpcError
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.connections import Peer
-from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.door import Door, Peer
 from perdure.frontend.transport.grpc_server import head_of
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.simulation.cluster.loop import ClusterLoop

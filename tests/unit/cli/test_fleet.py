@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from perdure.api.labels import FLEET_LABEL
 from perdure.cli.app import build
-from perdure.controller.fleet.lease import MemberSettings, lease, renewal
+from perdure.controller.fleet.membership import MemberSettings, lease, renewal
 from perdure.controller.fleet.shards import shard_of, shards_of
 from perdure.kube import clock
 from support.apiserver import ApiServer

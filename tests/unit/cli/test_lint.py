@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from perdure.cli.lint import lint
+from perdure.cli.files.lint import lint
 from perdure.language.program import Severity
 from support.manuals import REPOSITORY, Block, blocks
 

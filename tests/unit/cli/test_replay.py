@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from perdure.cli.replays import Difference, read_history, read_manifest, replay, show
+from perdure.cli.files.replays import Difference, read_history, read_manifest, replay, show
 from perdure.client.errors import CliError
 from perdure.engine.events import AnyEvent
 from support.view.flow import ORDER, Flow, charged_after_two_refusals, declined, golden, plain

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli.scenarios import read_documents, simulate_scenario
-from perdure.simulation.manifests import BadFileError
+from perdure.cli.files.documents import UnreadableFileError, read_documents
+from perdure.cli.files.scenarios import simulate_scenario
 
 RUN = "apiVersion: perdure.dev/v1alpha1\nkind: WorkflowRun\nmetadata: {name: a}\nspec:\n  input: {%s: 3}\n"
 RUN += "  inline: {steps: [{name: a, return: {output: '${input}'}}]}\n"
@@ -39,7 +39,7 @@ def test_a_value_is_read_as_by_kubectl(tmp_path: Path, value: str, read: object)
 )
 def test_yaml_that_kubectl_rejects_is_rejected(tmp_path: Path, text: str, want: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
-    with pytest.raises(BadFileError, match=want):
+    with pytest.raises(UnreadableFileError, match=want):
         read_documents(str(tmp_path / "bad.yaml"))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from perdure.cli.app import build
-from perdure.cli.lint import lint
+from perdure.cli.files.lint import lint
 from perdure.kube import clock
 from perdure.view.page import ASCII, Page
 from perdure.view.tables import webhooks as table

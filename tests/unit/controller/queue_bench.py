@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue import KeyedQueue
 from perdure.observe.metrics import REGISTRY
 from support.engine.script import T0, seconds
 

@@ -12,12 +12,11 @@ from aiohttp import web
 from perdure.api.labels import API_VERSION
 from perdure.api.times import format_time
 from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.limits.workflow_limits import WorkflowLimits
+from perdure.controller.limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.payloads.store import Blobs
-from perdure.controller.pods.attempt_pods import Pods
-from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.payloads import Blobs
+from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
 from perdure.controller.retry_policies import Policies
 from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definitions

@@ -13,15 +13,13 @@ from aiohttp import web
 from perdure.api.kinds.workflow import Retention, WorkflowSpec
 from perdure.api.reasons import EventReason
 from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.limits.workflow_limits import WorkflowLimits
-from perdure.controller.payloads.store import Blobs
-from perdure.controller.pods.attempt_pods import PodKey, Pods
-from perdure.controller.pods.logs import PATIENCE
-from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.limits import WorkflowLimits
+from perdure.controller.payloads import Blobs
+from perdure.controller.pods.attempt_pods import PATIENCE, ActivityIdentity, PodKey, Pods
 from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.attempts.held_pods import HeldPods
-from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.conditions import RunEventRecorder
 from perdure.controller.runs.store import RunStore
 from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition, Definitions
@@ -137,7 +135,7 @@ def waiting_pod(number: int, reason: str, message: str = "") -> dict[str, Any]:
 async def test_a_lasting_obstacle_is_reported_once() -> None:
     async with attempts() as (found, reported):
         state = state_of(2)
-        found.observe(waiting_pod(2, "ErrImagePull", "no such image"))
+        found.held.observe(waiting_pod(2, "ErrImagePull", "no such image"))
         (first,) = await found.gather(state, at(0))
         assert first == AttemptWaiting(scheduled_event_id=2, attempt=1, reason=NO_IMAGE)
         assert found.next_wake(state, at(0)) == at(5)
@@ -147,7 +145,7 @@ async def test_a_lasting_obstacle_is_reported_once() -> None:
         assert reported == [f"order-2-1: Step step2: attempt 1 does not start: {NO_IMAGE}"]
         assert await found.gather(state_of(2, stuck=True), at(6)) == []
         assert found.next_wake(state_of(2, stuck=True), at(6)) is None
-        found.observe(waiting_pod(2, "ImagePullBackOff"))
+        found.held.observe(waiting_pod(2, "ImagePullBackOff"))
         await found.gather(state_of(2, stuck=True), at(60))
         await found.gather(state, at(61))  # the commit has failed
         assert len(reported) == 1
@@ -156,9 +154,9 @@ async def test_a_lasting_obstacle_is_reported_once() -> None:
 async def test_a_short_obstacle_is_not_reported() -> None:
     async with attempts() as (found, reported):
         state = state_of(2)
-        found.observe(waiting_pod(2, "ErrImagePull", "no such image"))
+        found.held.observe(waiting_pod(2, "ErrImagePull", "no such image"))
         await found.gather(state, at(0))
-        found.observe(waiting_pod(2, "ContainerCreating"))
+        found.held.observe(waiting_pod(2, "ContainerCreating"))
         (passed,) = await found.gather(state, at(3))
         assert passed == AttemptWaiting(scheduled_event_id=2, attempt=1, reason="ContainerCreating")
         assert await found.gather(state, at(9)) == [passed]
@@ -169,7 +167,7 @@ async def test_one_of_several_equal_obstacles_is_reported() -> None:
     async with attempts() as (found, reported):
         state = state_of(2, 3)
         for number in (2, 3):
-            found.observe(waiting_pod(number, "ErrImagePull", "no such image"))
+            found.held.observe(waiting_pod(number, "ErrImagePull", "no such image"))
         await found.gather(state, at(0))
         assert [item.stuck for item in await found.gather(state, at(5)) if isinstance(item, AttemptWaiting)] == [
             True,
@@ -231,7 +229,7 @@ async def failing() -> AsyncIterator[tuple[RunAttempts, Node]]:
     """A failed attempt whose log has been requested from its node."""
     node = Node()
     async with serving(node.handle) as address, attempts(node.wake, server=address) as (found, _):
-        found.observe(failed_pod(2))
+        found.held.observe(failed_pod(2))
         assert await found.gather(state_of(2), at(2)) == []
         await node.requested.wait()
         try:
@@ -250,7 +248,7 @@ async def test_a_failure_waits_for_its_log_without_blocking_others() -> None:
         (reported,) = await found.gather(state_of(2), at(3))
         assert isinstance(reported, AttemptFailed)
         assert reported.failure.log == "it has failed"
-        found.recheck()  # the commit has failed
+        found.held.recheck()  # the commit has failed
         assert await found.gather(state_of(2), at(4)) == [reported]
         assert node.asked == 1
 
@@ -267,7 +265,7 @@ async def test_a_failure_is_reported_without_a_log_that_does_not_arrive() -> Non
 async def test_a_failure_is_reported_without_an_unreadable_log() -> None:
     woken = asyncio.Event()
     async with attempts(woken.set) as (found, _):
-        found.observe(failed_pod(2))
+        found.held.observe(failed_pod(2))
         assert await found.gather(state_of(2), at(2)) == []
         await woken.wait()
         (reported,) = await found.gather(state_of(2), at(3))
@@ -369,7 +367,7 @@ async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
         return web.json_response(ended if "/pods/" in request.path else STORED)
 
     async with serving(answer) as address, attempts(server=address) as (found, _):
-        found.observe(seen)
+        found.held.observe(seen)
         await found.apply(RunState(start_time=T0, next_event_id=9), at(1))
         assert found.settled
     assert asked == ["GET", "GET", "PATCH"], "confirm the state, read the pod, and drop its finalizer"

@@ -1,6 +1,6 @@
 """The cache of large payloads."""
 
-from perdure.controller.payloads.store import Cache
+from perdure.controller.payloads import Cache
 
 
 def test_the_cache_keeps_the_most_recently_used_entries() -> None:

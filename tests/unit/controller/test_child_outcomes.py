@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
-from perdure.controller.runs.effects.children import ChildOutcomes
 from perdure.controller.runs.effects.effects import Effects
+from perdure.controller.runs.effects.relations import ChildOutcomes
 from perdure.controller.runs.status import RunFacts, compose
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp

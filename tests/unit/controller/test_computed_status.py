@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from perdure.controller.reconcile.computed_status import write_status
+from perdure.controller.reconcile.record import write_status
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from unit.controller.stored import Json, Store, serving

@@ -31,14 +31,14 @@ class Runs:
     """Callers that need definitions: each returns when it is woken."""
 
     def __init__(self, definitions: Definitions) -> None:
-        self._definitions = definitions
+        self.definitions = definitions
         self.visits = 0
 
     async def compile(self, spec: dict[str, Any], namespace: str = "shop") -> Program:
         while True:
             self.visits += 1
             try:
-                return self._definitions.compile(namespace, spec)
+                return self.definitions.compile(namespace, spec)
             except NotYetError as error:
                 held = error.awaited
                 await asyncio.wait([held])
@@ -116,10 +116,8 @@ async def test_a_shared_definition_does_not_wait_for_the_queue_of_another_namesp
     assert await behind is program
 
 
-async def test_a_compiled_definition_is_returned_even_if_it_is_not_cached(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(definitions, "_CACHED_BYTES", 1)
+async def test_a_compiled_definition_is_returned_even_if_it_is_not_cached(runs: Runs) -> None:
+    runs.definitions.cached_bytes = 1
     await asyncio.gather(*(runs.compile(definition(steps=1, of=f"input.a{n}")) for n in range(8)))
     assert runs.visits == 16
 
@@ -140,8 +138,8 @@ async def test_a_definition_that_crashes_the_compiler_is_invalid(runs: Runs, mon
         await runs.compile(definition(steps=1))
 
 
-async def test_the_cache_is_limited_by_size(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definitions, "_CACHED_BYTES", 20_000)
+async def test_the_cache_is_limited_by_size(runs: Runs) -> None:
+    runs.definitions.cached_bytes = 20_000
     kept = [await runs.compile(definition(steps=1, of=f"input.a{n}")) for n in range(8)]
     assert await runs.compile(definition(steps=1, of="input.a7")) is kept[7]
     del kept[0]

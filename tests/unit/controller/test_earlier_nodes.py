@@ -7,8 +7,7 @@ import pytest
 from aiohttp import web
 
 from perdure.api.kinds.workflow import Activity
-from perdure.controller.pods.attempt_pods import Pods
-from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from support.http_server import api_server
 from support.managers import unchanged

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.controller.queue.fairness import FairPool, FairQueue
+from perdure.controller.queue import FairPool, FairQueue
 
 
 def taken(queue: FairQueue[str]) -> str:

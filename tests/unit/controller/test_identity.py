@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import orjson
 from aiohttp import web
 
-from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.pods.attempt_pods import ActivityIdentity
 from support.http_server import api_server
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

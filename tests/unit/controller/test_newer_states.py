@@ -27,7 +27,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.matching.dispatch import QueueSettings
-from perdure.frontend.matching.offers import OfferBatch, PolledQueues
+from perdure.frontend.matching.queues import OfferBatch, PolledQueues
 from perdure.frontend.nexus.endpoints import Endpoint
 from perdure.frontend.peers.client import OfferTaken
 from perdure.kube.clock import now

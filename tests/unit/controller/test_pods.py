@@ -12,13 +12,13 @@ from perdure.api.kinds.workflow import Activity, Retention
 from perdure.api.kinds.workspace import Workspace
 from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, ExpiringKind, delete_expired
 from perdure.controller.pods.attempt_pods import (
+    ActivityIdentity,
     AttemptBlockedError,
     AttemptImpossibleError,
     Pods,
     has_ended,
     has_succeeded,
 )
-from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.pods.workspaces import claim_refusal
 from perdure.kube.client import ConflictError
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef

@@ -12,8 +12,7 @@ from perdure.api.kinds.workflow import Activity
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import NotYetError
-from perdure.controller.pods.attempt_pods import Pods
-from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.readiness import Readiness, named_policies, status, verdict

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from perdure import __version__
-from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.conditions import RunEventRecorder
 from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import TAKE_LIMITS, RunState
 from perdure.engine.step import RunTransition

@@ -10,11 +10,9 @@ import pytest
 from aiohttp import web
 
 from perdure.api.kinds.webhook import RequestSignature
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key
-from perdure.controller.webhooks import secrets
-from perdure.controller.webhooks.signatures import Delivery, request_id
-from perdure.controller.webhooks.webhooks import KnownWebhook, Webhooks
+from perdure.controller import webhooks as secrets
+from perdure.controller.queue import Key, KeyedQueue
+from perdure.controller.webhooks import Delivery, KnownWebhook, Webhooks, request_id
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now

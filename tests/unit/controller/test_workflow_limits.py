@@ -10,9 +10,8 @@ import pytest
 from perdure.api.kinds.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import AllShards
-from perdure.controller.limits.releases import LimitReleases
-from perdure.controller.limits.workflow_limits import Claim, Full, Granted, Unusable, WorkflowLimits
-from perdure.controller.queue.keys import LimitKey
+from perdure.controller.limits import Claim, Full, Granted, LimitReleases, Unusable, WorkflowLimits
+from perdure.controller.queue import LimitKey
 from perdure.kube import client as kube
 from perdure.kube.access import Access
 from perdure.kube.client import Client

@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from perdure.cli.app import build
-from perdure.cli.lint import lint
+from perdure.cli.files.lint import lint
 from perdure.language.program import Severity
 from perdure.schedule.run_manifests import scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start

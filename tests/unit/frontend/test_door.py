@@ -23,8 +23,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.connections import Connections, Peer, peer_of
-from perdure.frontend.transport.door import MAX_READ, Door, Places, size_of
+from perdure.frontend.transport.door import MAX_READ, Connections, Door, Peer, Places, peer_of, size_of
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, options, stop
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import rpcs

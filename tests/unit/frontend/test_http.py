@@ -29,11 +29,10 @@ from perdure.frontend.http.messages import from_query
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.routes import Routes
 from perdure.frontend.http.server import serve_http
-from perdure.frontend.nexus.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.nexus.endpoints import EndpointRegistry
+from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest
 from perdure.frontend.transport.certificates import bundle, renewed
-from perdure.frontend.transport.connections import Connections
-from perdure.frontend.transport.door import Door
+from perdure.frontend.transport.door import Connections, Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.frontend.transport.tls import Material, ServerCertificate

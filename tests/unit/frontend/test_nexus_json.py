@@ -10,8 +10,8 @@ from temporalio.api.enums.v1 import NexusHandlerErrorRetryBehavior
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.nexus.v1 import Failure as NexusFailure
 
-from perdure.frontend.nexus import content as failures
-from perdure.frontend.nexus.content import from_payload, to_payload
+from perdure.frontend.nexus import protocol
+from perdure.frontend.nexus.protocol import from_payload, to_payload
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_failures_of_nexus_keep_their_details_and_causes() -> None:
         "details": {"a": 1},
         "cause": {"message": "c"},
     }
-    assert failures.of_nexus(failure) == expected
+    assert protocol.of_nexus(failure) == expected
 
 
 def test_failures_of_temporal_are_in_the_details() -> None:
     failure = Failure(message="m", source="PythonSDK", stack_trace="s")
     failure.application_failure_info.type = "Unfit"
     failure.cause.message = "c"
-    found = failures.of_temporal(failure)
+    found = protocol.of_temporal(failure)
     assert (found["message"], found["stackTrace"]) == ("m", "s")
     assert found["metadata"] == {"type": "temporal.api.failure.v1.Failure"}
     assert found["details"]["source"] == "PythonSDK"
@@ -104,7 +104,7 @@ def test_errors_of_handlers_keep_their_type_retry_behavior_and_attributes() -> N
     failure.nexus_handler_failure_info.type = "INTERNAL"
     failure.nexus_handler_failure_info.retry_behavior = behavior
     failure.encoded_attributes.data = b"x"
-    details = failures.of_temporal(failure)["details"]
+    details = protocol.of_temporal(failure)["details"]
     attributes = base64.urlsafe_b64decode(details.pop("encodedAttributes") + "==")
     assert json.loads(attributes) == {"data": "eA=="}
     assert details == {"type": "INTERNAL", "retryableOverride": False}

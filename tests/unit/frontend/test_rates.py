@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from perdure.frontend import task_queues
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching import dispatch as model
 from perdure.frontend.matching.dispatch import Backlog, QueueSettings, Rank, RateLimit, RateLimits
 from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.workers import task_queues
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ANY = Rank()

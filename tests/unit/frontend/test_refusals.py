@@ -24,8 +24,7 @@ from perdure.frontend.errors import RpcError
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.workflows.batches import _request
 from perdure.frontend.workflows.commands import BadCommandError, CommandReader
-from perdure.frontend.workflows.starts import _policies
-from perdure.frontend.workflows.update_with_start import _start_refused
+from perdure.frontend.workflows.starts import _policies, _start_refused
 from support.managers import client_without_server, frontend_over
 
 NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))

@@ -32,8 +32,8 @@ from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
-from perdure.frontend.runs.start_requests import requested_run
-from perdure.frontend.schedules.calendars import to_times
+from perdure.frontend.runs.starts import requested_run
+from perdure.frontend.schedules.messages import to_times
 from perdure.frontend.schedules.schedules import _requests_of
 from perdure.frontend.visibility.search_attributes import check_registered
 from perdure.frontend.workflows.commands import BadCommandError, CommandReader

@@ -14,8 +14,7 @@ from temporalio.api.workflowservice.v1 import SignalWithStartWorkflowExecutionRe
 from perdure.api import labels
 from perdure.engine.starts import StartExtras
 from perdure.frontend.errors import RpcError
-from perdure.frontend.runs.creation import is_from_request, run_name
-from perdure.frontend.runs.start_requests import requested_run
+from perdure.frontend.runs.starts import is_from_request, requested_run, run_name
 from perdure.frontend.schedules.messages import ClientOptions, new_schedule
 from perdure.frontend.workflows.batches import Batch, check_batch
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.engine import inputs as inp
-from perdure.frontend.workflows.step_queries import METADATA, STACK, STEPS, QueriedRun, answer
+from perdure.frontend.workflows.queries import METADATA, STACK, STEPS, QueriedRun, answer
 from support.view.flow import Flow, declined
 
 APPROVAL = """

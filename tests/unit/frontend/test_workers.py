@@ -8,13 +8,13 @@ import pytest
 from temporalio.api.enums.v1 import WorkerStatus
 from temporalio.api.worker.v1 import WorkerHeartbeat
 
+from perdure.frontend import workers as of_workers
 from perdure.frontend.errors import RpcError, unauthenticated
 from perdure.frontend.matching import queues as of_queues
 from perdure.frontend.matching.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.messages.tokens import MAX_BYTES, page_of
 from perdure.frontend.messages.values import UnfitError
-from perdure.frontend.workers import workers as of_workers
-from perdure.frontend.workers.workers import KnownWorkers, field_of, listed
+from perdure.frontend.workers import KnownWorkers, field_of, listed
 from support.clock import stopped_clock
 
 QUEUE = QueueName("default", Kind.WORKFLOW, "orders")

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from perdure.cli.conversion import Convert, convert_files
-from perdure.cli.scenarios import simulate_scenario
+from perdure.cli.files.conversion import Convert, convert_files
+from perdure.cli.files.scenarios import simulate_scenario
 from perdure.importing.argo import manifests as argo_
 from perdure.importing.tekton import manifests as tekton_
 

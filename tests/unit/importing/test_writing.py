@@ -1,7 +1,7 @@
 import pytest
 import yaml
 
-from perdure.cli.documents import Loader
+from perdure.cli.files.documents import Loader
 from perdure.importing.writer import plain, write
 
 TEXTS = [

@@ -296,10 +296,8 @@ async def test_an_interrupted_list_is_an_error(server: Server, client: Client) -
         await client.lists.all(PODS)
 
 
-async def test_a_too_large_page_is_requested_again_with_fewer_objects(
-    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("perdure.kube.client._PAGE_BYTES", 100_000)
+async def test_a_too_large_page_is_requested_again_with_fewer_objects(server: Server, client: Client) -> None:
+    client.lists.page_bytes = 100_000
     objects = [{"metadata": {"name": str(number)}, "blob": "x" * 30_000} for number in range(10)]
     objects[4]["blob"] = "x" * 300_000  # larger than a page may be: it has its own page
 

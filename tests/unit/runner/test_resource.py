@@ -70,8 +70,7 @@ class Objects:
 
 
 @pytest.fixture
-async def objects(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Objects, Client]]:
-    monkeypatch.setattr(resource, "_FIRST_WAIT", 0.001)
+async def objects() -> AsyncIterator[tuple[Objects, Client]]:
     objects = Objects()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", objects.handle)
@@ -87,8 +86,8 @@ PATH = "/apis/batch/v1/namespaces/shop/jobs/train"
 
 
 async def perform(objects: Kept, later: DeferredExpressions, action: str, manifest: Json = JOB, **fields: Any) -> Any:
-    given = {"action": action, "manifest": manifest, "serviceAccountName": "trainer", **fields}
-    return await resource.perform(objects[1], KubernetesResource.parse(given).dump(), later)
+    work = {"action": action, "manifest": manifest, "serviceAccountName": "trainer", **fields}
+    return await resource.perform(objects[1], KubernetesResource.parse(work).dump(), later, first_wait=0.001)
 
 
 async def failure(objects: Kept, later: DeferredExpressions, action: str, **fields: Any) -> ApplicationError:

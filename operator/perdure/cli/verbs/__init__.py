@@ -1,1 +1,1 @@
-"""The verbs of the command, one module each: they read options, send requests to the cluster, and print the output of `view`."""
+"""The verbs of the command, in a module for each subject: they read options, send requests, and print the output of `view`."""

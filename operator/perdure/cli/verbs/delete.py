@@ -115,7 +115,7 @@ def delete(
     if bool(names) == (every or selector is not None or bool(phases)):
         raise CliError("set NAME, or choose runs with --selector, --phase, or --all")
     seconds = seconds_of(timeout, "--timeout") if wait else None
-    selection = selection_of(phases, selector)
+    selection = selection_of(phases=phases, selector=selector)
 
     async def run() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
@@ -174,7 +174,7 @@ def prune(
         if phase not in CLOSED:
             raise CliError(f"--phase {phase}: runs in this phase are open, and only closed runs are deleted")
     age = timedelta(seconds=seconds_of(older_than, "--older-than")) if older_than is not None else timedelta(0)
-    selection = selection_of(phases, selector)
+    selection = selection_of(phases=phases, selector=selector)
 
     async def run() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

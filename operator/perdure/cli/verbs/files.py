@@ -14,7 +14,7 @@ from perdure.cli.terminal import Color, Output, Screen, TimeFormat, page_of
 from perdure.client.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
-    from perdure.cli.conversion import ConversionResult
+    from perdure.cli.files.conversion import ConversionResult
 
 
 @verb()
@@ -45,7 +45,7 @@ def lint(context: click.Context, *, file: tuple[str, ...], strict: bool, output:
       {program} lint -f workflows/ -f policies.yaml --strict
       helm template shop | {program} lint -f - --output json
     """
-    from perdure.cli import lint as linter
+    from perdure.cli.files import lint as linter
     from perdure.language.program import Severity
 
     screen = Screen(color)
@@ -113,7 +113,7 @@ def simulate(
       {program} simulate --file order.yaml --scenario declined.yaml
       {program} simulate --scenario declined.yaml --output json
     """
-    from perdure.cli.scenarios import simulate_scenario
+    from perdure.cli.files.scenarios import simulate_scenario
     from perdure.simulation.manifests import BadFileError
     from perdure.view import simulation as view
 
@@ -153,7 +153,7 @@ def test(context: click.Context, *, folder: Path, output: Output, color: Color) 
       {program} test scenarios/
       {program} test scenarios/declined.yaml --output json
     """
-    from perdure.cli.scenarios import scenarios_in
+    from perdure.cli.files.scenarios import scenarios_in
     from perdure.simulation.manifests import BadFileError
     from perdure.view import simulation as view
 
@@ -182,12 +182,13 @@ def test(context: click.Context, *, folder: Path, output: Output, color: Color) 
 
 def _simulate(file: Path) -> dict[str, Any]:
     """Simulate one scenario and return a summary of its result."""
-    from perdure.cli.scenarios import simulate_scenario
+    from perdure.cli.files.documents import UnreadableFileError
+    from perdure.cli.files.scenarios import simulate_scenario
     from perdure.simulation.manifests import BadFileError
 
     try:
         scenario, report = simulate_scenario([], str(file))
-    except BadFileError as error:
+    except (BadFileError, UnreadableFileError) as error:
         return {"file": str(file), "verdict": "Bad", "errors": str(error).splitlines()}
     unmet = report.unmet(scenario.expect) if scenario.expect else []
     return {
@@ -223,7 +224,7 @@ def replay(
       {program} history order-42 --output json > order-42.json
       {program} replay --file order-42.json --workflow workflow.yaml
     """
-    from perdure.cli import replays
+    from perdure.cli.files import replays
 
     screen = Screen(color)
     events = replays.read_history(_read_text(file), file)
@@ -289,7 +290,7 @@ def argo(*, files: tuple[str, ...], strict: bool) -> None:
       {program} import argo workflow.yaml > perdure.yaml
       {program} import argo templates/ crons.yaml --strict
     """
-    from perdure.cli.conversion import convert_files
+    from perdure.cli.files.conversion import convert_files
     from perdure.importing.argo.manifests import KINDS, convert
 
     _print(convert_files(list(files), KINDS, convert), strict=strict)
@@ -310,7 +311,7 @@ def tekton(*, files: tuple[str, ...], strict: bool) -> None:
       {program} import tekton pipeline.yaml run.yaml > perdure.yaml
       {program} import tekton - --strict < taskrun.yaml
     """
-    from perdure.cli.conversion import convert_files
+    from perdure.cli.files.conversion import convert_files
     from perdure.importing.tekton.manifests import KINDS, convert
 
     _print(convert_files(list(files), KINDS, convert), strict=strict)

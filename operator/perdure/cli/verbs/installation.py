@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import click
 from click.exceptions import Exit
 
-from perdure.cli.command import option, verb
+from perdure.cli.command import Decorator, option, packed, verb
 from perdure.cli.connection import connect
 from perdure.cli.doctor import CheckResult, Result, check_all, finding_lines
 from perdure.cli.load import Load, as_data, operators, read_load, workflows, workflows_table
@@ -27,24 +28,27 @@ from perdure.client.errors import ExitCode
 from perdure.kube import clock
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    """The options of a report about the operators and the runs of some namespaces."""
+
+    namespace: str | None
+    everywhere: bool
+    system: str
+    output: Output
+    color: Color
+    cluster: str | None
+
+
+def _reports(everywhere: str) -> Decorator:
+    """Let a verb report; `everywhere` is the help of the option for all namespaces."""
+    where = (namespace_option, everywhere_option(everywhere), system_namespace_option)
+    return packed(ReportOptions, *where, report_option, color_option, context_option)
+
+
 @verb()
-@namespace_option
-@everywhere_option("Check all namespaces, and look for stuck runs in them")
-@system_namespace_option
-@report_option
-@color_option
-@context_option
-@click.pass_context
-def doctor(
-    context: click.Context,
-    *,
-    namespace: str | None,
-    everywhere: bool,
-    system: str,
-    output: Output,
-    color: Color,
-    cluster: str | None,
-) -> None:
+@_reports("Check all namespaces, and look for stuck runs in them")
+def doctor(context: click.Context, options: ReportOptions) -> None:
     """Check the installation, and find stuck runs.
 
     Checks the CRDs, the versions, the operator and its Leases, the clocks, the
@@ -63,15 +67,16 @@ def doctor(
     """
 
     async def check() -> list[CheckResult]:
-        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return await check_all(found.diagnosis, system=system, everywhere=everywhere)
+        reached = connect(context=options.cluster, namespace=options.namespace, program=program_of(context))
+        async with reached as cluster:
+            return await check_all(cluster.diagnosis, system=options.system, everywhere=options.everywhere)
 
     findings = asyncio.run(check())
-    screen = Screen(color)
-    if output == "text":
+    screen = Screen(options.color)
+    if options.output == "text":
         screen.show(finding_lines(findings, page_of(context, screen)))
     else:
-        screen.write_data(output, [finding.as_json() for finding in findings])
+        screen.write_data(options.output, [finding.as_json() for finding in findings])
     if any(finding.result is Result.FAILED for finding in findings):
         raise Exit(ExitCode.NO)
 
@@ -131,23 +136,8 @@ def fleet(
 
 
 @verb()
-@namespace_option
-@everywhere_option("Count the runs of all namespaces")
-@system_namespace_option
-@report_option
-@color_option
-@context_option
-@click.pass_context
-def top(
-    context: click.Context,
-    *,
-    namespace: str | None,
-    everywhere: bool,
-    system: str,
-    output: Output,
-    color: Color,
-    cluster: str | None,
-) -> None:
+@_reports("Count the runs of all namespaces")
+def top(context: click.Context, options: ReportOptions) -> None:
     """Show open runs by Workflow, and the load of the operators.
 
     ACTIVITIES are running, RETRYING ones wait for their next attempt. CPU is from
@@ -163,22 +153,23 @@ def top(
     """
 
     async def read() -> Load:
-        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return await read_load(found, system, everywhere=everywhere)
+        reached = connect(context=options.cluster, namespace=options.namespace, program=program_of(context))
+        async with reached as cluster:
+            return await read_load(cluster, options.system, everywhere=options.everywhere)
 
     load = asyncio.run(read())
-    screen = Screen(color)
+    screen = Screen(options.color)
     page = page_of(context, screen)
     counted = workflows(load.runs, clock.now())
-    if output != "text":
-        screen.write_data(output, as_data(counted, load.operators))
+    if options.output != "text":
+        screen.write_data(options.output, as_data(counted, load.operators))
         return
     if counted:
-        screen.show(workflows_table(counted, page, namespaces=everywhere))
+        screen.show(workflows_table(counted, page, namespaces=options.everywhere))
     else:
         click.echo("No run is open.", err=True)
     if load.operators:
         screen.write("")
         screen.show(operators(load.operators, page))
     else:
-        click.echo(f"No operator can be read in namespace `{system}`.", err=True)
+        click.echo(f"No operator can be read in namespace `{options.system}`.", err=True)

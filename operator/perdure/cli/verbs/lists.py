@@ -19,28 +19,14 @@ from perdure.cli.options import (
     report_option,
     time_option,
 )
-from perdure.cli.selection import (
-    attribute_option,
-    completed_option,
-    newest,
-    older_option,
-    phase_option,
-    prefix_option,
-    running_option,
-    selection_of,
-    selector_option,
-    since_option,
-)
+from perdure.cli.selection import Selection, newest, selects_runs
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of
 from perdure.client.errors import UnreachableError
-from perdure.client.requests import Object
 from perdure.kube import clock
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from perdure.cli.selection import Selection
-    from perdure.cli.terminal import TimeFormat
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
     from perdure.view.runs import GrowingTable, RunSummary
@@ -49,14 +35,7 @@ if TYPE_CHECKING:
 @verb("list")
 @namespace_option
 @everywhere_option("List the runs of all namespaces")
-@phase_option
-@running_option
-@completed_option
-@selector_option
-@attribute_option
-@since_option
-@older_option
-@prefix_option
+@selects_runs
 @option("--limit", type=WholeNumber(min=1), help="Only the newest N runs")
 @option("--reverse", is_flag=True, help="List the oldest run first")
 @option("--watch", "-W", is_flag=True, help="Then print a line for each change")
@@ -70,14 +49,7 @@ def list_(
     *,
     namespace: str | None,
     everywhere: bool,
-    phases: tuple[Phase, ...],
-    running: bool,
-    completed: bool,
-    selector: str | None,
-    attributes: tuple[str, ...],
-    since: str | None,
-    older: str | None,
-    prefix: str | None,
+    selection: Selection,
     limit: int | None,
     reverse: bool,
     watch: bool,
@@ -103,9 +75,6 @@ def list_(
       {program} list --output custom-columns=RUN:.metadata.name
     """
     screen = Screen(color)
-    selection = selection_of(
-        phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
-    )
     if watch:
         if not is_for_users(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
@@ -135,9 +104,12 @@ def list_(
     if not items:
         where = "any namespace" if everywhere else f"namespace {searched}"
         what = f"runs in phase {' or '.join(sorted(selection.phases))}" if selection.phases else "runs"
-        filtered = selector or attributes or since or older or prefix
         advice = (
-            " that match" if filtered else "" if selection.phases else "; start one with `kubectl apply -f run.yaml`"
+            " that match"
+            if selection.filters
+            else ""
+            if selection.phases
+            else "; start one with `kubectl apply -f run.yaml`"
         )
         click.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
@@ -150,14 +122,7 @@ def list_(
 @verb()
 @namespace_option
 @everywhere_option("Count the runs of all namespaces")
-@phase_option
-@running_option
-@completed_option
-@selector_option
-@attribute_option
-@since_option
-@older_option
-@prefix_option
+@selects_runs
 @report_option
 @context_option
 @click.pass_context
@@ -166,14 +131,7 @@ def count(
     *,
     namespace: str | None,
     everywhere: bool,
-    phases: tuple[Phase, ...],
-    running: bool,
-    completed: bool,
-    selector: str | None,
-    attributes: tuple[str, ...],
-    since: str | None,
-    older: str | None,
-    prefix: str | None,
+    selection: Selection,
     output: Output,
     cluster: str | None,
 ) -> None:
@@ -185,9 +143,6 @@ def count(
       {program} count --all-namespaces --since 24h
       {program} count --phase Failed --output json
     """
-    selection = selection_of(
-        phases, selector, attributes, since, older, prefix=prefix, running=running, completed=completed
-    )
 
     async def read() -> Counter[str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

@@ -10,6 +10,7 @@ import click
 from click.exceptions import Exit
 
 from perdure.api.names import schedule_name
+from perdure.api.policies import OverlapPolicy
 from perdure.cli.command import AnyCase, WholeNumber, Words, argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
@@ -36,18 +37,6 @@ from perdure.client.cluster import Cluster
 from perdure.client.errors import AlreadyExistsError, CliError, ExitCode
 from perdure.kube import clock
 
-
-class Overlap(StrEnum):
-    """Overlap policies, as in the API."""
-
-    SKIP = "Skip"
-    BUFFER_ONE = "BufferOne"
-    BUFFER_ALL = "BufferAll"
-    CANCEL_OTHER = "CancelOther"
-    TERMINATE_OTHER = "TerminateOther"
-    ALLOW_ALL = "AllowAll"
-
-
 _CONCURRENCY_POLICIES = {"forbid": "Skip", "allow": "AllowAll", "replace": "TerminateOther, or CancelOther"}
 """The names of some policies in CronJob and CronWorkflow."""
 
@@ -60,7 +49,7 @@ class Cascade(StrEnum):
 
 
 overlap_policy_option = option(
-    "--overlap-policy", type=AnyCase(Overlap, _CONCURRENCY_POLICIES), help="What to do if an earlier run is open"
+    "--overlap-policy", type=AnyCase(OverlapPolicy, _CONCURRENCY_POLICIES), help="What to do if an earlier run is open"
 )
 
 
@@ -204,7 +193,7 @@ def create(
     start_time: str | None,
     end_time: str | None,
     jitter: str | None,
-    overlap_policy: Overlap | None,
+    overlap_policy: OverlapPolicy | None,
     catchup_window: str | None,
     pause_on_failure: bool,
     remaining_actions: int | None,
@@ -308,7 +297,7 @@ def unpause(context: click.Context, target: TargetOptions, *, reason: str) -> No
 @schedule_argument
 @overlap_policy_option
 @request_to_schedule
-def trigger(context: click.Context, target: TargetOptions, *, overlap_policy: Overlap | None) -> None:
+def trigger(context: click.Context, target: TargetOptions, *, overlap_policy: OverlapPolicy | None) -> None:
     """Start a run of a Schedule now, even if it is paused.
 
     \b
@@ -326,7 +315,12 @@ def trigger(context: click.Context, target: TargetOptions, *, overlap_policy: Ov
 @overlap_policy_option
 @request_to_schedule
 def backfill(
-    context: click.Context, target: TargetOptions, *, start_time: str, end_time: str, overlap_policy: Overlap | None
+    context: click.Context,
+    target: TargetOptions,
+    *,
+    start_time: str,
+    end_time: str,
+    overlap_policy: OverlapPolicy | None,
 ) -> None:
     """Start the runs of all times between two points in time.
 
@@ -385,7 +379,7 @@ def import_(*, file: str, name: str | None, namespace: str | None) -> None:
       temporal schedule describe -s nightly -o json > nightly.json
       {program} schedule import -f nightly.json --name nightly
     """
-    from perdure.cli.conversion import read_manifests
+    from perdure.cli.files.documents import read_manifests
     from perdure.importing.schedules import UnsupportedScheduleError, convert
 
     found = read_manifests(file)

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -14,27 +15,9 @@ from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.inputs import input_option, inputs_of, parameter_option, with_input
 from perdure.cli.operations import ANSWER_TIMEOUT, TargetOptions, reason_option, send_to_start
-from perdure.cli.options import (
-    check_named,
-    context_option,
-    namespace_option,
-    output_option,
-    run_argument,
-    workflow_id_option,
-)
-from perdure.cli.starts import (
-    Destination,
-    DryRun,
-    Launch,
-    dry_run_option,
-    end_timeout_option,
-    follow,
-    labels_of,
-    logs_option,
-    start_run,
-    wait_option,
-)
-from perdure.cli.terminal import Output, program_of
+from perdure.cli.options import check_named, run_argument, workflow_id_option
+from perdure.cli.starts import Launch, follow, labels_of, restarts_run, start_run, starts_run
+from perdure.cli.terminal import program_of
 from perdure.client.requests import Object
 
 
@@ -70,16 +53,10 @@ from perdure.client.requests import Object
     type=Words(WorkflowIdConflictPolicy),
     help=f"If an open run has the workflow ID: {', '.join(WorkflowIdConflictPolicy)}",
 )
-@namespace_option
-@wait_option
-@logs_option
-@end_timeout_option
-@dry_run_option
-@output_option
-@context_option
-@click.pass_context
+@starts_run
 def start(
     context: click.Context,
+    launch: Launch,
     *,
     workflow: str | None,
     kind: str | None,
@@ -89,18 +66,10 @@ def start(
     workflow_id: str | None,
     labels: tuple[str, ...],
     given: tuple[str, ...],
-    parameters: tuple[str, ...],
     paused: bool,
     priority: int | None,
     reuse: WorkflowIdReusePolicy | None,
     conflict: WorkflowIdConflictPolicy | None,
-    namespace: str | None,
-    wait: bool | None,
-    logs: bool,
-    timeout: str | None,
-    dry_run: DryRun | None,
-    output: Output,
-    cluster: str | None,
 ) -> None:
     """Start a run of a Workflow, of code, or from a file.
 
@@ -134,17 +103,17 @@ def start(
       {program} start --file run.yaml -p amount=349 --wait
     """
     what = _workflow_of(workflow, kind, task_queue, file)
-    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
+    launch.check()
     base: Object = {"metadata": {"generateName": f"{workflow or _name_prefix(kind or 'run')}-"}, "spec": {}}
     if file is not None:
-        from perdure.cli.documents import read_run
+        from perdure.cli.files.documents import read_run
 
         base = read_run(file)
     meta, started = base["metadata"], base["spec"] if what is None else {"workflow": what}
     spec: dict[str, Any] = {
         "workflow": what,
         "workflowId": workflow_id,
-        "input": with_input(started, inputs_of(given), parameters),
+        "input": with_input(started, inputs_of(given), launch.parameters),
         "startPaused": paused or None,
         "priority": priority,
         "workflowIdReusePolicy": reuse and reuse.value,
@@ -157,7 +126,7 @@ def start(
         "metadata": {**_with_name(meta, name), **({"labels": own} if own else {})},
         "spec": {**base["spec"], **{key: each for key, each in spec.items() if each is not None}},
     }
-    start_run(context, body, Destination(namespace or meta.get("namespace"), cluster), output, launch)
+    start_run(context, body, replace(launch, namespace=launch.namespace or meta.get("namespace")))
 
 
 def _with_name(meta: Object, name: str | None) -> Object:
@@ -204,29 +173,15 @@ _MAX_PREFIX = 180
 @option("--name", "new_name", help="Name of the new run; default: generated")
 @input_option
 @parameter_option
-@namespace_option
-@wait_option
-@logs_option
-@end_timeout_option
-@dry_run_option
-@output_option
-@context_option
-@click.pass_context
+@starts_run
 def rerun(
     context: click.Context,
+    launch: Launch,
     *,
     name: str | None,
     workflow_id: str | None,
     new_name: str | None,
     given: tuple[str, ...],
-    parameters: tuple[str, ...],
-    namespace: str | None,
-    wait: bool | None,
-    logs: bool,
-    timeout: str | None,
-    dry_run: DryRun | None,
-    output: Output,
-    cluster: str | None,
 ) -> None:
     """Start a run with the spec of another one, from the beginning.
 
@@ -248,19 +203,19 @@ def rerun(
       {program} rerun order-42 --input @order.json --name order-43 --logs
     """
     check_named(name, workflow_id)
-    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
+    launch.check()
     values = inputs_of(given)
 
     async def read() -> Object:
-        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
+        async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
             return await reached.runs.find(name, workflow_id)
 
     found = asyncio.run(read())
     _warn_of_previous(found)
     spec = {key: each for key, each in found["spec"].items() if key != "startPaused"}
-    spec["input"] = with_input(spec, values, parameters)
+    spec["input"] = with_input(spec, values, launch.parameters)
     body = _copy_of(found, {key: each for key, each in spec.items() if each is not None}, new_name)
-    start_run(context, body, Destination(namespace, cluster), output, launch)
+    start_run(context, body, launch)
 
 
 def _warn_of_previous(run: Object) -> None:
@@ -305,27 +260,16 @@ def _copy_of(run: Object, spec: dict[str, Any], name: str | None) -> Object:
 @option("--from", "steps", metavar="STEP", multiple=True, help="Run this step and all that follow again; repeatable")
 @option("--reapply-signals/--no-reapply-signals", "reapply", default=True, help="Send later signals to the new run")
 @reason_option
-@namespace_option
-@wait_option
-@logs_option
-@end_timeout_option
-@output_option
-@context_option
-@click.pass_context
+@restarts_run
 def retry(
     context: click.Context,
+    launch: Launch,
     *,
     name: str | None,
     workflow_id: str | None,
     steps: tuple[str, ...],
     reapply: bool,
     reason: str,
-    namespace: str | None,
-    wait: bool | None,
-    logs: bool,
-    timeout: str | None,
-    output: Output,
-    cluster: str | None,
 ) -> None:
     """Run the failed steps of a closed run again, and keep the rest.
 
@@ -348,17 +292,17 @@ def retry(
       {program} retry order-42 --from charge --from 'rooms[3]'
       {program} retry order-42 --logs
     """
-    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=None, parameters=None)
+    launch.check()
     target = TargetOptions(
         name=name,
         workflow_id=workflow_id,
-        namespace=namespace,
-        cluster=cluster,
-        wait=wait is not False,
+        namespace=launch.namespace,
+        cluster=launch.cluster,
+        wait=launch.wait is not False,
         timeout=ANSWER_TIMEOUT,
-        output=output,
+        output=launch.output,
     )
     request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
     started = send_to_start(context, "retry", request, target, follows=launch.follows)
     if started is not None:
-        follow(context, started, Destination(namespace, cluster), output, launch)
+        follow(context, started, launch)

@@ -21,8 +21,7 @@ from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.dispatch.index import Index
 from perdure.controller.errors import isolate
 from perdure.controller.fleet.shards import SHARDS, Shards
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key, RunKey, sharding_name
+from perdure.controller.queue import Key, KeyedQueue, RunKey, sharding_name
 from perdure.controller.runs.run import Run
 from perdure.controller.services import Services
 from perdure.kube import client as kube

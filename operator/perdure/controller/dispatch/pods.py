@@ -7,10 +7,9 @@ from perdure.controller.dispatch.fleet import key_of
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.expiry import expiry_of
-from perdure.controller.limits.releases import LimitReleases
+from perdure.controller.limits import LimitReleases
 from perdure.controller.pods import attempt_pods as pods
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key, OrphanKey
+from perdure.controller.queue import Key, KeyedQueue, OrphanKey
 from perdure.controller.recorded_state import distrust
 from perdure.controller.services import Services
 from perdure.kube import client as kube
@@ -60,7 +59,7 @@ class RunPods:
             self._held.pop(meta["uid"], None)
         run = self._runs.get(run_id)
         if run is not None:
-            run.attempts.observe(obj)
+            run.attempts.held.observe(obj)
             self._queue.wake(key_of(run))
         elif meta["uid"] in self._held and self._holds(meta["namespace"], run_id):
             self._orphans[self._wake(meta["uid"])] = obj
@@ -72,7 +71,7 @@ class RunPods:
         self._held.pop(obj["metadata"]["uid"], None)
         run = self._runs.get(_run_id(obj))
         if run is not None:
-            run.attempts.observe_deletion(obj)
+            run.attempts.held.observe_deletion(obj)
             self._queue.wake(key_of(run))
         self._releases.observe_pod(obj)
 

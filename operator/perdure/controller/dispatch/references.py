@@ -2,8 +2,7 @@
 
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key, LimitKey, PolicyKey, WorkflowKey
+from perdure.controller.queue import Key, KeyedQueue, LimitKey, PolicyKey, WorkflowKey
 from perdure.controller.services import Services
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube

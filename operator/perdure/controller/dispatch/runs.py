@@ -1,8 +1,9 @@
 """The runs that this process works on: their watch events, the requests to them, and their reconciliation.
 
-A change of a run wakes the run and the objects that wait for it. Requests of other runs, Schedules, Operations, and clients reach
-a run whether or not this process already works on it. Runs access each other through `Peers`. A closed run without pending work
-is only in the directory. In a fleet, `FleetRuns` determines which runs this process works on.
+A change of a run wakes the run and the objects that wait for it: its parent, its Schedule, its children, the runs of its workflow
+ID, and WorkflowLimits. Requests of other runs, Schedules, Operations, and clients reach a run whether or not this process already
+works on it. Runs access each other through `Peers`. A closed run without pending work is only in the directory. In a fleet,
+`FleetRuns` determines which runs this process works on.
 """
 
 import asyncio
@@ -11,25 +12,115 @@ from typing import Any
 
 import structlog
 
+from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.fleet import CatchUp, FleetRuns, key_of
 from perdure.controller.dispatch.index import Index
-from perdure.controller.dispatch.neighbors import RunNeighbors
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work
-from perdure.controller.limits.releases import LimitReleases
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import DeadLetterKey, ExpiryKey, Key, RunKey, sharding_name
+from perdure.controller.limits import LimitReleases
+from perdure.controller.queue import DeadLetterKey, ExpiryKey, Key, KeyedQueue, RunKey, ScheduleKey, sharding_name
 from perdure.controller.reconcile.newer_states import is_reported
 from perdure.controller.runs.run import Run
 from perdure.controller.services import Services
+from perdure.controller.workers import Workers
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import dead_letter_of
+
+
+class RunNeighbors:
+    """Wakes the objects that wait for a run when the run changes."""
+
+    def __init__(
+        self,
+        index: Index,
+        queue: KeyedQueue[Key],
+        workers: Workers,
+        *,
+        releases: LimitReleases,
+        changed: Callable[[str], None],
+        send: Callable[[Entry, inputs.Request, Callable[[Any], None]], None],
+    ) -> None:
+        """Create it without runs.
+
+        Args:
+            index: The runs and Schedules; runs are added to its directory here.
+            queue: The queue of their keys.
+            workers: The server for workers, which gets every run.
+            releases: Releases the WorkflowLimits of runs and activities that have ended.
+            changed: Called with the namespace of each finished run.
+            send: Delivers a request to a run.
+        """
+        self._index = index
+        self._queue = queue
+        self._workers = workers
+        self._releases = releases
+        self._changed = changed
+        self._send = send
+
+    def update(self, obj: kube.Object) -> None:
+        """Update the directory, and wake the objects that wait for a change of a run."""
+        self._workers.observe(obj, deleted=False)
+        before, after = self._index.directory.put(obj)
+        self._propagate(obj, before, after)
+
+    def delete(self, obj: kube.Object) -> None:
+        """Remove a deleted run from the directory, and wake the objects that wait for its end."""
+        self._workers.observe(obj, deleted=True)
+        before = self._index.directory.drop(obj["metadata"]["uid"])
+        self._propagate(obj, before, None)
+        if before is not None:
+            self._orphan_children(before)
+
+    def _propagate(self, obj: kube.Object, before: Entry | None, after: Entry | None) -> None:
+        """Wake the parent, the Schedule, the runs that wait for the workflow ID, and the limits of a run that has changed."""
+        namespace = obj["metadata"]["namespace"]
+        if any(each is not None and each.standing is Standing.CLOSED for each in (before, after)):
+            self._changed(namespace)
+        if after is not None and after.standing is Standing.OPEN:
+            self._releases.observe_run(obj)
+        letter = dead_letter_of(obj)
+        if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
+            self._queue.wake(DeadLetterKey(namespace, letter))
+        known = after or before
+        if known is None or (before and after and _seen_by_others(before) == _seen_by_others(after)):
+            return
+        self.wake(known)
+        if after is None or after.standing is Standing.CLOSED:
+            self._releases.observe_end(namespace, known.uid)
+        for other in self._index.directory.sharing(known):
+            if other.standing is Standing.WAITING:
+                self._queue.wake(RunKey(other.namespace, other.uid, other.workflow_id))
+
+    def wake(self, run: Entry) -> None:
+        """Wake the Schedule and the parent of a run that has started or closed, or was deleted."""
+        schedule = self._index.schedules.get(run.schedule_uid)
+        if schedule is not None:
+            self._queue.wake(ScheduleKey(run.namespace, run.schedule_uid, schedule.name))
+        parent = self._index.runs.get(run.parent_uid)
+        if parent is not None:
+            parent.outcomes.observe(run.uid)
+            self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid, parent.ref.workflow_id))
+
+    def _orphan_children(self, parent: Entry) -> None:
+        """Request the cancellation of a deleted run's children with this policy. The garbage collector removes the others."""
+        for child in self._index.directory.children_of(parent.namespace, parent.uid):
+            if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL and child.standing is not Standing.CLOSED:
+                reason = f"its parent `{parent.name}` was deleted"
+                self._send(
+                    child, inputs.CancelRequested(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None
+                )
+
+
+def _seen_by_others(run: Entry) -> tuple[Standing, str, str]:
+    """The facts about a run for which its parent and other runs wait."""
+    return run.standing, run.successor, run.parent_uid
+
 
 _RETRY_SECONDS = 1.0
 

@@ -6,12 +6,10 @@ from functools import partial
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.dispatch.index import Index
-from perdure.controller.payloads.inlining import output_of
-from perdure.controller.peers import Peers
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key, ScheduleKey
+from perdure.controller.payloads import output_of
+from perdure.controller.queue import Key, KeyedQueue, ScheduleKey
 from perdure.controller.schedules.schedule import ReconciledSchedule
-from perdure.controller.services import Services
+from perdure.controller.services import Peers, Services
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.observe import metrics

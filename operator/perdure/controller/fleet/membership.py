@@ -2,28 +2,288 @@
 
 Ownership saves work, and keeps state that exists only in memory in one process. Safety does not depend on it: each commit is
 one compare-and-swap, and names are locks (docs/architecture-fleet.md).
+
+Leases are built and read by pure functions. A member's view of its fleet, and its right to decide, is pure, too: times are
+arguments, in seconds of a monotonic clock.
+
+    A renews at 0 ─────── A may decide until 5 ┐ margin ┌ B, which has seen that renewal at 0 or later, lists again at 6 or later:
+                                               └────────┘ unchanged, so A has stopped; B takes over now
+
+Clocks of different members are never compared: a member measures how long a Lease has not changed, and when it sent its own
+last renewal. A joining member gets shards of others. It waits until their Leases name it. If it was a member before, or one of
+them does not renew, it waits for the duration of a Lease, after which they may no longer decide.
 """
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
+from perdure.api import labels
 from perdure.api.labels import FLEET_LABEL
 from perdure.api.reasons import EventReason
 from perdure.api.times import write_micro_time
-from perdure.controller.fleet.lease import MemberLease, MemberSettings, lease, read, renewal
 from perdure.controller.fleet.shards import SHARDS, owners, shard_of, shards_of
-from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.decoding import decode
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
+
+LONGEST_SECONDS: Final = 300.0
+"""The longest duration of a Lease, as the chart limits it. So a forged Lease does not hold shards for longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """The identity of a member."""
+
+    fleet: str
+    """The fleet: the name of the release."""
+    name: str
+    """The member: the name of the pod, and of its Lease."""
+    pod_uid: str = ""
+    """The UID of the pod, which owns the Lease: Kubernetes deletes the Lease with the pod, even if no member is left."""
+    address: str = ""
+    """Its address for other members: IP address and port, or only the IP address if it serves no SDKs."""
+    seconds: int = 10
+    """The duration of its Lease."""
+    release: str = ""
+    """The version of Perdure that it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLease:
+    """The content of the Lease of a member."""
+
+    member: str
+    """The member: the name of its pod."""
+    holder: str
+    """The process that holds the Lease. Each start of the operator is a new process."""
+    uid: str
+    version: str
+    """The resourceVersion, which changes with each renewal."""
+    seconds: float
+    """The duration of the Lease."""
+    renewed: str = ""
+    """The time of the renewal according to the member."""
+    members: frozenset[str] = frozenset()
+    """The members among which it divides the shards, itself included."""
+    address: str = ""
+    """The address of the member."""
+
+
+def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
+    """Build the Lease of a joining member, which knows no others yet. `holder` is its process."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": settings.name,
+            "labels": {labels.FLEET_LABEL: settings.fleet},
+            "annotations": _annotations(settings, ()),
+            **_owner(settings),
+        },
+        "spec": {**_renewed(settings, holder, now), "acquireTime": write_micro_time(now)},
+    }
+
+
+def renewal(
+    settings: MemberSettings, holder: str, version: str, members: Collection[str], now: datetime
+) -> kube.Object:
+    """Build the merge patch that renews the Lease if its resourceVersion has not changed."""
+    return {
+        "metadata": {
+            "resourceVersion": version,
+            # Without the label the others would not count on this member, which would continue to decide.
+            "labels": {labels.FLEET_LABEL: settings.fleet},
+            "annotations": _annotations(settings, members),
+        },
+        "spec": _renewed(settings, holder, now),
+    }
+
+
+def _owner(settings: MemberSettings) -> dict[str, Any]:
+    if not settings.pod_uid:
+        return {}
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": settings.name, "uid": settings.pod_uid}
+    return {"ownerReferences": [pod]}
+
+
+def _annotations(settings: MemberSettings, members: Collection[str]) -> dict[str, str]:
+    return {
+        labels.MEMBER_ADDRESS_ANNOTATION: settings.address,
+        labels.MEMBERS_ANNOTATION: ",".join(sorted(members)),
+        labels.MEMBER_RELEASE_ANNOTATION: settings.release,
+    }
+
+
+def _renewed(settings: MemberSettings, holder: str, now: datetime) -> dict[str, Any]:
+    return {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": settings.seconds,
+        "renewTime": write_micro_time(now),
+    }
+
+
+def read(obj: kube.Object, default: float) -> MemberLease:
+    """Read a Lease. `default`: the duration in seconds if the Lease has none."""
+    meta, spec = obj["metadata"], obj.get("spec") or {}
+    annotations = meta.get("annotations") or {}
+    return MemberLease(
+        member=meta["name"],
+        holder=str(spec.get("holderIdentity") or ""),
+        uid=meta["uid"],
+        version=meta["resourceVersion"],
+        seconds=min(float(spec.get("leaseDurationSeconds") or default), LONGEST_SECONDS),
+        renewed=str(spec.get("renewTime") or ""),
+        members=frozenset(annotations.get(labels.MEMBERS_ANNOTATION, "").split(",")),
+        address=annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, ""),
+    )
+
+
+_DECIDES_FOR: Final = 5 / 6
+"""How long a member may decide after it has sent a renewal or a list request, as a fraction of the duration of a Lease."""
+_LOOKS: Final = 1 / 12
+"""How often a joining member checks whether the others count on it, as a fraction of the duration of a Lease."""
+_KEPT_SECONDS: Final = 60.0
+"""How long an expired Lease is kept."""
+
+
+@dataclass(slots=True)
+class _Other:
+    """Another member."""
+
+    lease: MemberLease
+    since: float
+    """When this version of its Lease was first seen."""
+    expired: float = math.inf
+    """When its Lease was found to have expired."""
+
+
+class FleetView:
+    """The live members from the view of one of them."""
+
+    def __init__(self, me: str, seconds: float) -> None:
+        """Create an empty view.
+
+        Args:
+            me: The name of this member.
+            seconds: The duration of its Lease.
+        """
+        self.joins = 0
+        """How often this member has joined. Others may have done the work that it knew before the last time."""
+        self.lapses = 0
+        """How many renewals and lists came so late that this member could not decide for a while."""
+        self._me = me
+        self._seconds = seconds
+        self._joined = math.inf
+        self._active_from = math.inf
+        self._renewed = -math.inf
+        self._listed = -math.inf
+        self._others: dict[str, _Other] = {}
+        self._is_new = False
+        """Whether no other member can know this one from an earlier membership."""
+
+    # Observations
+
+    def renewed(self, sent: float, now: float, *, created: bool = False) -> None:
+        """Record that a request wrote the member's own Lease; its response has just arrived.
+
+        Args:
+            sent: When the request was sent.
+            now: The current time.
+            created: Whether the request created the Lease.
+        """
+        self.lapses += self.has_lapsed(now)
+        if self._joined > now or now - self._renewed >= self._seconds:
+            self._is_new = created and not self.joins
+            self.joins += 1
+            self._joined, self._active_from = now, math.inf
+        self._renewed = sent
+
+    def lost(self) -> None:
+        """Record that the member's own Lease no longer exists, so that others do not count on this member."""
+        self._joined = self._active_from = math.inf
+
+    def listed(self, leases: Iterable[MemberLease], sent: float, now: float) -> list[MemberLease]:
+        """Record a list of all Leases of the fleet, requested at `sent`; return the Leases that have expired."""
+        self.lapses += self.has_lapsed(now)
+        found: dict[str, _Other] = {}
+        expired = []
+        for lease in leases:
+            if lease.member == self._me:
+                continue
+            other = self._others.get(lease.member)
+            if other is None or (other.lease.uid, other.lease.version) != (lease.uid, lease.version):
+                other = _Other(lease, now)
+            elif math.isinf(other.expired) and sent - other.since >= lease.seconds:
+                other.expired = now
+                expired.append(other.lease)
+            found[lease.member] = other
+        self._others = found
+        self._listed = sent
+        if sent < self._joined:
+            return expired
+        if math.isinf(self._active_from):
+            longest = max((other.lease.seconds for other in self._living()), default=0.0)
+            self._active_from = self._joined + max(longest, self._seconds) if longest else now
+        if self._is_new and now < self._active_from and self._all_count_on_me():
+            self._active_from = now
+        return expired
+
+    # Conclusions
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The members among which the shards are divided; empty until this one has joined and seen the others."""
+        if math.isinf(self._active_from):
+            return frozenset()
+        return frozenset({self._me, *(other.lease.member for other in self._living())})
+
+    @property
+    def is_counted_on(self) -> bool:
+        """Whether the Lease of another member names this one, according to the last list."""
+        return any(self._me in other.lease.members for other in self._living())
+
+    @property
+    def others(self) -> dict[str, str]:
+        """The addresses of the other members, by name."""
+        return {other.lease.member: other.lease.address for other in self._living()}
+
+    def is_active(self, now: float) -> bool:
+        """Whether this member may decide."""
+        return self._active_from <= now < self._fence
+
+    def has_lapsed(self, now: float) -> bool:
+        """Whether this member was active, and did not renew or list the others in time."""
+        return self._active_from <= now and not self.is_active(now)
+
+    def next_change(self, now: float) -> float:
+        """The latest time of the next check: this member may become active, or another one may have expired."""
+        soon = now + self._seconds * _LOOKS if self._is_new and now < self._active_from else math.inf
+        times = [soon, self._active_from, *(other.since + other.lease.seconds for other in self._living())]
+        return min((time for time in times if time > now), default=math.inf)
+
+    def outdated(self, now: float) -> list[MemberLease]:
+        """The Leases that expired so long ago that they can be deleted."""
+        return [other.lease for other in self._others.values() if now - other.expired >= _KEPT_SECONDS]
+
+    def _living(self) -> list[_Other]:
+        return [other for other in self._others.values() if math.isinf(other.expired)]
+
+    def _all_count_on_me(self) -> bool:
+        return all(self._me in other.lease.members for other in self._living())
+
+    @property
+    def _fence(self) -> float:
+        return min(self._renewed, self._listed) + self._seconds * _DECIDES_FOR
+
 
 _RENEWALS: Final = 5
 """Renewals per duration of a Lease: three in a row can be late, for example while a node has no idle CPU."""

@@ -25,14 +25,12 @@ from perdure.controller.directory import Entry
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import RefusedError
-from perdure.controller.operations.resets import RunResets
 from perdure.controller.operations.status import OperationAnswer, finished, identity, record_answer, running
-from perdure.controller.operations.targets import HoldError, Targets
-from perdure.controller.peers import OVER
-from perdure.controller.queue.keys import ExpiryKey
+from perdure.controller.operations.targets import HoldError, RunResets, Targets
+from perdure.controller.queue import ExpiryKey
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
-from perdure.controller.services import Services
+from perdure.controller.services import OVER, Services
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer, Request
 from perdure.kube import client as kube

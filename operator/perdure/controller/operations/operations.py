@@ -25,9 +25,7 @@ from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import expiry, remove_expired
-from perdure.controller.informers.first_lists import FirstLists
-from perdure.controller.informers.informer import Informer
-from perdure.controller.informers.resync import RESYNC_SECONDS, repeat
+from perdure.controller.informers import RESYNC_SECONDS, FirstLists, Informer, repeat
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.operations.operation import (
     Answered,
@@ -43,9 +41,7 @@ from perdure.controller.operations.operation import (
     Recorded,
     TargetKey,
 )
-from perdure.controller.queue.fairness import share
-from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import ExpiryKey
+from perdure.controller.queue import ExpiryKey, KeyedQueue, share
 from perdure.controller.services import Services
 from perdure.kube import client as kube
 from perdure.kube.clock import now

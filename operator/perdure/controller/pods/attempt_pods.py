@@ -1,13 +1,20 @@
 """The pods and Leases of attempts in the Kubernetes API: create, read, stop, and release them.
 
 Each call can be repeated after a crash.
+
+Activities with a Lease have a ServiceAccount. It is created in each namespace that needs it, and again after a deletion. A
+ClusterRole of the chart allows it to read and patch Leases. An admission policy restricts this to the Lease of the pod.
+
+A failure is recorded with the end of its container's log. Logs are read in the background, so that an unresponsive node delays
+nothing else. If the log cannot be read soon, the failure is recorded without it.
 """
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from perdure.api import labels
@@ -15,8 +22,7 @@ from perdure.api.kinds.workflow import Activity, Retention
 from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import pod_name
 from perdure.controller.expiry import KEPT_PODS, delete_expired
-from perdure.controller.pods.logs import Logs
-from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.refusals import is_temporary
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import PendingActivity, RunState
@@ -24,6 +30,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
+from perdure.observe import metrics
 from perdure.runtime.attempts import (
     Attempt,
     AttemptRefusedError,
@@ -34,6 +41,7 @@ from perdure.runtime.attempts import (
     pod_conflict,
 )
 from perdure.runtime.leases import build_lease
+from perdure.runtime.outcomes import tail
 from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoid_nodes, build_pod, build_trial, retention_of
 from perdure.runtime.pods.status import ContainerGroup, EndedContainer, PodStatus
@@ -187,6 +195,134 @@ class AttemptLeases:
         body = {"metadata": {"annotations": {labels.CANCEL_REQUESTED_ANNOTATION: reason}}}
         with suppress(kube.NotFoundError):
             await self._client.merge(kube.path(kube.COORDINATION, run.namespace, "leases", name), body)
+
+
+_CHECK_AGAIN = timedelta(minutes=5)
+"""Time after which the next attempt with a Lease re-creates a deleted ServiceAccount or RoleBinding."""
+
+
+class ActivityIdentity:
+    """Ensures that a namespace has the ServiceAccount and its RoleBinding."""
+
+    def __init__(self, client: kube.Client, name: str, *, clock: Callable[[], datetime] = now) -> None:
+        """Create it without known namespaces.
+
+        Args:
+            client: The client of the API server.
+            name: Name of the ServiceAccount, the RoleBinding, and the ClusterRole.
+            clock: Returns the time.
+        """
+        self._client = client
+        self._name = name
+        self._clock = clock
+        self._checked: dict[str, datetime] = {}
+
+    async def ensure(self, namespace: str) -> None:
+        """Create missing objects.
+
+        Raises:
+            ApiError: The API server rejects an object.
+        """
+        checked = self._checked.get(namespace)
+        if checked is not None and self._clock() < checked + _CHECK_AGAIN:
+            return
+        labels = {"app.kubernetes.io/managed-by": "perdure", "app.kubernetes.io/part-of": "perdure"}
+        await self._create(
+            kube.path(kube.CORE, namespace, "serviceaccounts"),
+            {
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": {"name": self._name, "labels": labels},
+                "automountServiceAccountToken": False,
+            },
+        )
+        await self._create(
+            kube.path(kube.RBAC, namespace, "rolebindings"),
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "RoleBinding",
+                "metadata": {"name": self._name, "labels": labels},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": self._name},
+                "subjects": [{"kind": "ServiceAccount", "name": self._name, "namespace": namespace}],
+            },
+        )
+        self._checked[namespace] = self._clock()
+
+    def forget(self, namespace: str) -> None:
+        """Check again next time, because the namespace may have been re-created."""
+        self._checked.pop(namespace, None)
+
+    async def _create(self, url: str, body: kube.Object) -> None:
+        try:
+            await self._client.create(url, body)
+        except kube.AlreadyExistsError:
+            return
+
+
+_SLOTS, _EACH = 16, 8
+"""Maximum number of logs that are read concurrently, in total and per namespace."""
+_READ_SECONDS = 3.0
+"""Timeout for reading the end of a log from a node."""
+PATIENCE = timedelta(seconds=10)
+"""How long the outcome of an attempt waits for its log, including the time in the queue."""
+
+
+class Logs:
+    """Reads the ends of logs, for all runs."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self._client = client
+        self._pool = FairPool(slots=_SLOTS, each=_EACH)
+
+    def read(self, pod: kube.Object, container: str) -> asyncio.Future[str | None]:
+        """Read the end of a container's log; the future's result is None if the node does not provide it in time."""
+        future = self._pool.submit(pod["metadata"]["namespace"], lambda: self._read(pod, container))
+        metrics.LOGS_WAITING.set(len(self._pool))
+        return future
+
+    async def _read(self, pod: kube.Object, container: str) -> str | None:
+        metrics.LOGS_WAITING.set(len(self._pool))
+        meta = pod["metadata"]
+        url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"], "log")
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                text = await self._client.text(url, container=container, tailLines="200", limitBytes=str(1 << 20))
+        except (kube.RequestError, TimeoutError):
+            return None
+        return tail(text) or None
+
+
+class LogsOfRun:
+    """The logs of one run."""
+
+    def __init__(self, logs: Logs, wake: Callable[[], None]) -> None:
+        """Create it without logs; `wake` requests another reconciliation of the run."""
+        self._logs = logs
+        self._wake = wake
+        self._readings: dict[str, tuple[datetime, asyncio.Future[str | None]]] = {}
+
+    def tail(self, pod: kube.Object, container: str, now: datetime) -> tuple[bool, str | None]:
+        """Return whether the log is final, and its end. If it is not final, the run is woken once the log is read."""
+        uid = pod["metadata"]["uid"]
+        if uid not in self._readings:
+            future = self._logs.read(pod, container)
+            future.add_done_callback(lambda _: self._wake())
+            self._readings[uid] = now, future
+        since, future = self._readings[uid]
+        if future.done():
+            return True, None if future.cancelled() or future.exception() else future.result()
+        return now - since >= PATIENCE, None
+
+    def waits_until(self, pod: kube.Object | None) -> datetime | None:
+        """When the outcome of a pod stops waiting for its log; None if it does not wait."""
+        reading = self._readings.get(pod["metadata"]["uid"]) if pod is not None else None
+        return None if reading is None or reading[1].done() else reading[0] + PATIENCE
+
+    def forget(self, pod: kube.Object | None) -> None:
+        """Drop the log of a pod whose outcome is recorded or no longer needed."""
+        reading = self._readings.pop(pod["metadata"]["uid"], None) if pod is not None else None
+        if reading is not None:
+            reading[1].cancel()
 
 
 class Pods:

@@ -1,23 +1,240 @@
-"""The conditions of a run other than its progress: why it does not start, why it waits, and why it cannot be processed."""
+"""What a run reports besides its progress: conditions, Kubernetes Events, and metrics.
 
-from collections.abc import Callable
+Conditions say why it does not start, why it waits, and why it cannot be processed. Events and metrics are about its commits. They
+are best effort and follow the commit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
+from perdure.api.labels import API_VERSION
+from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
+from perdure.api.pods import OUTPUTS
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.errors import NotYetError
-from perdure.controller.peers import Peers
 from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.record import Status
-from perdure.controller.runs.events import RunEventRecorder
 from perdure.controller.runs.status import RunFacts, compose, is_stuck, message_of, repaired, too_large, waiting
 from perdure.controller.runs.store import RunStore
-from perdure.engine.state import RunState
+from perdure.controller.services import Peers
+from perdure.controller.workflows.definitions import Definition
+from perdure.engine import events as ev
+from perdure.engine.failures import full_message_of
+from perdure.engine.ledger import AttemptOutcome, Retired
+from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState, RunStatus, closing_failure
+from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
+from perdure.kube.events import Recorder
+from perdure.language.program import ONLY_LOGGED, archives_log, no_output, result_warning
 from perdure.observe import metrics
 from perdure.runtime import status_texts
 from perdure.runtime.attempts import RunRef
+
+_OPERATION_OUTCOMES: Mapping[type[ev.AnyEvent], str] = {
+    ev.NexusOperationCompleted: "Completed",
+    ev.NexusOperationFailed: "Failed",
+    ev.NexusOperationTimedOut: "TimedOut",
+    ev.NexusOperationCanceled: "Canceled",
+}
+_ACTIVITY_OUTCOMES: Mapping[type[ev.AnyEvent], str] = {
+    ev.ActivityTaskCompleted: "Completed",
+    ev.ActivityTaskFailed: "Failed",
+    ev.ActivityTaskTimedOut: "TimedOut",
+    ev.ActivityTaskCanceled: "Canceled",
+}
+_WELL = frozenset({RunStatus.COMPLETED, RunStatus.CONTINUED_AS_NEW})
+
+
+def _by(
+    what: str,
+    event: ev.WorkflowExecutionCancelRequested | ev.WorkflowExecutionPaused | ev.WorkflowExecutionUnpaused,
+) -> str:
+    """Describe who made a request, and why."""
+    why = event.cause if isinstance(event, ev.WorkflowExecutionCancelRequested) else event.reason
+    return what + (f" by {who}" if (who := event.principal or event.identity) else "") + (f": {why}" if why else "")
+
+
+def _took_limits(event: Any, before: RunState | None, events: Sequence[ev.AnyEvent]) -> bool:
+    """Whether the end of an activity is the end of a wait for the limits of a step.
+
+    Args:
+        event: The end of the activity.
+        before: The state in which it was open, unless `events` has scheduled it.
+        events: The events of the transition.
+    """
+    found = None if before is None else before.activities.get(str(event.scheduled_event_id))
+    if found is not None:
+        return found.takes_limits
+    scheduled = next((each for each in events if each.event_id == event.scheduled_event_id), None)
+    if not isinstance(scheduled, ev.ActivityTaskScheduled):
+        return False
+    return scheduled.activity_type == TAKE_LIMITS and not scheduled.task_queue
+
+
+def _measure(attempt: Retired) -> None:
+    """Count an attempt that has ended, and measure one that ran."""
+    outcome, executor = attempt.outcome, "Worker" if attempt.by_worker else "Pod"
+    metrics.ATTEMPTS.labels(outcome=outcome.value).inc()
+    if attempt.waited is None or attempt.ran is None or outcome is AttemptOutcome.CACHED:
+        return
+    metrics.ATTEMPT_WAIT.labels(executor=executor).observe(attempt.waited.total_seconds())
+    metrics.ATTEMPT_DURATION.labels(executor=executor, outcome=outcome.value).observe(attempt.ran.total_seconds())
+
+
+class RunEventRecorder:
+    """Records the Events of one run."""
+
+    def __init__(self, recorder: Recorder, run: RunRef) -> None:
+        self._recorder = recorder
+        self._run = run
+        self._doubted: set[tuple[str, str]] = set()
+        self._about = {
+            "apiVersion": API_VERSION,
+            "kind": "WorkflowRun",
+            "metadata": {"namespace": run.namespace, "name": run.name, "uid": run.uid},
+        }
+
+    def warn(self, reason: EventReason, note: str, action: str) -> None:
+        """Record a warning."""
+        self._record("Warning", reason, note, action)
+
+    def pod_refused(self, note: str, pod: str) -> None:
+        """Record why the pod of an attempt was not created."""
+        related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
+        self._record("Warning", EventReason.POD_REFUSED, note, "CreatePod", related)
+
+    def create_refused(self, note: str) -> None:
+        """Record why another object of the run was not created."""
+        self._record("Warning", EventReason.CREATE_REFUSED, note, "Create")
+
+    def result_not_cached(self, note: str) -> None:
+        """Record why the result of an activity was not stored for later attempts."""
+        self.warn(EventReason.RESULT_NOT_CACHED, note, "Cache")
+
+    def pod_waits(self, note: str, pod: str) -> None:
+        """Record what blocks an attempt's pod."""
+        related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
+        self._record("Warning", EventReason.ATTEMPT_NOT_STARTING, note, "StartPod", related)
+
+    def committed(
+        self, before: RunState | None, transition: RunTransition, progress: str, definition: Definition | None = None
+    ) -> None:
+        """Record the changes of a commit.
+
+        Args:
+            before: The previous state; None before the run started.
+            transition: The committed transition.
+            progress: The number of completed steps, for the final Event.
+            definition: The definition of the run, if it has steps.
+        """
+        after = transition.state
+        if before is None:
+            self._record("Normal", EventReason.STARTED, self._started(), "Start")
+        for event in transition.events:
+            self._happened(event)
+            if type(event) in _ACTIVITY_OUTCOMES and _took_limits(event, before, transition.events):
+                continue  # it had no attempt
+            self._count(event)
+            if definition is not None and isinstance(event, ev.ActivityTaskCompleted):
+                self._doubt(definition, event)
+                self._archived(definition, event)
+        if after.closed and transition.events:
+            self._closed(transition, progress, definition)
+        for attempt in transition.retired:
+            self._retired(attempt, after)
+        if after.successor_refused and before is not None and not before.successor_refused:
+            self.warn(EventReason.SUCCESSOR_REFUSED, after.successor_refused, "Continue")
+        failure = after.code.failure if after.code is not None and not after.closed else ""
+        if failure and not (before is not None and before.code is not None and before.code.failure):
+            self.warn(EventReason.WORKFLOW_TASK_FAILED, f"The workflow task is retried: {failure}", "Decide")
+        if after.task and (before is None or before.task is None):
+            reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
+            self.warn(reason, after.task.message, "Decide")
+
+    def _count(self, event: ev.AnyEvent) -> None:
+        """Count what an event closes."""
+        if (outcome := _OPERATION_OUTCOMES.get(type(event))) is not None:
+            metrics.NEXUS_OPERATIONS.labels(self._run.namespace, outcome).inc()
+        if (outcome := _ACTIVITY_OUTCOMES.get(type(event))) is not None:
+            metrics.ACTIVITIES.labels(outcome).inc()
+        if isinstance(event, ev.ActivityTaskCompleted) and RESULT_ARTIFACT in event.artifacts and not event.cached:
+            metrics.STORED_RESULTS.labels(self._run.namespace).inc()
+
+    def _started(self) -> str:
+        own = self._run.workflow_id
+        return "The run has started" + (f", with workflow ID `{own}`" if own != self._run.name else "")
+
+    def _happened(self, event: ev.AnyEvent) -> None:
+        """Record requests, and events that need attention."""
+        match event:
+            case ev.WorkflowExecutionCancelRequested():
+                self._record("Normal", EventReason.CANCEL_REQUESTED, _by("Cancellation requested", event), "Cancel")
+            case ev.WorkflowExecutionPaused():
+                self._record("Normal", EventReason.PAUSED, _by("Paused", event), "Pause")
+            case ev.WorkflowExecutionUnpaused():
+                self._record("Normal", EventReason.UNPAUSED, _by("Unpaused", event), "Unpause")
+            case ev.MarkerRecorded() if event.marker_name == DEAD_LETTER:
+                note = (
+                    f"Step {event.details['step']}: stored as a DeadLetter: {full_message_of(event.details['failure'])}"
+                )
+                self.warn(EventReason.DEAD_LETTERED, note, "SetAside")
+            case _:
+                pass
+
+    def _doubt(self, definition: Definition, event: ev.ActivityTaskCompleted) -> None:
+        """Record a doubtful result, once for all items of a loop."""
+        step, _, rest = event.activity_id.partition("[")
+        doubtful = result_warning(definition.program, event.activity_id, event.result)
+        if doubtful and (step, rest.partition("/")[2]) not in self._doubted:
+            self._doubted.add((step, rest.partition("/")[2]))
+            how = f"; {ONLY_LOGGED}" if event.result is None else ""
+            self.warn(EventReason.DOUBTFUL_RESULT, f"Step {event.activity_id}: {doubtful}{how}", "Complete")
+
+    def _archived(self, definition: Definition, event: ev.ActivityTaskCompleted) -> None:
+        """Record whether the log of an attempt was stored."""
+        if event.cached or not archives_log(definition.program, event.activity_id):
+            return
+        stored = LOG_ARTIFACT in event.artifacts
+        metrics.LOG_ARCHIVES.labels(self._run.namespace, "Stored" if stored else "NotStored").inc()
+        if not stored:
+            note = f"Step {event.activity_id}: the log of attempt {event.attempt} is not archived; see the log of its container"
+            self.warn(EventReason.LOG_NOT_ARCHIVED, f"{note} `{OUTPUTS}`", "Archive")
+
+    def _closed(self, transition: RunTransition, progress: str, definition: Definition | None) -> None:
+        outcome = transition.state.status
+        metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
+        if (end := transition.state.close_time) is not None:
+            metrics.RUN_DURATION.labels(outcome=outcome.value).observe((end - transition.state.began).total_seconds())
+        failure = closing_failure(transition.state, transition.events[-1])
+        done = outcome.value if transition.state.for_clients else f"{outcome.value} after {progress} steps"
+        note = failure.full_message if failure else done
+        closing = transition.events[-1]
+        if definition is not None and isinstance(closing, ev.WorkflowExecutionCompleted):
+            without = no_output(definition.program, closing.result)
+            note += f"; {without}" if without else ""
+        following = getattr(transition.events[-1], "new_workflow_run", "")
+        if following:
+            note = f"{note}; continues as {following}"
+        kind = "Normal" if outcome in _WELL else "Warning"
+        self._record(kind, EventReason(outcome.value), note, "Close")
+
+    def _retired(self, attempt: Retired, after: RunState) -> None:
+        _measure(attempt)
+        again = after.activity(attempt.scheduled_event_id)
+        if again is not None and again.last_failure is not None:
+            note = (
+                f"Step {again.activity_id}: attempt {attempt.attempt} ended: {again.last_failure.full_message}; "
+                f"attempt {again.attempt} at {again.scheduled_time:%H:%M:%S} UTC"
+            )
+            self.warn(EventReason.ATTEMPT_FAILED, note, "Retry")
+
+    def _record(
+        self, kind: str, reason: EventReason, note: str, action: str, related: kube.Object | None = None
+    ) -> None:
+        self._recorder.record(self._about, kind=kind, reason=reason, note=note, action=action, related=related)
+
 
 _COMPILING_QUIETLY: Final = timedelta(seconds=2)
 """How long a definition may compile before the run reports that it waits."""

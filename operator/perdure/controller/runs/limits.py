@@ -13,7 +13,7 @@ from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import parse_time
 from perdure.controller.errors import RefusedError
-from perdure.controller.limits.workflow_limits import Claim, Full, Unusable, limit_entry
+from perdure.controller.limits import Claim, Full, Unusable, limit_entry
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.deciders import scope_of
 from perdure.controller.runs.effects.context import EffectContext

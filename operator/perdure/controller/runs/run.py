@@ -24,19 +24,16 @@ import structlog
 
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotYetError
-from perdure.controller.payloads.inlining import inlined
-from perdure.controller.payloads.store import add_owner_to_all
-from perdure.controller.peers import Peers
+from perdure.controller.payloads import add_owner_to_all, inlined
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.recorded_state import DamagedStateError
 from perdure.controller.runs.attempts.attempts import RunAttempts
-from perdure.controller.runs.conditions import RunConditions, lacks_worker
+from perdure.controller.runs.conditions import RunConditions, RunEventRecorder, lacks_worker
 from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDeciders
-from perdure.controller.runs.effects.children import ChildOutcomes
 from perdure.controller.runs.effects.effects import Effects
-from perdure.controller.runs.events import RunEventRecorder
+from perdure.controller.runs.effects.relations import ChildOutcomes
 from perdure.controller.runs.requests import (
     answer_if_terminated,
     carriers,
@@ -47,7 +44,7 @@ from perdure.controller.runs.requests import (
 from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
 from perdure.controller.runs.status import RunFacts, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
-from perdure.controller.services import Services
+from perdure.controller.services import Peers, Services
 from perdure.controller.workers import next_poll_check, unserved
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
@@ -185,7 +182,7 @@ class Run:
         if self.state is None:
             return True
         self._decide_again |= self.state.task is not None and self.state.task.reason == POLICY_NOT_FOUND
-        return self.attempts.recheck_circuits() or self._decide_again
+        return self.attempts.blocked.recheck_circuits() or self._decide_again
 
     # Requests
 
@@ -231,7 +228,7 @@ class Run:
         self._services.workers.follow(self)
         if self._start is not None:
             return min(filter(None, (self._start.due, next_wake(state, now))))
-        pods = await self.attempts.in_pods(state)
+        pods = await self.attempts.definitions.in_pods(state)
         await self.attempts.apply(pods, now)
         if self.attempts.unreported(pods):
             return now
@@ -276,7 +273,7 @@ class Run:
         if not self._commits_everything:  # only the owner of a guest knows which tasks it has dispatched
             state = reclaim(state, self._services.workers.epoch)
         if any(not activity.by_worker for activity in state.activities.values()):
-            await self.attempts.recover(await self.attempts.in_pods(state))
+            await self.attempts.recover(await self.attempts.definitions.in_pods(state))
         self._recheck_others()
         self.state = state
         return True
@@ -363,7 +360,7 @@ class Run:
         """The observations of this process as inputs: pods, and the need to decide again."""
         observed: list[inputs.RunInput] = [inputs.DecideAgain()] if self._decide_again else []
         if not state.closed:
-            observed += await self.attempts.gather(await self.attempts.in_pods(state), now)
+            observed += await self.attempts.gather(await self.attempts.definitions.in_pods(state), now)
         return observed
 
     async def _step(
@@ -483,7 +480,7 @@ class Run:
         """Read the run, and observe everything again if another client has written."""
         if await self._record.read_again():
             self.state = None
-            self.attempts.recheck()
+            self.attempts.held.recheck()
             self._recheck_others()
 
     def _recheck_others(self) -> None:
@@ -492,7 +489,7 @@ class Run:
 
     def recheck(self) -> None:
         """Observe the attempts again after a failed reconciliation."""
-        self.attempts.recheck()
+        self.attempts.held.recheck()
 
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status."""

@@ -20,19 +20,18 @@ from perdure.api.search_attributes import search_marks
 from perdure.controller.directory import Entry, IdInUse, Standing, Wait, entry_of
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
-from perdure.controller.payloads.store import add_owner
-from perdure.controller.peers import ALREADY_STARTED, Peers
+from perdure.controller.payloads import add_owner
 from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDeciders
-from perdure.controller.runs.effects import children
+from perdure.controller.runs.effects import relations
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.limits import RunLimits
 from perdure.controller.runs.resets import check_exists, fork_of, open_children, since_fork
 from perdure.controller.runs.store import ForeignSegmentError, Origin, RunStore
-from perdure.controller.services import Services
+from perdure.controller.services import ALREADY_STARTED, Peers, Services
 from perdure.controller.workers import Workers
 from perdure.controller.workflows.definitions import (
     Definition,
@@ -315,7 +314,7 @@ class RunStarter:
         for name in referred_to(events):
             await add_owner(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
-        await children.take_over(self._context, reset.base, open_children(fork, reapplied))
+        await relations.take_over(self._context, reset.base, open_children(fork, reapplied))
         try:
             await self._store.segments.put(sealed)
         except ForeignSegmentError as error:

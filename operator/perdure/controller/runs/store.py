@@ -18,8 +18,8 @@ from http import HTTPStatus
 import structlog
 
 from perdure.api.names import segment_name
-from perdure.controller.artifacts.holders import RunArtifacts
-from perdure.controller.payloads.store import Blobs, BlobsOfRun
+from perdure.controller.artifacts import RunArtifacts
+from perdure.controller.payloads import Blobs, BlobsOfRun
 from perdure.controller.reconcile.record import Record, Status, encoded
 from perdure.controller.recorded_state import DamagedStateError, next_event_id, stored_state
 from perdure.controller.runs.status import (

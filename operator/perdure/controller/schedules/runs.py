@@ -14,10 +14,10 @@ from perdure.api.names import label_value
 from perdure.api.reasons import EventReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.expiry import remove_finished
-from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
 from perdure.controller.recorded_state import distrust
-from perdure.controller.runs.effects.children import failure_in
+from perdure.controller.runs.effects.relations import failure_in
+from perdure.controller.services import Peers
 from perdure.engine import inputs as run_inputs
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock

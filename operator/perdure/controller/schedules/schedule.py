@@ -8,9 +8,11 @@
 Crash windows. Before the commit, the times are still due. Between commit and effects, the committed state names the runs. The
 next operator creates them before its first decision, so that they get the last result as of the commit. Their names are locks. A
 run is removed only once its end is recorded, so a free name means that the run never existed.
+
+`TemplateCheck` checks whether a run of the template could start, for the condition of the Schedule.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -21,27 +23,27 @@ import pydantic
 import structlog
 
 from perdure.api import labels
-from perdure.api.kinds.schedule import ScheduleSpec
+from perdure.api.kinds.schedule import ScheduleSpec, WorkflowRunTemplate
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.stored import newer_annotation
-from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.schedules.runs import ScheduledRuns
-from perdure.controller.schedules.template import TemplateCheck
-from perdure.controller.workflows.definitions import Definitions
+from perdure.controller.services import Peers
+from perdure.controller.workflows.definitions import Definitions, NotReadyError, input_error
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import PolicyReference
 from perdure.engine.starts import StartExtras
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
-from perdure.language.program import retry_policy
+from perdure.language import checks
+from perdure.language.program import Severity, retry_policy, with_defaults
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Commit, Witness
 from perdure.schedule import inputs as inp
@@ -51,6 +53,91 @@ from perdure.schedule.state import ScheduleState, load_state, newer_state
 from perdure.schedule.status import Problem, compose, not_ready
 from perdure.schedule.step import ScheduleTransition, next_wake, step
 from perdure.schedule.times import Times, times_hash
+
+
+class TemplateCheck:
+    """Checks the template of one Schedule, and repeats this when a dependency has changed."""
+
+    def __init__(self, definitions: Definitions, namespace: str, name: str) -> None:
+        """Create it without a result.
+
+        Args:
+            definitions: Finds and compiles the definition of the template.
+            namespace: Namespace of the Schedule.
+            name: Name of the Schedule.
+        """
+        self._definitions = definitions
+        self._namespace = namespace
+        self._name = name
+        self._checked = False
+        self.problem: Problem | None = None
+        """Why a run would not start now, according to the last check."""
+        self.warning = ""
+        """What is probably a mistake, although runs start."""
+
+    def observe(self) -> None:
+        """Record that the template or its Workflow has changed."""
+        self._checked = False
+
+    async def check(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> bool:
+        """Check whether a run could start; return whether the result has changed.
+
+        Due runs start in any case, because the Workflow may be created or fixed by then.
+
+        Args:
+            template: The template.
+            stored: Its spec, as stored in the API server.
+
+        Raises:
+            NotYetError: The Workflow is being compiled.
+            RequestError: The Kubernetes API request failed.
+        """
+        if self._checked:
+            return False
+        self._checked = True  # before the request: a change during it makes this False again
+        try:
+            found = await self._find(template, stored)
+        except BaseException:
+            self._checked = False
+            raise
+        before = self.problem, self.warning
+        self.problem = found
+        self.warning = "; ".join(map(str, checks.unevaluated(template.spec, "spec.workflowRunTemplate.spec")))
+        return (self.problem, self.warning) != before
+
+    async def _find(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> Problem | None:
+        if template.spec.workflow is not None and template.spec.workflow.name is None:
+            return None  # code, whose input only its workers can check
+        path = "spec.workflowRunTemplate"
+        try:
+            definition = await self._definitions.find(self._namespace, self._name, template.spec, stored.get("inline"))
+        except NotReadyError as error:
+            return Problem(error.reason, error.message)
+        wrong = definition.program.check_input(with_defaults(definition.program, template.spec.input))
+        message = "; ".join(str(each.moved(path)) for each in wrong)
+        return Problem(ConditionReason.INVALID_INPUT, message) if wrong else None
+
+    def mistakes(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> list[str]:
+        """The errors of the template that prevent every run from starting.
+
+        Args:
+            template: The template.
+            stored: Its spec, as stored in the API server.
+
+        Raises:
+            NotYetError: The definition is being compiled.
+        """
+        path = "spec.workflowRunTemplate.spec"
+        found = [
+            *checks.labels(template.metadata, "spec.workflowRunTemplate.metadata"),
+            *checks.options(template.spec, path),
+            *input_error(template.spec.input, f"{path}.input"),
+        ]
+        if (inline := stored.get("inline")) is not None:
+            checked = self._definitions.findings(self._namespace, inline)
+            found += [each.moved(f"{path}.inline") for each in checked if each.severity is Severity.ERROR]
+        return list(map(str, found))
+
 
 _SHOWN = ("observedGeneration", "conditions", "spec", "nextScheduledTimes")
 """Parts of the status whose changes are written immediately."""

@@ -29,7 +29,7 @@ from perdure.api.models import mistakes_by_path, unknown_field
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import unfit
 from perdure.controller.errors import NotYetError
-from perdure.controller.queue.fairness import FairPool
+from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
@@ -39,10 +39,6 @@ from perdure.observe import metrics
 
 MAX_INPUT = 256 * 1024
 """Maximum size of an input, in bytes of JSON."""
-_CACHED_BYTES = 8 * 1024 * 1024
-"""Maximum size of cached definitions, in bytes of JSON; compiled definitions take a multiple of it."""
-
-
 _UNPARSED: dict[str, Any] = {"steps": []}
 """Replaces an inline definition that is parsed elsewhere."""
 THREADS = 2
@@ -87,6 +83,8 @@ class Definitions:
     """Finds and compiles definitions; equal ones are compiled once, including invalid ones."""
 
     def __init__(self, client: kube.Client) -> None:
+        self.cached_bytes = 8 * 1024 * 1024
+        """Maximum size of cached definitions, in bytes of JSON; compiled definitions take a multiple of it."""
         self._client = client
         self._compiled: OrderedDict[bytes, CompiledDefinition] = OrderedDict()
         self._cached = 0
@@ -246,7 +244,7 @@ class Definitions:
             return
         self._compiled[key] = compiled
         self._cached += len(key)
-        while self._cached > _CACHED_BYTES and len(self._compiled) > 1:
+        while self._cached > self.cached_bytes and len(self._compiled) > 1:
             oldest, _ = self._compiled.popitem(last=False)
             self._cached -= len(oldest)
 

@@ -21,7 +21,7 @@ from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.workspaces import claim_refusal
-from perdure.controller.reconcile.computed_status import write_status
+from perdure.controller.reconcile.record import write_status
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube import client as kube

@@ -52,9 +52,8 @@ from perdure.frontend.messages.nexus import (
     links_to_json,
 )
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, to_enum
-from perdure.frontend.runs.creation import RunCreator, StartedRun
 from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.frontend.runs.start_requests import check_extras, input_of
+from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, input_of
 from perdure.frontend.standalone import (
     StandaloneRuns,
     check_metadata,

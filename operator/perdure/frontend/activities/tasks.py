@@ -31,7 +31,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.directory import Entry
-from perdure.controller.payloads.store import Saved
+from perdure.controller.payloads import Saved
 from perdure.controller.reconcile.record import encoded
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
@@ -39,15 +39,13 @@ from perdure.engine.payloads import referred_to
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError, invalid, not_found
 from perdure.frontend.matching.dispatch import effective_priority
-from perdure.frontend.matching.offers import Matching, Poller
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy
 from perdure.frontend.messages.tokens import ActivityToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
-from perdure.frontend.runs.gateway import NO_ACTIVITY, RunGateway, not_open
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.runs.gateway import NO_ACTIVITY, LargePayloads, RunGateway, not_open
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 

@@ -1,4 +1,4 @@
-"""Worker deployments: their versions, and the routing of new and upgrading workflows to versions. Pure.
+"""Worker deployments: their versions, the routing of new and upgrading workflows to versions, and versioning overrides. Pure.
 
 The rules and messages are those of Temporal's server (service/worker/workerdeployment, common/worker_versioning).
 """
@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
+from temporalio.api.workflow.v1 import VersioningOverride as ProtoOverride
 
 from perdure.api.stored import StoredStruct
-from perdure.engine.versioning import DeploymentVersion
+from perdure.engine.versioning import AUTO_UPGRADE, ONE_TIME, PINNED, DeploymentVersion, VersioningOverride
 from perdure.frontend.errors import exhausted, invalid, not_found, precondition
 from perdure.frontend.matching.queues import Kind
-from perdure.frontend.messages.values import Time
+from perdure.frontend.messages.values import Time, UnfitError
 
 MAX_DEPLOYMENTS = 100
 """Maximum number of deployments per namespace (matching.maxDeployments)."""
@@ -29,6 +30,7 @@ UNVERSIONED = "__unversioned__"
 GRACE = timedelta(minutes=3)
 """Minimum draining time of a version, because a workflow on it may not have reported yet that it is pinned."""
 _MAX_NAME = 480
+_OVERRIDE_PATHS = {"versioning_override", "versioningOverride"}
 
 
 class Version(StoredStruct, frozen=True, kw_only=True):
@@ -471,3 +473,65 @@ def with_metadata(
     metadata = {key: value for key, value in {**version.metadata, **upserted}.items() if key not in removed}
     version = replace(version, metadata=metadata, last_modifier_identity=identity)
     return replace(deployment, versions={**deployment.versions, build: version})
+
+
+# Overrides
+
+
+def changes_override(request: Any) -> bool:
+    """Whether a request to update the options of a workflow changes its versioning override.
+
+    Args:
+        request: A message with the fields `workflow_execution_options` and `update_mask`.
+
+    Raises:
+        UnfitError: The request is incomplete, or changes another option.
+    """
+    if not request.HasField("workflow_execution_options"):
+        raise UnfitError("WorkflowExecutionOptions is required")
+    if not request.HasField("update_mask"):
+        raise UnfitError("UpdateMask is required")
+    for path in request.update_mask.paths:
+        if path not in _OVERRIDE_PATHS:
+            raise UnfitError(f"update_mask: `{path}` cannot be changed, only `versioning_override`")
+    return bool(request.update_mask.paths)
+
+
+def override_of(proto: ProtoOverride) -> VersioningOverride:
+    """Convert a client's versioning override.
+
+    Raises:
+        UnfitError: The override is incomplete.
+    """
+    kind = proto.WhichOneof("override")
+    if kind == "auto_upgrade":
+        if not proto.auto_upgrade:
+            raise UnfitError("auto-upgrade override must be true")
+        return VersioningOverride(behavior=AUTO_UPGRADE)
+    if kind == "pinned":
+        if not proto.pinned.HasField("version"):
+            raise UnfitError("must provide version if override is pinned.")
+        if not proto.pinned.behavior:
+            raise UnfitError("must specify pinned override behavior if override is pinned.")
+        return VersioningOverride(behavior=PINNED, version=_pinned_version(proto.pinned.version))
+    if kind == "one_time":
+        if not proto.one_time.HasField("target_deployment_version"):
+            raise UnfitError("must provide target deployment version if override is one-time.")
+        return VersioningOverride(behavior=ONE_TIME, version=_pinned_version(proto.one_time.target_deployment_version))
+    raise UnfitError("override behavior is required")
+
+
+def _pinned_version(proto: Any) -> DeploymentVersion:
+    if not proto.deployment_name:
+        raise UnfitError("WorkerDeploymentName cannot be empty")
+    if not proto.build_id:
+        raise UnfitError("BuildID cannot be empty")
+    return DeploymentVersion(deployment_name=proto.deployment_name, build_id=proto.build_id)
+
+
+def override_refused(known: Deployments, override: VersioningOverride | None, queue: str) -> str:
+    """Why a run of a task queue cannot have an override; empty if it can."""
+    version = override.version if override is not None else None
+    if version is None or is_registered(known, version, Kind.WORKFLOW, queue):
+        return ""
+    return f"Pinned version '{version}' is not present in task queue '{queue}' of type 'Workflow'"

@@ -21,8 +21,7 @@ from perdure.frontend.deployments import rules
 from perdure.frontend.deployments.rules import Deployments, WorkerDeployment, registered
 from perdure.frontend.errors import RpcError, invalid
 from perdure.frontend.matching.dispatch import TaskQueueSettings, Throttle
-from perdure.frontend.matching.offers import Matching
-from perdure.frontend.matching.queues import Kind, QueueName
+from perdure.frontend.matching.queues import Kind, Matching, QueueName
 from perdure.frontend.messages import values
 from perdure.frontend.messages.values import from_enum
 from perdure.frontend.registry import EntryKind, NamespaceRegistry, fits_key

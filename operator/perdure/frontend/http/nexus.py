@@ -17,11 +17,10 @@ from temporalio.api.workflowservice.v1 import RespondNexusTaskFailedRequest
 from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
 from perdure.frontend.http.server import IncomingRequest, refuse_web_pages
 from perdure.frontend.messages.nexus import CALLBACK_PREFIX, passed_headers
-from perdure.frontend.nexus import content as failures
-from perdure.frontend.nexus import content as nexus_content
-from perdure.frontend.nexus.content import UNSPECIFIED, Behavior, Json
-from perdure.frontend.nexus.direct_calls import Answer, DispatchNexusTaskRequest
+from perdure.frontend.nexus import protocol
 from perdure.frontend.nexus.endpoints import EndpointRegistry
+from perdure.frontend.nexus.protocol import UNSPECIFIED, Behavior, Json
+from perdure.frontend.nexus.tasks import Answer, DispatchNexusTaskRequest
 from perdure.frontend.transport.rpc import Rpc
 
 _PATHS: Final = ("/nexus/", "/namespaces/")
@@ -96,7 +95,7 @@ class NexusGateway:
         except RpcError as error:
             kind = _KINDS.get(error.code, "INTERNAL")
             headers = _OF_WORKER if kind == "UPSTREAM_TIMEOUT" else {}
-            return _json(_STATUSES[kind], failures.handler_error(kind, error.message), CIMultiDict(headers))
+            return _json(_STATUSES[kind], protocol.handler_error(kind, error.message), CIMultiDict(headers))
 
     @staticmethod
     def _target(request: web.BaseRequest) -> "_Target":
@@ -178,7 +177,7 @@ class _NexusCall(IncomingRequest):
             start.request_id = request.headers.get("nexus-request-id", "")
             start.callback = request.query.get("callback", "")
             start.callback_header.update(_stripped(request.headers, CALLBACK_PREFIX))
-            start.payload.CopyFrom(nexus_content.to_payload(dict(_stripped(request.headers, _CONTENT)), raw))
+            start.payload.CopyFrom(protocol.to_payload(dict(_stripped(request.headers, _CONTENT)), raw))
             start.links.extend(_links(",".join(request.headers.getall("nexus-link", ()))))
         return DispatchNexusTaskRequest(namespace, queue, made)
 
@@ -226,7 +225,7 @@ def _checked(response: web.Response) -> web.Response:
         RpcError: A header has control characters, which a handler has chosen.
     """
     for name, value in response.headers.items():
-        if nexus_content.has_control_characters(name + value):
+        if protocol.has_control_characters(name + value):
             raise RpcError(grpc.StatusCode.INTERNAL, f"the handler's response has control characters in {name}")
     return response
 
@@ -245,7 +244,7 @@ def _response(answer: Answer, *, wrapped: bool) -> web.Response:
     started = answer.response.start_operation
     match started.WhichOneof("variant"):
         case "sync_success":
-            described, content = nexus_content.from_payload(started.sync_success.payload)
+            described, content = protocol.from_payload(started.sync_success.payload)
             headers = _link_headers(started.sync_success.links)
             headers.update({f"Content-{name}": value for name, value in described.items()})
             return web.Response(body=content, headers=headers)
@@ -255,34 +254,34 @@ def _response(answer: Answer, *, wrapped: bool) -> web.Response:
             return _json(HTTPStatus.CREATED, body, _link_headers(started.async_success.links))
         case "failure" | "operation_error":
             return _operation_failed(started, wrapped=wrapped)
-    return _failed("INTERNAL", UNSPECIFIED, failures.handler_error("INTERNAL", "empty outcome"))
+    return _failed("INTERNAL", UNSPECIFIED, protocol.handler_error("INTERNAL", "empty outcome"))
 
 
 def _operation_failed(started: StartOperationResponse, *, wrapped: bool) -> web.Response:
     if started.HasField("failure"):
         state = "canceled" if started.failure.HasField("canceled_failure_info") else "failed"
-        failure = failures.of_temporal(started.failure)
+        failure = protocol.of_temporal(started.failure)
     else:
         state = started.operation_error.operation_state
-        failure = failures.of_nexus(started.operation_error.failure)
-    body = failures.operation_error(state, failure) if wrapped else failure
+        failure = protocol.of_nexus(started.operation_error.failure)
+    body = protocol.operation_error(state, failure) if wrapped else failure
     return _json(_UNSUCCESSFUL, body, CIMultiDict({"Nexus-Operation-State": state, **_OF_WORKER}))
 
 
 def _handler_failed(answer: RespondNexusTaskFailedRequest, *, wrapped: bool) -> web.Response:
     if answer.HasField("failure"):
         info = answer.failure.nexus_handler_failure_info
-        failure = failures.of_temporal(answer.failure)
+        failure = protocol.of_temporal(answer.failure)
         return _failed(info.type, info.retry_behavior, failure if wrapped else failure.get("cause", failure))
     error = answer.error
-    failure = failures.of_nexus(error.failure)
-    body = failures.handler_error(error.error_type, "", error.retry_behavior, failure) if wrapped else failure
+    failure = protocol.of_nexus(error.failure)
+    body = protocol.handler_error(error.error_type, "", error.retry_behavior, failure) if wrapped else failure
     return _failed(error.error_type, error.retry_behavior, body)
 
 
 def _failed(kind: str, behavior: Behavior, body: Json) -> web.Response:
     headers = CIMultiDict(_OF_WORKER)
-    retryable = failures.is_retryable(behavior)
+    retryable = protocol.is_retryable(behavior)
     if retryable is not None:
         headers["Nexus-Request-Retryable"] = str(retryable).lower()
     return _json(_STATUSES.get(kind, 500), body, headers)

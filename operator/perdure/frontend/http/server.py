@@ -27,8 +27,7 @@ from perdure.api.times import parse_duration
 from perdure.frontend.errors import RpcError, denied, invalid, unimplemented
 from perdure.frontend.http import messages
 from perdure.frontend.http.routes import OPENAPI_PATH, Match, Routes, openapi_document
-from perdure.frontend.transport.connections import Peer, peer_of
-from perdure.frontend.transport.door import MAX_MESSAGE
+from perdure.frontend.transport.door import MAX_MESSAGE, Peer, peer_of
 from perdure.frontend.transport.rpc import LONG, Rpc
 
 _FORWARDED = ("authorization", "client-name", "client-version", "supported-features")

@@ -15,8 +15,7 @@ import orjson
 import structlog
 from aiohttp import hdrs, web
 
-from perdure.controller.webhooks.signatures import Delivery
-from perdure.controller.webhooks.webhooks import DeliveryOutcome, KnownWebhook, Receipt, Webhooks
+from perdure.controller.webhooks import Delivery, DeliveryOutcome, KnownWebhook, Receipt, Webhooks
 from perdure.frontend.http.server import read_body
 from perdure.frontend.matching.dispatch import Throttle
 from perdure.frontend.transport.door import Places

@@ -14,8 +14,7 @@ from temporalio.api.common.v1 import GrpcStatus
 
 from perdure.api.stored import MessageStruct
 from perdure.frontend.errors import STATUS_DETAILS, RpcError, unavailable
-from perdure.frontend.matching.offers import Poller
-from perdure.frontend.matching.queues import Kind, Offer
+from perdure.frontend.matching.queues import Kind, Offer, Poller
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ
 from perdure.frontend.transport.tls import ServerCertificate
 

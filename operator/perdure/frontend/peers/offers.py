@@ -10,8 +10,16 @@ import structlog
 
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError
-from perdure.frontend.matching.offers import OfferBatch, PolledQueues, Poller, UnreachableError, queue_shard
-from perdure.frontend.matching.queues import Kind, Offer, QueueName
+from perdure.frontend.matching.queues import (
+    Kind,
+    Offer,
+    OfferBatch,
+    PolledQueues,
+    Poller,
+    QueueName,
+    UnreachableError,
+    queue_shard,
+)
 from perdure.frontend.peers.client import (
     OFFER,
     RETURN,

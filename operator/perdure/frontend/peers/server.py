@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, denied, invalid
-from perdure.frontend.matching.offers import OfferBatch
+from perdure.frontend.matching.queues import OfferBatch
 from perdure.frontend.peers.client import (
     ANSWER,
     CALL,
@@ -39,8 +39,7 @@ from perdure.frontend.peers.client import (
 )
 from perdure.frontend.peers.offers import FleetMembers
 from perdure.frontend.peers.router import Router
-from perdure.frontend.transport.connections import peer_of
-from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door
+from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Door, peer_of
 from perdure.frontend.transport.guard import claims_of
 from perdure.frontend.transport.rpc import CallContext, Handler, request_of, service_of, status_of
 from perdure.frontend.transport.tls import ServerCertificate

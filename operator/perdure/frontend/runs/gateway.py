@@ -1,4 +1,7 @@
-"""The runs of this operator, as RPCs see them: find and read them, pass requests to them, and wait for changes."""
+"""The runs of this operator, as RPCs see them: find and read them, pass requests to them, and wait for changes.
+
+Large payloads are stored separately from runs, and read for messages to clients and workers.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -9,11 +12,13 @@ from typing import Final, TypeVar
 
 import msgspec
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
+from perdure.controller.payloads import LostBlobError
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
 from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.runs.run import Run
@@ -36,6 +41,10 @@ from perdure.frontend.errors import (
 )
 from perdure.frontend.matching.dispatch import Throttle
 from perdure.frontend.messages import values
+from perdure.frontend.messages.histories import Historian
+from perdure.frontend.messages.payloads import KnownBlobs, use_blobs
+from perdure.frontend.messages.values import UNLIMITED
+from perdure.frontend.transport.door import MessageMemory
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
 
@@ -53,6 +62,9 @@ _LOOKUPS_PER_SECOND: Final = 20.0
 """The most lookups per second in a namespace, so that requests for nonexistent runs do not burden the API server."""
 _ALL_AT_ONCE: Final = "0"
 """The `limit` of a list without pages, which the API server serves from its cache, and not from etcd."""
+_MEMORY = 128 * 1024 * 1024
+"""Maximum size of large payloads that are read concurrently, in bytes; one namespace gets at most half of it."""
+_Message = TypeVar("_Message")
 _Result = TypeVar("_Result")
 
 
@@ -518,6 +530,51 @@ class _RunLookup:
             return False
         self._manager.runs.add_created(obj)
         return True
+
+
+class LargePayloads:
+    """Reads the large payloads of messages."""
+
+    def __init__(self, runs: RunGateway) -> None:
+        self._runs = runs
+        self._memory = MessageMemory(_MEMORY, each=_MEMORY // 2)
+
+    async def build(self, namespace: str, make: Callable[[], _Message], limit: int = UNLIMITED) -> _Message:
+        """Build a message from a run's state or events, with the large payloads that it needs.
+
+        Args:
+            namespace: Namespace of the run.
+            make: Builds the message. It is called again once the payloads were read.
+            limit: The total size limit of large payloads in bytes; payloads beyond it stay empty.
+
+        Raises:
+            RpcError: A payload does not exist.
+            RequestError: The Kubernetes API request failed.
+        """
+        known = KnownBlobs(limit=limit)
+        while True:
+            known.missing.clear()
+            with use_blobs(known):
+                made = make()
+            if not known.missing:
+                return made
+            async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
+                for name, reference in known.missing.items():
+                    try:
+                        known.contents[name] = await self._runs.blobs.load(namespace, reference)
+                    except LostBlobError as error:
+                        raise damaged(str(error)) from error
+
+    async def page(self, namespace: str, events: Sequence[ev.AnyEvent], *, by_step: bool = False) -> list[HistoryEvent]:
+        """Convert the first events, up to the size limit of a response, to Temporal's events.
+
+        See `Historian` for `by_step`.
+        """
+        return await self.build(namespace, lambda: self.historian(namespace, by_step=by_step).page(events))
+
+    def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
+        """Build a Historian for a namespace."""
+        return Historian(namespace, partial(self._runs.run_id_of, namespace), by_step=by_step)
 
 
 def run_deleted(entry: Entry) -> RpcError:

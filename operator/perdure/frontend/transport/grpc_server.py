@@ -15,8 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from perdure.frontend.errors import RpcError, invalid, unavailable
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.connections import peer_of
-from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ
+from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, peer_of
 from perdure.frontend.transport.rpc import SERVICES, UNSERVED, Rpc
 
 Answer = TypeVar("Answer")

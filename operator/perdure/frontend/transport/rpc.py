@@ -18,8 +18,7 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.messages import values
 from perdure.frontend.messages.values import MAX_ID, UnfitError
-from perdure.frontend.transport.connections import Peer
-from perdure.frontend.transport.door import POLLS, WAITING, Door, size_of
+from perdure.frontend.transport.door import POLLS, WAITING, Door, Peer, size_of
 from perdure.frontend.transport.rights import DEPRECATED, answers, changes
 from perdure.kube import client as kube
 from perdure.observe import metrics

@@ -5,7 +5,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import (
@@ -54,6 +54,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIGHT = 2_048
 _AT_ONCE = 8
 """Number of runs that are read concurrently."""
+_Listed = TypeVar(
+    "_Listed",
+    ListWorkflowExecutionsResponse,
+    ScanWorkflowExecutionsResponse,
+    ListOpenWorkflowExecutionsResponse,
+    ListClosedWorkflowExecutionsResponse,
+)
+_Counted = TypeVar(
+    "_Counted",
+    CountWorkflowExecutionsResponse,
+    CountActivityExecutionsResponse,
+    CountNexusOperationExecutionsResponse,
+)
 
 
 class Listing:
@@ -84,76 +97,48 @@ class Listing:
         self, request: ListWorkflowExecutionsRequest, call: CallContext
     ) -> ListWorkflowExecutionsResponse:
         """List the workflows that match a filter, the newest first."""
-        del call
-        page, token = await self._page(request.namespace, request.query, request.next_page_token, request.page_size)
-        return ListWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+        return await self._listed(ListWorkflowExecutionsResponse, request, request.query, request.page_size)
 
     async def scan_workflow_executions(
         self, request: ScanWorkflowExecutionsRequest, call: CallContext
     ) -> ScanWorkflowExecutionsResponse:
         """List the workflows that match a filter, the newest first."""
-        del call
-        page, token = await self._page(request.namespace, request.query, request.next_page_token, request.page_size)
-        return ScanWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+        return await self._listed(ScanWorkflowExecutionsResponse, request, request.query, request.page_size)
 
     async def list_open_workflow_executions(
         self, request: ListOpenWorkflowExecutionsRequest, call: CallContext
     ) -> ListOpenWorkflowExecutionsResponse:
         """List the open workflows that match a filter of the older kind, the newest first."""
-        del call
         query = " AND ".join(("ExecutionStatus = 'Running'", *_conditions(request)))
-        page, token = await self._page(request.namespace, query, request.next_page_token, request.maximum_page_size)
-        return ListOpenWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+        return await self._listed(ListOpenWorkflowExecutionsResponse, request, query, request.maximum_page_size)
 
     async def list_closed_workflow_executions(
         self, request: ListClosedWorkflowExecutionsRequest, call: CallContext
     ) -> ListClosedWorkflowExecutionsResponse:
         """List the closed workflows that match a filter of the older kind, the newest first."""
-        del call
         status = "ExecutionStatus != 'Running'"
         if request.HasField("status_filter"):
             status = f"ExecutionStatus = {quoted(from_enum(WorkflowExecutionStatus, request.status_filter.status))}"
         query = " AND ".join((status, *_conditions(request)))
-        page, token = await self._page(request.namespace, query, request.next_page_token, request.maximum_page_size)
-        return ListClosedWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
+        return await self._listed(ListClosedWorkflowExecutionsResponse, request, query, request.maximum_page_size)
 
-    async def count_workflow_executions(
-        self, request: CountWorkflowExecutionsRequest, call: CallContext
-    ) -> CountWorkflowExecutionsResponse:
-        """Count the workflows that match a filter."""
-        del call
-        count, groups = await self._counted(request.namespace, request.query)
-        response = CountWorkflowExecutionsResponse(count=count)
-        for status, number in groups:
-            response.groups.add(count=number, group_values=[data.attribute(status)])
-        return response
+    async def _listed(self, response: type[_Listed], request: Any, query: str, size: int) -> _Listed:
+        page, token = await self._page(request.namespace, query, request.next_page_token, size)
+        return response(executions=[r.info() for r in page], next_page_token=token)
 
     async def list_activity_executions(
         self, request: ListActivityExecutionsRequest, call: CallContext
     ) -> ListActivityExecutionsResponse:
         """List the standalone activities that match a filter, the newest first."""
-        del call
         page, token = await self._page(
             request.namespace, request.query, request.next_page_token, request.page_size, RunKind.ACTIVITY
         )
         return ListActivityExecutionsResponse(executions=[r.activity_info() for r in page], next_page_token=token)
 
-    async def count_activity_executions(
-        self, request: CountActivityExecutionsRequest, call: CallContext
-    ) -> CountActivityExecutionsResponse:
-        """Count the standalone activities that match a filter."""
-        del call
-        count, groups = await self._counted(request.namespace, request.query, RunKind.ACTIVITY)
-        response = CountActivityExecutionsResponse(count=count)
-        for status, number in groups:
-            response.groups.add(count=number, group_values=[data.attribute(status)])
-        return response
-
     async def list_nexus_operation_executions(
         self, request: ListNexusOperationExecutionsRequest, call: CallContext
     ) -> ListNexusOperationExecutionsResponse:
         """List the standalone Nexus operations that match a filter, the newest first."""
-        del call
         page, token = await self._page(
             request.namespace, request.query, request.next_page_token, request.page_size, RunKind.NEXUS_OPERATION
         )
@@ -161,31 +146,37 @@ class Listing:
             operations=[r.operation_info() for r in page], next_page_token=token
         )
 
+    async def count_workflow_executions(
+        self, request: CountWorkflowExecutionsRequest, call: CallContext
+    ) -> CountWorkflowExecutionsResponse:
+        """Count the workflows that match a filter."""
+        return await self._counted(CountWorkflowExecutionsResponse, request, RunKind.WORKFLOW)
+
+    async def count_activity_executions(
+        self, request: CountActivityExecutionsRequest, call: CallContext
+    ) -> CountActivityExecutionsResponse:
+        """Count the standalone activities that match a filter."""
+        return await self._counted(CountActivityExecutionsResponse, request, RunKind.ACTIVITY)
+
     async def count_nexus_operation_executions(
         self, request: CountNexusOperationExecutionsRequest, call: CallContext
     ) -> CountNexusOperationExecutionsResponse:
         """Count the standalone Nexus operations that match a filter."""
-        del call
-        count, groups = await self._counted(request.namespace, request.query, RunKind.NEXUS_OPERATION)
-        response = CountNexusOperationExecutionsResponse(count=count)
-        for status, number in groups:
-            response.groups.add(count=number, group_values=[data.attribute(status)])
-        return response
+        return await self._counted(CountNexusOperationExecutionsResponse, request, RunKind.NEXUS_OPERATION)
 
-    async def _counted(
-        self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW
-    ) -> tuple[int, list[tuple[str, int]]]:
+    async def _counted(self, response: type[_Counted], request: Any, kind: RunKind) -> _Counted:
         """Count the runs that match a filter, also by status if the filter groups by status.
 
         Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
         """
-        found, query = await self.find(namespace, text, kind)
-        records = self._visibility.records(namespace, found if query.group_by else (), query.budget)
+        found, query = await self.find(request.namespace, request.query, kind)
+        records = self._visibility.records(request.namespace, found if query.group_by else (), query.budget)
         groups = Counter([record.status async for record in records])
         number = functools.partial(to_enum, WorkflowExecutionStatus)
-        return len(found), [
-            (status, groups[status]) for status in sorted(groups, key=None if kind.standalone else number)
-        ]
+        made = response(count=len(found))
+        for status in sorted(groups, key=None if kind.standalone else number):
+            made.groups.add(count=groups[status], group_values=[data.attribute(status)])
+        return made
 
     async def find(self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW) -> tuple[list[str], Filter]:
         """Return the IDs of the runs that match a filter, the newest first, and the parsed filter.

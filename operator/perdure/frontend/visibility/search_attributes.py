@@ -145,7 +145,6 @@ class SearchAttributeRpcs:
         self, request: ListSearchAttributesRequest, call: CallContext
     ) -> ListSearchAttributesResponse:
         """List the registered search attributes."""
-        del call
         known = await self._registry.types(request.namespace or DEFAULT_NAMESPACE)
         custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
         response = ListSearchAttributesResponse()
@@ -161,7 +160,6 @@ class SearchAttributeRpcs:
         self, request: GetSearchAttributesRequest, call: CallContext
     ) -> GetSearchAttributesResponse:
         """List the fields for filters, for all namespaces."""
-        del request, call
         response = GetSearchAttributesResponse()
         for name, kind in BUILT_IN.items():
             response.keys[name] = to_enum(IndexedValueType, kind)
@@ -171,7 +169,6 @@ class SearchAttributeRpcs:
         self, request: AddSearchAttributesRequest, call: CallContext
     ) -> AddSearchAttributesResponse:
         """Register search attributes."""
-        del call
         namespace = request.namespace or DEFAULT_NAMESPACE
         added = {name: from_enum(IndexedValueType, kind) for name, kind in request.search_attributes.items()}
         check_registered(added)
@@ -182,7 +179,6 @@ class SearchAttributeRpcs:
         self, request: RemoveSearchAttributesRequest, call: CallContext
     ) -> RemoveSearchAttributesResponse:
         """Remove search attributes from the registry."""
-        del call
         if not request.search_attributes:
             raise UnfitError("SearchAttributes are not set on request.")
         await self._registry.remove(request.namespace or DEFAULT_NAMESPACE, request.search_attributes)

@@ -14,8 +14,6 @@ from temporalio.api.enums.v1 import (
     BatchOperationState,
     BatchOperationType,
     ExecutionType,
-    ResetReapplyExcludeType,
-    ResetReapplyType,
     ResetType,
 )
 from temporalio.api.workflowservice.v1 import (
@@ -41,6 +39,7 @@ from perdure.frontend.messages.values import MAX_EVENT, MAX_ID, from_enum, to_en
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.workflows.control import reapplied
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -48,8 +47,6 @@ MAX_RUNS = 1_000
 """Maximum number of runs in one batch."""
 PAGE = 100
 _AT_ONCE = 16
-_NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
-_NO_UPDATES = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE
 _TYPES = {
     "termination_operation": "TerminateWorkflow",
     "cancellation_operation": "CancelWorkflow",
@@ -258,11 +255,8 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
 def _reset(requested: BatchOperationReset) -> dict[str, Any]:
     target = requested.options.WhichOneof("target") or from_enum(ResetType, requested.reset_type)
     reapply = requested.options.reset_reapply_type or requested.reset_reapply_type
-    excluded = requested.options.reset_reapply_exclude_types
-    none, signals = ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL
-    reset: dict[str, Any] = {"reapplySignals": reapply != none and _NO_SIGNALS not in excluded}
-    if reapply in {none, signals} or _NO_UPDATES in excluded:
-        reset["reapplyUpdates"] = False
+    signals, updates = reapplied(reapply, requested.options.reset_reapply_exclude_types)
+    reset: dict[str, Any] = {"reapplySignals": signals, **({} if updates else {"reapplyUpdates": False})}
     if requested.post_reset_operations:
         raise invalid("reset_operation.post_reset_operations: is not supported")
     match target:

@@ -39,9 +39,8 @@ from perdure.frontend.messages.histories import (
 from perdure.frontend.messages.nexus import describe_callback
 from perdure.frontend.messages.tokens import MAX_BYTES
 from perdure.frontend.messages.values import to_enum
-from perdure.frontend.nexus.pending import pending_operation
-from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.nexus.operations import pending_operation
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.kube.clock import now

@@ -17,10 +17,9 @@ from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.frontend.errors import unavailable
 from perdure.frontend.messages.tokens import PageToken, pack, page_size, unpack
-from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
-from perdure.frontend.workflows.workflow_tasks import virtual_events
+from perdure.frontend.workflows.tasks import virtual_events
 
 PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0

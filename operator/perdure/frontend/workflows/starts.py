@@ -1,17 +1,22 @@
-"""RPCs that start workflows."""
+"""RPCs that start workflows, or find open ones, and send them a signal or an update."""
 
 import uuid
 from contextlib import suppress
 from typing import Any
 
+import grpc
 import msgspec
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from temporalio.api.workflowservice.v1 import (
+    ExecuteMultiOperationRequest,
+    ExecuteMultiOperationResponse,
     SignalWithStartWorkflowExecutionRequest,
     SignalWithStartWorkflowExecutionResponse,
     StartWorkflowExecutionRequest,
     StartWorkflowExecutionResponse,
+    UpdateWorkflowExecutionRequest,
+    UpdateWorkflowExecutionResponse,
 )
 
 from perdure.api import labels
@@ -21,13 +26,14 @@ from perdure.engine import inputs
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend.deployments import rules
-from perdure.frontend.deployments.overrides import override_refused
-from perdure.frontend.deployments.rules import WorkerDeployment
+from perdure.frontend.deployments.rules import WorkerDeployment, override_refused
 from perdure.frontend.deployments.versions import version_of
 from perdure.frontend.errors import (
     CompletedError,
     RpcError,
+    aborted,
     invalid,
+    multi_operation_failed,
     precondition,
 )
 from perdure.frontend.matching.queues import Kind
@@ -43,12 +49,21 @@ from perdure.frontend.messages.nexus import (
 )
 from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, from_enum
 from perdure.frontend.registry import NamespaceRegistry
-from perdure.frontend.runs.creation import BEGIN_SECONDS, FirstTasks, RunCreator, StartedRun, run_name
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.runs.start_requests import check_extras, cron_refused, requested_run
+from perdure.frontend.runs.starts import (
+    BEGIN_SECONDS,
+    FirstTasks,
+    RunCreator,
+    StartedRun,
+    check_extras,
+    cron_refused,
+    requested_run,
+    run_name,
+)
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
-from perdure.frontend.workflows.workflow_tasks import TaskDispatch
+from perdure.frontend.workflows.tasks import TaskDispatch
+from perdure.frontend.workflows.updates import Updates, WorkflowUpdates
 from perdure.kube import client as kube
 from perdure.kube.clock import monotonic
 from perdure.runtime.blobs import with_content
@@ -58,6 +73,12 @@ _MAX_CARRIED = 64 * 1024
 """Size limit of a signal that is sent with the start, in bytes; the annotations of an object have room for 256 KiB."""
 _CONFLICT = ("Fail", "UseExisting", "TerminateExisting")
 _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
+_TRIES = 10
+"""Number of runs that update-with-start tries, if each run closes before it gets the update."""
+
+
+class _MissedError(Exception):
+    """The workflow closed before it got the update."""
 
 
 class WorkflowStarts:
@@ -70,6 +91,8 @@ class WorkflowStarts:
         creator: RunCreator,
         first_tasks: FirstTasks,
         tasks: TaskDispatch,
+        updates: Updates,
+        workflow_updates: WorkflowUpdates,
         deployments: NamespaceRegistry[WorkerDeployment],
         search_attributes: SearchAttributeRegistry,
     ) -> None:
@@ -77,8 +100,12 @@ class WorkflowStarts:
         self._creator = creator
         self._first_tasks = first_tasks
         self._tasks = tasks
+        self._updates = updates
+        self._workflow_updates = workflow_updates
         self._deployments = deployments
         self._search_attributes = search_attributes
+
+    # Start
 
     async def start_workflow_execution(
         self, request: StartWorkflowExecutionRequest, call: CallContext
@@ -139,6 +166,8 @@ class WorkflowStarts:
             raise UnfitError("completion_callbacks are not supported for Workflows, which are started by name")
         return callbacks_of(request, self._runs.served)
 
+    # Signal with start
+
     async def signal_with_start_workflow_execution(
         self, request: SignalWithStartWorkflowExecutionRequest, call: CallContext
     ) -> SignalWithStartWorkflowExecutionResponse:
@@ -180,6 +209,101 @@ class WorkflowStarts:
                 first_execution_run_id=entry.first_uid,
                 signal_link=link_to_signal(entry, request.request_id),
             )
+
+    # Update with start
+
+    async def execute_multi_operation(
+        self, request: ExecuteMultiOperationRequest, call: CallContext
+    ) -> ExecuteMultiOperationResponse:
+        """Start a workflow or find an open one, and update it."""
+        operations = request.operations
+        if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
+            raise invalid("Operations have to be exactly [Start, Update].")
+        start, update = operations[0].start_workflow, operations[1].update_workflow
+        if mistake := _start_refused(start):
+            raise multi_operation_failed(0, [invalid(mistake), None])
+        try:
+            self._workflow_updates.check(update)
+            if mistake := _update_refused(start, update):
+                raise invalid(mistake)
+        except RpcError as error:
+            raise multi_operation_failed(1, [None, error]) from error
+        started_run, updated = await self._start_until_updated(start, update, call)
+        response = ExecuteMultiOperationResponse()
+        response.responses.add().start_workflow.CopyFrom(
+            StartWorkflowExecutionResponse(
+                run_id=started_run.entry.uid,
+                started=started_run.started,
+                first_execution_run_id=started_run.entry.first_uid if started_run.started else "",
+                status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+                link=link_to_start(started_run.entry) if started_run.started else None,
+            )
+        )
+        response.responses.add().update_workflow.CopyFrom(updated)
+        return response
+
+    async def _start_until_updated(
+        self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
+    ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
+        """Start or find the workflow and update it. If the run closes first, repeat this with the next run.
+
+        Raises:
+            RpcError: The workflow cannot be started or updated, or `_TRIES` runs have closed in between.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._start_and_update(start, update, call)
+            except _MissedError as error:
+                if not left:
+                    raise multi_operation_failed(1, [None, aborted(str(error))]) from error
+                start.request_id = (
+                    uuid.uuid4().hex
+                )  # a different run than the one that may have been started and closed
+        raise AssertionError  # the last try returns or raises
+
+    async def _start_and_update(
+        self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
+    ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
+        started_run = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
+        try:
+            started_run = started_run or await self.begin(start, "Fail", principal=call.principal, reserved=True)
+        except RpcError as error:
+            raise multi_operation_failed(0, [error, None]) from error
+        try:
+            return started_run, await self._workflow_updates.update(started_run.entry, update, call)
+        except RpcError as error:
+            # It has closed, or was deleted because its ID was in use.
+            if error.code is grpc.StatusCode.NOT_FOUND:
+                raise _MissedError(error.message) from error
+            raise multi_operation_failed(1, [None, error]) from error
+        finally:
+            self._first_tasks.release(started_run.entry.namespace, started_run.entry.name)
+
+    async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
+        """Find the workflow that already has the update. Then nothing is started, regardless of the policies.
+
+        A closed workflow is only returned if the update has completed.
+        """
+        await self._runs.ready()
+        entry = self._runs.newest(namespace, workflow_id)
+        if entry is None or not update_id:
+            return None
+        try:
+            view = await self._runs.view(entry)
+        except RpcError as error:
+            if error.code is grpc.StatusCode.NOT_FOUND:  # it was deleted
+                return None
+            raise
+        if view.state is None or view.state.code is None:
+            return None
+        record = view.state.code.updates.get(update_id)
+        ended = record is not None and bool(record.completed_event_id)
+        if view.state.closed:
+            return StartedRun(entry, started=False) if ended else None
+        known = record is not None or self._updates.get(entry.uid, update_id) is not None
+        return StartedRun(entry, started=False) if known else None
+
+    # Any of them
 
     async def begin(
         self,
@@ -325,3 +449,26 @@ def _policies(request: Any, conflict: str) -> tuple[str, str]:
             "WorkflowIdConflictPolicy WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING"
         )
     return reuse if reuse in _REUSE else "AllowDuplicate", requested if requested in _CONFLICT else conflict
+
+
+def _start_refused(start: StartWorkflowExecutionRequest) -> str:
+    """Why a valid start cannot be part of update-with-start; empty if it can."""
+    if start.cron_schedule:
+        return "CronSchedule is not allowed."
+    if start.request_eager_execution:
+        return "RequestEagerExecution is not supported."
+    delay = start.workflow_start_delay
+    if (delay.seconds, delay.nanos) > (0, 0):
+        return "WorkflowStartDelay is not supported."
+    return ""
+
+
+def _update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> str:
+    """Why a valid update cannot be part of update-with-start; empty if it can."""
+    if update.first_execution_run_id:
+        return "FirstExecutionRunId is not allowed."
+    if update.workflow_execution.run_id:
+        return "RunId is not allowed."
+    if update.workflow_execution.workflow_id != start.workflow_id:
+        return "WorkflowId is not consistent with previous operation(s)."
+    return ""

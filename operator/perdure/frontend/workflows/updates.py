@@ -39,9 +39,8 @@ from perdure.frontend.messages.histories import update_request
 from perdure.frontend.messages.nexus import callbacks_of, callbacks_to_engine, link_to_rejection, link_to_update
 from perdure.frontend.messages.payloads import payloads
 from perdure.frontend.messages.values import UnfitError
-from perdure.frontend.runs.creation import FirstTasks
-from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.frontend.runs.large_payloads import LargePayloads
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View
+from perdure.frontend.runs.starts import FirstTasks
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.kube import client as kube
 from perdure.runtime.callbacks import UPDATE_LOST

@@ -18,9 +18,8 @@ from perdure.importing.argo.artifacts import (
     of_activity,
     of_log,
 )
-from perdure.importing.argo.containers import Containers, ContainerSet, container_set
+from perdure.importing.argo.containers import Containers, ContainerSet, container_set, escaped, separated, strategic
 from perdure.importing.argo.limits import limits
-from perdure.importing.argo.patches import escaped, separated, strategic
 from perdure.importing.argo.requests import http, resource
 from perdure.importing.argo.retries import NO_RETRY, retries, timeout
 from perdure.importing.argo.scope import PodScope, Shape, WorkflowFacts

@@ -5,8 +5,7 @@ from typing import Final
 
 import yaml
 
-from perdure.importing.argo.containers import is_tag
-from perdure.importing.argo.patches import parsed
+from perdure.importing.argo.containers import is_tag, parsed
 from perdure.importing.argo.scope import PodScope, Shape
 from perdure.importing.expressions import UntranslatableError, expression, literal, member, template
 from perdure.importing.reader import Fields, Object, as_text

@@ -150,15 +150,6 @@ def structured(text: str, parses: bool) -> Any:
     return text
 
 
-def escaped(value: Any) -> Any:
-    """Escape a value so that it contains no expressions."""
-    if isinstance(value, str):
-        return value.replace("${", "$${")
-    if isinstance(value, list):
-        return [escaped(each) for each in value]
-    return {key: escaped(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
 def default_of(parameter: Object, library: Library) -> Any:
     """Return the value of a declared parameter; None if it has no value."""
     value = parameter.get("value", parameter.get("default"))

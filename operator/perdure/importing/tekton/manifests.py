@@ -9,7 +9,7 @@ from perdure.api.times import format_duration, parse_duration
 from perdure.importing.expressions import literal
 from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, Shapes, as_text, name_of
 from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext
-from perdure.importing.tekton.workspaces import WorkspaceBinding
+from perdure.importing.tekton.task import WorkspaceBinding
 from perdure.importing.writer import valid_name
 
 KINDS: Final = ("Pipeline", "Task", "PipelineRun", "TaskRun")
@@ -109,10 +109,10 @@ class _Conversion:
         schema: Object = {"type": "object", "properties": {key: value for key, value in properties.items() if value}}
         schema |= {"required": required} if required else {}
         schema = {key: value for key, value in schema.items() if value}
-        made: Object = {"schema": schema} if len(schema) > 1 else {}
-        made |= {"default": _escaped(defaults)} if defaults else {}
+        declaration: Object = {"schema": schema} if len(schema) > 1 else {}
+        declaration |= {"default": _texts(defaults)} if defaults else {}
         pipeline = Pipeline(self._catalog, context, self._report).build(spec, name, {})
-        self._add("Workflow", {**({"input": made} if made else {}), **pipeline})
+        self._add("Workflow", {**({"input": declaration} if declaration else {}), **pipeline})
 
     def _pipeline_run(self, run: Fields) -> None:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
@@ -136,10 +136,10 @@ class _Conversion:
         if found is None:
             return
         spec, name = found
-        given = _given(spec.data, values)
-        inline = Pipeline(self._catalog, context, self._report).build(spec, name, given)
+        parameters = _parameters(spec.data, values)
+        inline = Pipeline(self._catalog, context, self._report).build(spec, name, parameters)
         run.done(_ADVICE)
-        self._add("WorkflowRun", {**({"input": _texts(given)} if given else {}), **options, "inline": inline})
+        self._add("WorkflowRun", {**({"input": _texts(parameters)} if parameters else {}), **options, "inline": inline})
 
     def _task_run(self, run: Fields) -> None:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
@@ -153,12 +153,12 @@ class _Conversion:
         declared = spec.get("workspaces") or []
         pipeline = _of_task(spec, name, [{"name": each.get("name")} for each in declared])
         pipeline["tasks"][0] |= {"retries": retries, **({"timeout": limit} if limit else {})}
-        given = _given(spec, values)
+        parameters = _parameters(spec, values)
         inline = Pipeline(self._catalog, context, self._report).build(
-            Fields(pipeline, "spec", self._report), name, given
+            Fields(pipeline, "spec", self._report), name, parameters
         )
         run.done(_ADVICE)
-        self._add("WorkflowRun", {**({"input": _texts(given)} if given else {}), "inline": inline})
+        self._add("WorkflowRun", {**({"input": _texts(parameters)} if parameters else {}), "inline": inline})
 
     def _task(self, run: Fields) -> tuple[Object, str] | None:
         if "taskSpec" in run:
@@ -242,7 +242,7 @@ class _Conversion:
         self._done.manifests.append({"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec})
 
 
-def _given(spec: Object, values: Mapping[str, Any]) -> Object:
+def _parameters(spec: Object, values: Mapping[str, Any]) -> Object:
     """Return the parameters of a run: its values over the defaults, field by field for objects."""
     declared = spec.get("params") or []
     defaults: Object = {str(each.get("name")): each["default"] for each in declared if "default" in each}
@@ -282,9 +282,6 @@ def _texts(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _texts(each) for key, each in value.items()}
     return as_text(value).replace("${", "$${")
-
-
-_escaped = _texts
 
 
 def _parts(whole: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from perdure.api.policies import FailurePolicy
 from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text
-from perdure.importing.tekton.task import TaskBuilder, TaskContext
+from perdure.importing.tekton.task import TaskBuilder, TaskContext, WorkspaceBinding
 from perdure.importing.tekton.variables import (
     VARIABLE,
     FinishedTask,
@@ -18,7 +18,6 @@ from perdure.importing.tekton.variables import (
     translated,
     with_tags,
 )
-from perdure.importing.tekton.workspaces import WorkspaceBinding
 from perdure.importing.writer import Names, valid_name
 
 _ADVICE: Final = {

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from perdure.controller.informers.informer import Informer
+from perdure.controller.informers import Informer
 from perdure.controller.manager import Manager
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.handlers.assembly import OperatorOptions, assemble

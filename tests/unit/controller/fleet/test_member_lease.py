@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from perdure.controller.fleet.lease import MemberSettings, lease
+from perdure.controller.fleet.membership import MemberSettings, lease
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 

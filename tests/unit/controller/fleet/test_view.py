@@ -2,8 +2,7 @@
 
 import pytest
 
-from perdure.controller.fleet.lease import LONGEST_SECONDS, MemberLease, read
-from perdure.controller.fleet.view import FleetView
+from perdure.controller.fleet.membership import LONGEST_SECONDS, FleetView, MemberLease, read
 
 
 def lease(member: str, version: int, *members: str, seconds: float = 6) -> MemberLease:

@@ -2,7 +2,7 @@
 
 An activity acquires limits in the order of their names, so that activities with several limits cannot block each other. It keeps
 them while it waits for the next one, and across retries and restarts of the operator, because the status of a limit has its
-holders. `controller.limits.releases` releases them.
+holders. `controller.limits` releases them.
 
 `Blocked` has the attempts that may not start, and those whose pods the API server rejects: temporarily, with the time of the next
 try, or permanently.
@@ -16,7 +16,7 @@ from typing import Final
 
 from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
 from perdure.api.names import pod_name
-from perdure.controller.limits.workflow_limits import Claim, Full, Granted, limit_entry
+from perdure.controller.limits import Claim, Full, Granted, limit_entry
 from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, scope_of
 from perdure.controller.reconcile.record import Record
 from perdure.controller.reconcile.refusals import pause

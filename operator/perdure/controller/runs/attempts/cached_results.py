@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from perdure.api.kinds.artifactset import HolderKind
-from perdure.controller.artifacts.holders import RunArtifacts, hold_for
+from perdure.controller.artifacts import RunArtifacts, hold_for
 from perdure.controller.pods.attempt_pods import PodKey, scope_of
 from perdure.controller.reconcile.refusals import pause
 from perdure.controller.runs.attempts.definitions import ActivityDefinitions

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from perdure.controller.directory import Entry
-from perdure.controller.peers import Peers
+from perdure.controller.services import Peers
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import RunInput

@@ -5,20 +5,29 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import assert_never
 
+import structlog
+
+from perdure.api.kinds.artifactset import HolderKind
 from perdure.api.names import child_name
-from perdure.controller.peers import Peers
-from perdure.controller.reconcile.refusals import Refusals, is_temporary
+from perdure.controller.artifacts import hold_for
+from perdure.controller.payloads import add_owner_to_all
+from perdure.controller.reconcile.refusals import LONGEST_MESSAGE, Refusals, is_temporary
 from perdure.controller.retry_policies import CHECK_AGAIN, Policies
-from perdure.controller.runs.effects import children, dead_letters, external_runs, nexus_callbacks, successors
+from perdure.controller.runs.effects import nexus_callbacks, relations
 from perdure.controller.runs.effects.context import EffectContext, PendingInputs
+from perdure.controller.runs.store import past_of
+from perdure.controller.services import Peers
 from perdure.engine import effects as fx
-from perdure.engine import inputs
-from perdure.engine.effects import Effect, effects
+from perdure.engine import events as ev
+from perdure.engine import history, inputs
+from perdure.engine.effects import Effect, StartSuccessor, WriteDeadLetter, effects
 from perdure.engine.state import RunState
 from perdure.engine.versioning import UNVERSIONED
 from perdure.kube import client as kube
+from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import ResetOrigin, depth_of
+from perdure.runtime.chains import ResetOrigin, depth_of, is_successor, successor_run
+from perdure.runtime.deadletters import dead_letter, is_same_dead_letter
 from perdure.runtime.retry_policies import holder
 
 _SOON_SECONDS = 0.2
@@ -116,7 +125,7 @@ class Effects:
             each.initiated_event_id for each in wanted if isinstance(each, fx.CloseChild) and each not in self._applied
         }
         if closing:
-            await children.find(self.context, closing)
+            await relations.find_children(self.context, closing)
         for effect in wanted:
             if effect not in self._applied and not self._waits(effect, now):
                 await confirm()
@@ -137,20 +146,20 @@ class Effects:
                 priority = state.code.priority if state.code is not None else None
                 name = f"the child `{child_name(self.context.run.name, number)}`"
                 versioning = state.code.versioning if state.code is not None else UNVERSIONED
-                creation = children.start(self.context, child, depth_of(run) + 1, priority, versioning)
+                creation = relations.start_child(self.context, child, depth_of(run) + 1, priority, versioning)
                 await self._unless_refused(effect, name, now, creation)
             case fx.CloseChild(number):
-                self._note(effect, children.close(self.context, state.children[str(number)]))
+                self._note(effect, relations.close_child(self.context, state.children[str(number)]))
             case fx.RequestExternal(number):
-                self._note(effect, external_runs.deliver(self.context, state.externals[str(number)], state))
+                self._note(effect, relations.deliver(self.context, state.externals[str(number)], state))
             case fx.WriteDeadLetter(number):
-                creation = dead_letters.write(self.context, state.markers[str(number)], run)
+                creation = _write_dead_letter(self.context, state.markers[str(number)], run)
                 await self._unless_refused(effect, "a DeadLetter", now, creation)
             case fx.CompleteOperation(key):
                 creation = nexus_callbacks.complete(self.context, key, state, run)
                 await self._unless_refused(effect, "the Nexus operation of another run", now, creation)
             case fx.StartSuccessor():
-                creation = successors.start(self.context, state, run)
+                creation = _start_successor(self.context, state, run)
                 await self._unless_refused(effect, "the run that continues this one", now, creation)
             case _:
                 assert_never(effect)
@@ -177,3 +186,87 @@ class Effects:
             self._wake()
 
         asyncio.get_running_loop().call_later(max(seconds, _SOON_SECONDS), again)
+
+
+async def _start_successor(context: EffectContext, state: RunState, run: kube.Object) -> None:
+    """Create the next run.
+
+    Args:
+        context: The context of the closed run.
+        state: The committed state of the closed run.
+        run: The object of the closed run, as committed.
+
+    Raises:
+        RequestError: The Kubernetes API request failed. Call again to retry.
+    """
+    events = history.decode_events(run["status"]["history"]["events"][-1:])
+    body = successor_run(run, state, events[-1])
+    name, refused = body["metadata"]["name"], ""
+    try:
+        # Recorded immediately: until a watch event arrives, the workflow ID would look free.
+        created = await context.client.create(context.url(), body)
+        context.peers.publish(created)
+        await add_owner_to_all(context.client, created)
+    except kube.AlreadyExistsError:
+        found = await context.client.get(context.url(name))
+        if not is_successor(found, context.run.uid):
+            refused = f"WorkflowRun `{name}` already exists and does not continue this run"
+        else:
+            await add_owner_to_all(context.client, found)
+        context.peers.publish(found)
+    except (kube.InvalidError, kube.TooLargeError) as error:
+        refused = f"the API server refuses WorkflowRun `{name}`: {error.message[:LONGEST_MESSAGE]}"
+    context.pending.enqueue(inputs.EffectDone(effect=StartSuccessor(), refused=refused))
+
+
+_NAMES_TRIED = 10
+_log = structlog.get_logger("perdure.effects.letters")
+
+
+async def _write_dead_letter(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Object) -> None:
+    """Create the DeadLetter that a marker requires.
+
+    Args:
+        context: The context of the run.
+        marker: The recorded marker.
+        run: The object of the run, as committed.
+
+    Raises:
+        RequestError: The Kubernetes API request failed. Call again to retry.
+    """
+    definition = run["status"].get("definition") or run["spec"].get("inline") or {}
+    scheduled = await _scheduled_activity(context, marker, run)
+    activities = definition.get("activities") or ()
+    for number in range(_NAMES_TRIED):
+        if await _create_dead_letter(context, dead_letter(context.run, marker, scheduled, activities, number)):
+            break
+    else:
+        where = {"namespace": context.run.namespace, "run": context.run.name, "event_id": marker.event_id}
+        _log.error("Could not create the DeadLetter: all its names are taken", **where)
+    context.pending.enqueue(inputs.EffectDone(effect=WriteDeadLetter(marker.event_id)))
+
+
+async def _create_dead_letter(context: EffectContext, body: kube.Object) -> bool:
+    """Create a DeadLetter; return whether it exists now, or False if another object has its name."""
+    url = kube.path(kube.PERDURE, context.run.namespace, "deadletters")
+    try:
+        letter = await context.client.create(url, body)
+        metrics.DEAD_LETTERS.inc()
+    except kube.AlreadyExistsError:
+        letter = await context.client.get(f"{url}/{body['metadata']['name']}")
+        if not is_same_dead_letter(letter, body):
+            return False
+    await hold_for(context.client, HolderKind.DEAD_LETTER, letter)
+    return True
+
+
+async def _scheduled_activity(
+    context: EffectContext, marker: ev.MarkerRecorded, run: kube.Object
+) -> ev.ActivityTaskScheduled | None:
+    """Find the event that scheduled the activity of a marker, in the status or in a segment."""
+    number = (marker.details or {}).get("scheduledEventId", 0)
+    found = [event for event in run["status"]["history"]["events"] if event["eventId"] == number]
+    if not found:
+        found = [event for event in (await past_of(context.client, run)).events if event["eventId"] == number]
+    event = history.decode_events(found[:1])[0] if found else None
+    return event if isinstance(event, ev.ActivityTaskScheduled) else None

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
-from perdure.controller.peers import OVER
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.store import past_of
+from perdure.controller.services import OVER
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.effects import CompleteOperation

@@ -1,0 +1,1 @@
+"""What works on files, without a cluster: the checks of `lint`, simulations, replays, and conversions."""

@@ -1,0 +1,286 @@
+"""YAML files, read as kubectl reads them: as documents with the position of every field, or as values."""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import click
+import yaml
+
+from perdure.api.json_values import mapping
+from perdure.api.labels import API_VERSION
+from perdure.client.errors import CliError
+from perdure.client.requests import Object
+
+STDIN = "-"
+_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+_TAG = "tag:yaml.org,2002:"
+_MERGE, _TEXT, _NULL = f"{_TAG}merge", f"{_TAG}str", f"{_TAG}null"
+
+
+class MisreadKey(yaml.ScalarNode):
+    """A key that kubectl parses as a different text."""
+
+    def __init__(self, name: str, node: yaml.ScalarNode) -> None:
+        super().__init__(_TEXT, name, node.start_mark, node.end_mark)
+        self.written = str(node.value)
+
+
+class Loader(yaml.SafeLoader):
+    """Parses YAML as kubectl does: times remain text, `y` and `n` are booleans, and every key is text.
+
+    kubectl uses sigs.k8s.io/yaml, on top of go-yaml v2: keys that are booleans or numbers become JSON text.
+    Numbers are those of PyYAML: `12:30` is a number here and text in kubectl, and `1e3` is text here and a number in kubectl.
+    """
+
+    bool_values: ClassVar[dict[str, bool]] = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node; reject a node that contains itself."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            meant = self.anchors.get(event.anchor)
+            if meant is not None and meant.end_mark is None:
+                message = f"the anchor {event.anchor} contains an alias of itself"
+                raise yaml.composer.ComposerError(None, None, message, event.start_mark)
+        return super().compose_node(parent, index)
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Compose a map; its keys become text."""
+        node = super().compose_mapping_node(anchor)
+        node.value = [(self._as_text(key), value) for key, value in node.value]
+        return node
+
+    def _as_text(self, key: yaml.Node) -> yaml.Node:
+        if not isinstance(key, yaml.ScalarNode) or key.tag == _NULL:
+            what = "null" if isinstance(key, yaml.ScalarNode) else "a list or a map"
+            message = f"a key must be a string, not {what}; write it in quotes"
+            raise yaml.composer.ComposerError(None, None, message, key.start_mark)
+        if key.tag in {f"{_TAG}bool", f"{_TAG}int", f"{_TAG}float"}:
+            value = self.construct_object(key)
+            name = f"{value:g}" if isinstance(value, float) else json.dumps(value)
+            return (
+                MisreadKey(name, key)
+                if name != key.value
+                else yaml.ScalarNode(_TEXT, name, key.start_mark, key.end_mark)
+            )
+        return key
+
+
+Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag not in {f"{_TAG}timestamp", f"{_TAG}value"}]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
+
+
+class UnreadableFileError(CliError):
+    """A file cannot be read; the message has its name and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A position in a file, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file, or one item of a List in it."""
+
+    file: str
+    data: Any
+    node: yaml.Node
+    duplicates: tuple[tuple[str, Position], ...] = ()
+    """The duplicate keys of maps, which kubectl rejects: their paths, and the position of the second."""
+    misread_keys: tuple[tuple[str, Position, MisreadKey], ...] = ()
+    """The keys that kubectl reads as a different text: their paths with that text, positions, and original text."""
+    explicit: bool = True
+    """Whether the file was given explicitly, and not found in a folder."""
+
+    def position(self, path: str) -> Position:
+        """The position of a field such as `spec.steps[2].activity`, or of the existing part of its path."""
+        node, found = self.node, self.node
+        rest = path
+        while rest:
+            entry = _entry(node, rest)
+            if entry is None:
+                break
+            found, node, rest = entry
+        return _start(found)
+
+
+def read_files(name: str) -> Iterator[Document]:
+    """Read the documents of a file, of all files below a folder, or of standard input (`-`).
+
+    Raises:
+        UnreadableFileError: The file cannot be read, or is not valid YAML.
+    """
+    path = Path(name)
+    if name == STDIN or not path.is_dir():
+        yield from _read_file(name, explicit=True)
+        return
+    for file in sorted(path.rglob("*")):
+        if file.suffix in _SUFFIXES and file.is_file():
+            yield from _read_file(str(file), explicit=False)
+
+
+def _read_file(name: str, *, explicit: bool) -> Iterator[Document]:
+    shown = "standard input" if name == STDIN else name
+    with _explained(shown):
+        for node in [
+            each for whole in list(yaml.compose_all(_text_of(name), Loader=Loader)) for each in _objects(whole)
+        ]:
+            # Before merge keys are resolved, which adds entries to the nodes.
+            keys = list(_keys(node, "", set()))
+            data = Loader("").construct_document(node)
+            if data is not None:
+                yield Document(shown, data, node, tuple(_duplicates(keys)), tuple(_misread_keys(keys)), explicit)
+
+
+def read_documents(file: str) -> list[Any]:
+    """Read the nonempty documents of a YAML file as values, without the positions of their fields.
+
+    Raises:
+        UnreadableFileError: The file cannot be read, or is not valid YAML.
+    """
+    with _explained(file, "; check the name"):
+        return [data for data in yaml.load_all(_text_of(file), Loader=Loader) if data is not None]
+
+
+def _text_of(name: str) -> str:
+    return sys.stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
+
+
+@contextmanager
+def _explained(file: str, advice: str = "") -> Iterator[None]:
+    """Explain why a file cannot be read; `advice` is for a file that does not exist, or is not text."""
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableFileError(f"{file}: cannot be read: {error.strerror or error}{advice}") from error
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(f"{file}: cannot be read: it is not UTF-8{advice}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise UnreadableFileError(f"{file}: is not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise UnreadableFileError(f"{file}: is nested too deeply") from error
+
+
+def _objects(node: yaml.Node) -> Iterator[yaml.Node]:
+    """Yield the objects of a document: the items of a `kind: List` (from `kubectl get -o yaml`), or the document itself."""
+    fields = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+    kind, items = fields.get("kind"), fields.get("items")
+    if isinstance(kind, yaml.ScalarNode) and kind.value == "List" and isinstance(items, yaml.SequenceNode):
+        for item in items.value:
+            yield from _objects(item)
+    else:
+        yield node
+
+
+def _entry(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node, str] | None:
+    """Return the first entry of a path: its text, its value, and the rest of the path."""
+    if isinstance(node, yaml.SequenceNode):
+        index, bracket, rest = path.removeprefix("[").partition("]")
+        if path.startswith("[") and bracket and index.isdecimal() and int(index) < len(node.value):
+            item = node.value[int(index)]
+            return item, item, rest
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    path = path.removeprefix(".")
+    best: tuple[yaml.Node, yaml.Node, str] | None = None
+    length = -1
+    for key, value in node.value:
+        name = str(key.value)
+        if len(name) >= length and path.startswith(name) and path[len(name) : len(name) + 1] in {"", ".", "["}:
+            best, length = (key, value, path[len(name) :]), len(name)
+    return best
+
+
+def _keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[int, str, yaml.ScalarNode]]:
+    """Yield the keys of all maps: the map, the path, and the key."""
+    if id(node) in seen:
+        return  # an alias
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for i, item in enumerate(node.value):
+            yield from _keys(item, f"{path}[{i}]", seen)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            where = f"{path}.{key.value}".removeprefix(".")
+            yield id(node), where, key
+            yield from _keys(value, where, seen)
+
+
+def _duplicates(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position]]:
+    seen: set[tuple[int, str]] = set()
+    for of, path, key in keys:
+        if key.tag != _MERGE and (of, path) in seen:
+            yield path, _start(key)
+        seen.add((of, path))
+
+
+def _misread_keys(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position, MisreadKey]]:
+    return ((path, _start(key), key) for _, path, key in keys if isinstance(key, MisreadKey))
+
+
+def _start(node: yaml.Node) -> Position:
+    return Position(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def read_run(file: str) -> Object:
+    """Read the manifest of a WorkflowRun; warn if the file also contains other objects.
+
+    Args:
+        file: A file, or `-` for standard input.
+
+    Raises:
+        CliError: The file cannot be read, or does not contain exactly one WorkflowRun, or its fields are not objects.
+    """
+    found = [each.data for each in read_files(file) if isinstance(each.data, dict)]
+    runs = [each for each in found if each.get("apiVersion") == API_VERSION and each.get("kind") == "WorkflowRun"]
+    if len(runs) != 1:
+        count = f"{len(runs)} WorkflowRuns" if runs else "no WorkflowRun"
+        raise CliError(f"{file}: contains {count}; to start a run, the file must have exactly one")
+    others = [
+        f"{each.get('kind')} `{mapping(each.get('metadata')).get('name', '')}`" for each in found if each not in runs
+    ]
+    if others:
+        click.echo(
+            f"Warning: {file} also contains {', '.join(others)}, which this command does not create; use `kubectl apply`",
+            err=True,
+        )
+    (run,) = runs
+    meta, spec = run.get("metadata") or {}, run.get("spec") or {}
+    workflow = mapping(spec).get("workflow", {})
+    for field, value in {"metadata": meta, "spec": spec, "spec.workflow": workflow}.items():
+        if not isinstance(value, dict):
+            raise CliError(f"{file}: {field}: must be an object")
+    return {**run, "metadata": meta, "spec": spec}
+
+
+def read_manifests(file: str) -> list[Object]:
+    """Read the manifests of a file, including the items of a List.
+
+    Raises:
+        CliError: The file cannot be read, or has no manifests.
+    """
+    manifests = [item for each in read_documents(file) if isinstance(each, dict) for item in _items(each)]
+    if not manifests:
+        raise CliError(f"{file}: has no manifests; it must be YAML or JSON, such as a CronJob")
+    if not all(isinstance(each, dict) for each in manifests):
+        raise CliError(f"{file}: items: must be manifests, each a map")
+    return manifests
+
+
+def _items(manifest: Object) -> list[Any]:
+    found = manifest.get("items")
+    return found if isinstance(found, list) and found else [manifest]

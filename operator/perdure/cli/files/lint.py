@@ -1,0 +1,451 @@
+"""Checks manifests in files: each document on its own, and all of them together.
+
+A manifest with mistakes is read as far as it is valid, so that one run of `lint` reports all mistakes.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import pydantic
+from rich.text import Text
+
+from perdure.api.crdgen import KINDS
+from perdure.api.fields import NAME_PATTERN
+from perdure.api.kinds.operation import Operation, OperationSpec
+from perdure.api.kinds.retrypolicy import RetryPolicy
+from perdure.api.kinds.schedule import Schedule, ScheduleSpec
+from perdure.api.kinds.webhook import Webhook, WebhookSpec
+from perdure.api.kinds.workflow import Workflow
+from perdure.api.kinds.workflowlimit import WorkflowLimit
+from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
+from perdure.api.labels import API_VERSION, GROUP
+from perdure.api.models import Resource, field_path, mistakes_by_path
+from perdure.cli.files.documents import Document, Position, UnreadableFileError, read_files
+from perdure.kube import clock
+from perdure.language.checks import (
+    CheckedDefinition,
+    Documents,
+    check,
+    check_references,
+    in_data,
+    labels,
+    options,
+    unevaluated,
+)
+from perdure.language.checks.definition import policies_of, run_input
+from perdure.language.expressions import ExpressionError
+from perdure.language.program import Finding, Severity
+from perdure.language.signals import SignalNames
+from perdure.language.webhooks import WebhookProgram
+from perdure.schedule.calendar import InvalidTimesError
+from perdure.schedule.status import outlook_after
+from perdure.schedule.times import faults_of
+from perdure.view import text
+from perdure.view.page import Page
+
+Location = tuple[int | str, ...]
+
+_ROUNDS: Final = 64
+"""Maximum number of reads of a manifest; each read removes some invalid parts."""
+
+_PLACEHOLDERS: Final[dict[str, dict[str, Any]]] = {
+    "steps": {"waitForSignal": {"name": "unreadable"}},
+    "activities": {"worker": {"taskQueue": "unreadable"}, "startToCloseTimeout": "1m"},
+    "blocks": {"steps": [{"name": "unreadable", "waitForSignal": {"name": "unreadable"}}]},
+}
+"""Placeholders for unreadable entries of these lists, so that their names remain known."""
+
+_PLAIN_PLACEHOLDERS: Final[dict[str, Any]] = {"cron": "@daily", "intervals": {"every": "1h"}}
+_PLAIN_PLACEHOLDER: Final = "unreadable"
+"""The placeholder for an entry of another list; if it is not valid either, the whole list is removed."""
+
+_NAME: Final = re.compile(NAME_PATTERN)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialManifest:
+    """The valid part of a manifest with mistakes."""
+
+    resource: Resource | None
+    """The object without its invalid parts; None if too much is invalid."""
+    mistakes: tuple[tuple[str, str], ...]
+    """The mistakes: the path of the field, and the message."""
+    replaced: tuple[str, ...]
+    """The paths of entries that placeholders replace: ignore findings about them."""
+
+
+def read_partially(kind: type[Resource], data: dict[str, Any]) -> PartialManifest:
+    """Read as much of a manifest as is valid.
+
+    An invalid field is removed. A step, an activity, or a block that requires the field is replaced by a placeholder, which has
+    only its name.
+
+    Args:
+        kind: The model of the manifest.
+        data: The manifest; not modified.
+    """
+    data = deepcopy(data)
+    found: dict[tuple[str, str], None] = {}
+    removed: set[Location] = set()
+    replaced: set[Location] = set()
+    for _ in range(_ROUNDS):
+        try:
+            return PartialManifest(
+                kind.parse(data), tuple(found), tuple(field_path(each) for each in sorted(replaced, key=str))
+            )
+        except pydantic.ValidationError as error:
+            details = error.errors(include_url=False)
+            for detail, mistake in zip(details, mistakes_by_path(error), strict=True):
+                if not _follows(detail["loc"], detail["type"], removed):
+                    found[mistake] = None
+        for place in {_place(data, detail["loc"], detail["type"]) for detail in details}:
+            if not _remove(data, place, removed, replaced):
+                return PartialManifest(None, tuple(found), ())
+    return PartialManifest(None, tuple(found), ())
+
+
+def _follows(location: Location, type_: str, removed: set[Location]) -> bool:
+    """Whether a mistake exists only because something was removed from its object."""
+    about = location[:-1] if type_ == "missing" else location
+    return any(each[: len(about)] == about and len(each) <= len(about) + 1 for each in removed)
+
+
+def _place(data: Any, location: Location, type_: str) -> Location:
+    """Return the part to remove for a mistake: the field, or the object without a required field, if it is in the manifest."""
+    place: list[int | str] = []
+    for part in location[:-1] if type_ == "missing" else location:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            break
+        place.append(part)
+    return tuple(place)
+
+
+def _remove(data: Any, place: Location, removed: set[Location], replaced: set[Location]) -> bool:
+    """Remove a value from a manifest, or replace it by a placeholder. Return whether this was possible."""
+    if not place or place in {("spec",), ("kind",), ("apiVersion",)}:
+        return False
+    *path, last = place
+    holder = data
+    for part in path:
+        try:
+            holder = holder[part]
+        except (KeyError, IndexError, TypeError):
+            return True  # an enclosing part was removed for another mistake
+    if isinstance(holder, dict):
+        if last == "name" and len(path) > 1 and path[-2] in _PLACEHOLDERS:
+            return _remove(data, tuple(path), removed, replaced)
+        holder.pop(last, None)
+        removed.add(place)
+        return True
+    if place in replaced or not isinstance(last, int):
+        return _remove(data, tuple(path), removed, replaced)
+    of_list = str(path[-1])
+    named = _PLACEHOLDERS.get(of_list)
+    plain = _PLAIN_PLACEHOLDERS.get(of_list, _PLAIN_PLACEHOLDER)
+    holder[last] = plain if named is None else {"name": _name_of(holder, last), **named}
+    removed.add(place)
+    replaced.add(place)
+    return True
+
+
+def _name_of(holder: list[Any], index: int) -> str:
+    """Return the name of an entry, if it is valid."""
+    names = list(_names(holder))
+    name = names[index]
+    return name if names.count(name) == 1 and _NAME.fullmatch(name) else f"unreadable-{index}"
+
+
+def _names(holder: list[Any]) -> Iterator[str]:
+    for each in holder:
+        name = each.get("name") if isinstance(each, dict) else None
+        yield name if isinstance(name, str) else ""
+
+
+_BY_NAME = {kind.__name__: kind for kind in KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFinding:
+    """A finding and its position."""
+
+    file: str
+    position: Position
+    subject: str
+    """Kind and name of the object."""
+    finding: Finding
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding as JSON."""
+        return {
+            "file": self.file,
+            "line": self.position.line,
+            "column": self.position.column,
+            "object": self.subject,
+            "path": self.finding.path,
+            "severity": self.finding.severity.value,
+            "message": self.finding.message,
+        }
+
+
+@dataclass(slots=True)
+class LintResult:
+    """The findings in some files."""
+
+    objects: int = 0
+    """Number of Perdure's objects in the files."""
+    found: list[LocatedFinding] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+    def count(self, severity: Severity) -> int:
+        """Return the number of findings of a severity."""
+        return sum(located.finding.severity is severity for located in self.found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    document: Document
+    resource: Resource
+    checked: CheckedDefinition | None
+    replaced: tuple[str, ...] = ()
+    """Paths of unreadable parts."""
+    complete: bool = True
+    """Whether the whole object could be read."""
+
+    @property
+    def subject(self) -> str:
+        meta = self.resource.metadata
+        return f"{self.resource.kind}/{meta.name or meta.generate_name}"
+
+    def was_read(self, finding: Finding) -> bool:
+        """Whether the path of a finding is in a readable part."""
+        return not finding.path.startswith(self.replaced)
+
+    def is_certain(self, finding: Finding) -> bool:
+        """Whether a finding does not depend on the unreadable parts: errors and local findings in other parts."""
+        return not self.replaced or ((finding.local or finding.severity is Severity.ERROR) and self.was_read(finding))
+
+
+def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
+    """Check files.
+
+    Args:
+        names: Files and folders; `-` is standard input.
+        now: The current time for checks of Schedules; None for the time of the clock.
+    """
+    now = now or clock.now()
+    linted = LintResult()
+    objects: list[_Object] = []
+    for name in names:
+        try:
+            for document in read_files(name):
+                objects += _read_objects(document, linted)
+        except UnreadableFileError as error:
+            linted.unreadable.append(str(error))
+    linted.objects += len(objects)
+    documents = _known(objects)
+    for each in objects:
+        alone = filter(each.is_certain, each.checked.findings if each.checked else ())
+        findings = [*alone, *filter(each.was_read, _across_documents(each, documents, now))]
+        linted.found += [
+            LocatedFinding(each.document.file, each.document.position(finding.path), each.subject, finding)
+            for finding in findings
+        ]
+    linted.found.sort(key=lambda found: (found.file, found.position.line, found.position.column))
+    return linted
+
+
+def _known(objects: Iterable[_Object]) -> Documents:
+    """Return the objects in the files, by name."""
+    workflows: dict[str, CheckedDefinition] = {}
+    policies: set[str] = set()
+    limits: set[str] = set()
+    runs: dict[str, str] = {}
+    in_place: list[frozenset[str] | None] = []
+    signals: dict[str, frozenset[str] | None] = {}
+    for each in objects:
+        name, resource = each.resource.metadata.name, each.resource
+        awaited = each.checked.signals.awaited if each.checked and not each.replaced else None
+        if isinstance(resource, Workflow) and each.checked:
+            workflows[name] = each.checked
+            signals[name] = awaited
+        elif isinstance(resource, RetryPolicy):
+            policies.add(name)
+        elif isinstance(resource, WorkflowLimit):
+            limits.add(name)
+        elif each.checked:
+            in_place.append(awaited)
+        elif isinstance(resource, WorkflowRun) and resource.spec.workflow and resource.spec.workflow.name:
+            runs[name] = resource.spec.workflow.name
+    others = None if None in in_place else frozenset[str]().union(*(each for each in in_place if each is not None))
+    return Documents(workflows, frozenset(policies), frozenset(limits), SignalNames(signals, others), runs)
+
+
+def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
+    """Read Perdure's objects in a document as far as possible, and record their mistakes."""
+    data = document.data
+
+    def wrong(path: str, message: str, position: Position | None = None, subject: str = "") -> None:
+        place = position or document.position(path)
+        linted.found.append(LocatedFinding(document.file, place, subject, Finding(path, message)))
+
+    if not isinstance(data, dict) or "kind" not in data or "apiVersion" not in data:
+        if document.explicit:
+            linted.objects += 1
+            wrong("", f"must be a manifest, with `apiVersion: {API_VERSION}` and a `kind`")
+        return
+    if not str(data["apiVersion"]).startswith(f"{GROUP}/") or data["kind"] == "Scenario":
+        return
+    kind = _BY_NAME.get(str(data["kind"]))
+    metadata = data.get("metadata")
+    subject = f"{data['kind']}/{metadata.get('name', '') if isinstance(metadata, dict) else ''}"
+    if kind is None:
+        linted.objects += 1
+        wrong("kind", f"unknown kind; the kinds are {', '.join(sorted(_BY_NAME))}", subject=subject)
+        return
+    linted.found += [LocatedFinding(document.file, place, subject, finding) for place, finding in _of_keys(document)]
+    readable = read_partially(kind, data)
+    for path, sentence in readable.mistakes:
+        wrong(path, sentence, subject=subject)
+    resource = readable.resource
+    if resource is None:
+        linted.objects += 1
+        return
+    if not resource.metadata.name and not resource.metadata.generate_name:
+        wrong("metadata.name", "must be set", subject=subject)
+    yield _Object(document, resource, _checked(resource), readable.replaced, not readable.mistakes)
+
+
+def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
+    for path, position in document.duplicates:
+        yield position, Finding(path, "is set twice in the same object, which kubectl rejects; remove one of them")
+    for path, position, key in document.misread_keys:
+        message = f"kubectl reads the key `{key.written}` as `{key.value}`; write '{key.written}' if that is not what you mean"
+        yield position, Finding(path, message, Severity.WARNING)
+
+
+def _checked(resource: Resource) -> CheckedDefinition | None:
+    if isinstance(resource, Workflow):
+        return check(resource.spec)
+    if isinstance(resource, WorkflowRun) and resource.spec.inline is not None:
+        return check(resource.spec.inline, path="spec.inline")
+    if isinstance(resource, Schedule) and resource.spec.workflow_run_template.spec.inline is not None:
+        return check(resource.spec.workflow_run_template.spec.inline, path="spec.workflowRunTemplate.spec.inline")
+    return None
+
+
+def _across_documents(each: _Object, documents: Documents, now: datetime) -> Iterator[Finding]:
+    """Yield the findings that depend on other objects."""
+    resource = each.resource
+    if each.checked is not None:
+        name = resource.metadata.name if isinstance(resource, Workflow) else ""
+        yield from check_references(each.checked, documents, name=name)
+    if isinstance(resource, Operation):
+        yield from _signals(resource.spec, documents)
+        yield from _operation_inputs(resource.spec)
+    if isinstance(resource, Webhook):
+        yield from _expressions(resource.spec)
+    if isinstance(resource, WorkflowRun):
+        yield from _run(each, "spec", resource.spec, documents)
+    elif isinstance(resource, Schedule):
+        faults = faults_of(resource.spec)
+        yield from (Finding(fault.path, fault.sentence) for fault in faults)
+        if each.complete and not faults:
+            yield from _times(resource.spec, now)
+        if resource.spec.retry_policy is not None and resource.spec.retry_policy.name is not None:
+            yield from policies_of((("spec.retryPolicy.name", resource.spec.retry_policy.name),), documents)
+        template = resource.spec.workflow_run_template
+        yield from labels(template.metadata, "spec.workflowRunTemplate.metadata")
+        yield from _run(each, "spec.workflowRunTemplate.spec", template.spec, documents)
+
+
+def _run(each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents) -> Iterator[Finding]:
+    """Yield the findings in the spec of a run; `path` is its path."""
+    yield from options(spec, path)
+    yield from unevaluated(spec, path)
+    if spec.retry_policy is not None and spec.retry_policy.name is not None:
+        yield from policies_of(((f"{path}.retryPolicy.name", spec.retry_policy.name),), documents)
+    if each.checked is not None:
+        program = each.checked.program
+        for finding in program.check_input(program.input.complete(spec.input)):
+            yield Finding(path + finding.path.removeprefix("spec"), finding.message)
+    elif spec.workflow is not None and spec.workflow.name is not None:
+        yield from run_input(spec.workflow.name, spec.input, documents, path)
+
+
+def _expressions(spec: WebhookSpec) -> Iterator[Finding]:
+    """Yield a finding for the first invalid expression of a Webhook."""
+    try:
+        WebhookProgram.compile(spec)
+    except ExpressionError as error:
+        yield Finding(error.path, f"${{{error.expression}}}: {error.message}")
+
+
+def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:
+    """Yield findings for signals of an Operation to a run that waits for other names."""
+    if spec.signal is not None:
+        workflow = documents.runs.get(spec.target.name or "")
+        yield from documents.signals.unmatched("spec.signal.name", spec.signal.name, workflow)
+    signal = spec.signal_with_start
+    if signal is not None and signal.start.workflow is not None and signal.start.workflow.name is not None:
+        name = signal.start.workflow.name
+        yield from documents.signals.unmatched("spec.signalWithStart.name", signal.name, name)
+
+
+def _operation_inputs(spec: OperationSpec) -> Iterator[Finding]:
+    """Yield warnings about expressions in the inputs of an Operation, which are used unchanged."""
+    for name, signal in (("signal", spec.signal), ("signalWithStart", spec.signal_with_start)):
+        if signal is not None:
+            yield from in_data(f"spec.{name}.input", signal.input, "the signal has this text; write the value itself")
+    if spec.signal_with_start is not None:
+        yield from unevaluated(spec.signal_with_start.start, "spec.signalWithStart.start")
+
+
+def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:
+    """Return the message about valid times, as in the condition `Ready`. A Schedule whose end has passed is valid."""
+    try:
+        found = outlook_after(spec, now)
+    except InvalidTimesError as error:
+        yield Finding(error.path, error.sentence)
+        return
+    if not found.ready:
+        ended = spec.end_time is not None and spec.end_time <= now
+        yield Finding(found.path, found.message, Severity.WARNING if ended else Severity.ERROR)
+    elif found.message:
+        yield Finding("spec", found.message, Severity.NOTE)
+
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+
+def findings(linted: LintResult, page: Page) -> Iterator[Text]:
+    """Show the findings.
+
+    Args:
+        linted: The findings.
+        page: The page for the output.
+
+    Yields:
+        Lines such as ``order.yaml:12:5: Error: spec.steps[1].activity.name: there is …``.
+    """
+    for found in linted.found:
+        line = Text(f"{text.one_line(found.file)}:{found.position.line}:{found.position.column}: ")
+        line.append(f"{found.finding.severity.value}: ", style=_STYLES[found.finding.severity])
+        yield line.append(text.one_line(str(found.finding).removeprefix(": ")))
+    counts = [
+        _several(linted.count(severity), severity.value.lower()) for severity in Severity if linted.count(severity)
+    ]
+    good = not linted.count(Severity.ERROR)
+    icon = page.glyphs.icons["Succeeded" if good else "Failed"]
+    what = ", ".join(counts) or "nothing found"
+    summary = f"{icon} {_several(linted.objects, 'object')}: {what}"
+    yield Text(summary, style="green" if good else "bold red")
+
+
+def _several(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

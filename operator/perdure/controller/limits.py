@@ -1,0 +1,554 @@
+"""The WorkflowLimits that this operator watches: runs claim them, also for their activities, and are woken when it is their turn.
+
+    run: claim ─▶ status of the limit: waiter ─▶ … ─▶ holder ─▶ the run starts ─▶ … ─▶ released
+                  each arrow into the status is one compare-and-swap; every write also admits waiters up to the capacity
+
+An activity does the same before the pod of its first attempt (`runs.attempts.admission`).
+
+Any operator may write the status, even if it does not work on the run. A waiting run is woken by this process's own writes and
+by its watch.
+
+A release removes runs, activities, and steps that have ended from the status of the limits. One that has ended keeps its place
+until none of its pods runs: a terminated run closes immediately, but its pods have their grace period. This needs no memory: the
+next reconciliation of the limit finds anything that was missed.
+
+The directory knows which runs are open, but not which activities. So an activity that a run no longer shows as open is only a
+suspect: the run is read before the activity loses its place. Its claim followed the commit that scheduled it, so a run that is
+read after the claim and does not have the activity has recorded its end.
+
+A step counts as an activity: first the activity that takes its limits is open, and then the step holds them.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import pydantic
+
+from perdure.api import labels
+from perdure.api.kinds.workflowlimit import MAX_STEP, MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
+from perdure.api.labels import API_VERSION
+from perdure.api.models import mistakes
+from perdure.api.reasons import EventReason
+from perdure.controller.directory import Directory, Standing
+from perdure.controller.fleet.shards import Shards
+from perdure.controller.pods.attempt_pods import has_ended, key_of
+from perdure.controller.queue import LimitKey
+from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
+from perdure.controller.reconcile.record import write_status
+from perdure.engine.state import HeldLimits, PendingActivity
+from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
+from perdure.kube.events import Recorder
+from perdure.language.step_paths import Path
+from perdure.observe import metrics
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import is_open
+from perdure.runtime.limits import LimitQueue, limit_status, room
+
+Name = tuple[str, str]
+"""Namespace and name."""
+Change = Callable[[LimitQueue, WorkflowLimitSpec], Awaitable[LimitQueue]]
+"""Computes the new holders and waiters of a limit from the current ones and the spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim of a run, or of one of its activities, that must hold a limit before it starts."""
+
+    run: RunRef
+    entry: LimitEntry
+    queues: bool = True
+    """Whether it waits if the limit has no room."""
+    cancels: bool = False
+    """Whether it has the run cancelled that has held the limit the longest."""
+
+    @property
+    def id(self) -> str:
+        """Identifies it in the queue."""
+        return self.entry.id
+
+
+def limit_entry(  # noqa: PLR0917 (the fields of the entry)
+    run: RunRef, taker: PendingActivity | HeldLimits, key: str, priority: int, created: datetime, now: datetime
+) -> LimitEntry:
+    """Return the entry of an activity, or of a step with everything in its block.
+
+    Args:
+        run: The run.
+        taker: The activity, the activity that takes the limits of a step, or what the step holds.
+        key: The key of the limit.
+        priority: The priority of the run.
+        created: When it first requested the limit, which determines the order.
+        now: The time.
+    """
+    is_step = isinstance(taker, HeldLimits) or taker.takes_limits
+    step = Path.parse(taker.activity_id).owner.text if is_step else taker.activity_id
+    return LimitEntry(
+        run=run.name,
+        run_id=run.uid,
+        event_id=taker.scheduled_event_id,
+        step=step[:MAX_STEP],
+        whole_step=is_step,
+        key=key,
+        priority=priority,
+        created=created,
+        since=now,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The claim holds the limit, and a stored status says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """The limit does not exist, its spec is invalid, or a newer version wrote its status. The run is woken when that changes."""
+
+    newer: bool = False
+    """Whether it exists, and only a newer version can read it. Then a claim waits without a time limit."""
+
+    def reason(self, name: str, namespace: str) -> str:
+        """Name the missing limit."""
+        if self.newer:
+            return f"a newer version of Perdure has written the status of WorkflowLimit `{name}`, and this one cannot read it"
+        return f"there is no valid WorkflowLimit `{name}` in namespace `{namespace}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """The claim does not hold the limit. If it waits, its run is woken when its turn comes."""
+
+    spec: WorkflowLimitSpec
+    to_cancel: LimitEntry | None = None
+    """The run that must be cancelled to make room."""
+
+    def reason(self, name: str, key: str, noun: str) -> str:
+        """Say why a claim waits for the limit with a name; `noun` is what takes it.
+
+        The text names no holder: it stays in the status of the waiting run when the holders change.
+        """
+        for_key = f" for the key `{key}`" if key else ""
+        return f"WorkflowLimit `{name}` is full{for_key}: it allows {self._room(noun)}"
+
+    def failure(self, name: str, key: str, noun: str) -> str:
+        """The beginning of the message of a failed claim. Histories contain it, so it is the same in all versions."""
+        of_key = f" with the key `{key}`" if key else ""
+        return f"WorkflowLimit `{name}` has room for {self._room(noun)}{of_key}"
+
+    def _room(self, noun: str) -> str:
+        return room(self.spec.capacity, self.spec.rate, noun)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownLimit:
+    """A WorkflowLimit: the object, and its parsed spec."""
+
+    object: kube.Object
+    spec: WorkflowLimitSpec | None
+    """The spec; None if it is invalid."""
+    queue: LimitQueue
+    by_run: Mapping[str, Sequence[LimitEntry]]
+    """The holders and waiters, by run ID."""
+    mistakes: tuple[str, ...] = ()
+    newer: str = ""
+    """What only a newer version can read in its status."""
+
+    @classmethod
+    def read(cls, obj: kube.Object) -> "_KnownLimit":
+        if newer := WorkflowLimitStatus.newer_part(obj.get("status") or {}):
+            return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, newer=newer)
+        try:
+            queue = LimitQueue.read(obj.get("status") or {})
+            spec = WorkflowLimitSpec.parse(obj.get("spec") or {})
+        except pydantic.ValidationError as error:
+            return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, mistakes=tuple(mistakes(error)))
+        return cls(object=obj, spec=spec, queue=queue, by_run=queue.by_run())
+
+    @property
+    def version(self) -> str:
+        return str(self.object["metadata"]["resourceVersion"])
+
+
+class WorkflowLimits:
+    """All WorkflowLimits that this operator watches."""
+
+    def __init__(self, client: kube.Client, recorder: Recorder) -> None:
+        self.wake: Callable[[RunRef], None] = lambda _run: None
+        """Called with a waiting run when it should claim its limit again."""
+        self._client = client
+        self._recorder = recorder
+        self._known: dict[str, dict[str, _KnownLimit]] = defaultdict(dict)
+        self._waiting: dict[Name, dict[str, Claim]] = defaultdict(dict)
+        """The waiting claims of this process, by limit and ID."""
+        self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._newer: dict[Name, NewerStateReports] = {}
+
+    # Known limits
+
+    def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
+        """Process a WorkflowLimit from a watch, or from a response of the API server."""
+        meta = obj["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        known = self._known[namespace].get(name)
+        same = known is not None and known.object["metadata"]["uid"] == meta["uid"]
+        if deleted:
+            if known is None or same:
+                self._forget(namespace, name)
+        elif known is None or not same or kube.older(known.version, meta["resourceVersion"]):
+            self._keep(_KnownLimit.read(obj))
+
+    def listing(self, namespace: str, uid: str) -> Iterable[tuple[str, Sequence[LimitEntry]]]:
+        """The limits of a namespace whose status names a run or its activities, with these entries."""
+        return [(name, known.by_run[uid]) for name, known in self._known[namespace].items() if uid in known.by_run]
+
+    def lists(self, namespace: str, name: str, entry: LimitEntry) -> bool:
+        """Whether a limit is known to have an entry as a holder or a waiter, with this key and priority."""
+        known = self._known[namespace].get(name)
+        return known is not None and any(
+            (each.id, each.key, each.priority) == (entry.id, entry.key, entry.priority)
+            for each in known.by_run.get(entry.run_id, ())
+        )
+
+    def forget_run(self, namespace: str, uid: str) -> None:
+        """Remove the claims of a closed or deleted run from the waiting ones."""
+        for name in self._known[namespace]:
+            waiting = self._waiting[namespace, name]
+            for claim in [claim for claim in waiting.values() if claim.run.uid == uid]:
+                del waiting[claim.id]
+
+    def _forget(self, namespace: str, name: str) -> None:
+        self._known[namespace].pop(name, None)
+        self._locks.pop((namespace, name), None)
+        self._newer.pop((namespace, name), None)
+        metrics.forget_limit(namespace, name)
+
+    def _keep(self, known: _KnownLimit) -> None:
+        meta = known.object["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        self._known[namespace][name] = known
+        metrics.show_limit(namespace, name, holders=len(known.queue.holders), waiters=len(known.queue.waiters))
+        waiting = self._waiting[namespace, name]
+        for claim in _to_wake(waiting.values(), known.queue):
+            del waiting[claim.id]
+            self.wake(claim.run)
+
+    # Changes
+
+    async def claim(self, namespace: str, name: str, claim: Claim) -> Granted | Full | Unusable:
+        """Try to acquire a limit for a run or an activity; otherwise, let it wait.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+
+        async def change(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
+            entry = claim.entry.model_copy(update={"since": wall_clock()})
+            return queue.claim(entry, spec.capacity, spec.rate, queues=claim.queues)
+
+        if name not in self._known[namespace]:
+            await self._read(namespace, name)
+        if not (claim.queues and self.lists(namespace, name, claim.entry)):
+            await self.change(namespace, name, change)
+        known = self._known[namespace].get(name)
+        if known is not None and known.queue.holds(claim.id):
+            return Granted()
+        if known is None or known.spec is None:
+            self._waiting[namespace, name][claim.id] = claim
+            return Unusable(newer=known is not None and bool(known.newer))
+        if claim.queues:
+            self._waiting[namespace, name][claim.id] = claim
+        return Full(known.spec, known.queue.to_cancel(claim.id) if claim.cancels else None)
+
+    async def change(self, namespace: str, name: str, change: Change) -> None:
+        """Change the holders and waiters of a limit, and update the rest of its status.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        async with self._locks[namespace, name]:
+            known = self._known[namespace].get(name)
+            if known is None:
+                return
+            seen = known
+
+            async def compute(obj: kube.Object) -> kube.Object | None:
+                nonlocal seen
+                if seen.object is not obj:  # another client has written
+                    metrics.LIMIT_CONFLICTS.inc()
+                    seen = _KnownLimit.read(obj)
+                if seen.newer:
+                    reports = self._newer.setdefault((namespace, name), NewerStateReports("WorkflowLimit", namespace))
+                    return reports.ready_status(obj, seen.newer, wall_clock())
+                queue = seen.queue if seen.spec is None else await change(seen.queue, seen.spec)
+                return self._status(seen, queue, wall_clock())
+
+            url = kube.path(kube.PERDURE, namespace, "workflowlimits", name)
+            obj = await write_status(self._client, url, compute, seen.object)
+            if obj is None:
+                self._forget(namespace, name)
+                return
+            self._report(known, seen, obj)
+            self.observe(obj)
+
+    def _report(self, known: _KnownLimit, seen: _KnownLimit, written: kube.Object) -> None:
+        """Record an Event if this write marked the spec as invalid."""
+        about = {"apiVersion": API_VERSION, "kind": "WorkflowLimit", "metadata": written["metadata"]}
+        if seen.newer and written is not seen.object:
+            note = message_for(seen.newer)
+            self._recorder.record(about, kind="Warning", reason=EventReason.NEWER_STATE, note=note, action="Read")
+            return
+        generation = (known.object.get("status") or {}).get("observedGeneration")
+        if seen.spec is not None or written is seen.object or generation == written["status"]["observedGeneration"]:
+            return
+        note = "; ".join(seen.mistakes)
+        self._recorder.record(about, kind="Warning", reason=EventReason.INVALID_SPEC, note=note, action="Read")
+
+    @staticmethod
+    def _status(known: _KnownLimit, queue: LimitQueue, now: datetime) -> dict[str, Any]:
+        status = known.object.get("status") or {}
+        generation = known.object["metadata"].get("generation", 1)
+        if known.spec is None:  # keep the holders until the spec is valid
+            computed = limit_status(status, queue, None, generation=generation, mistakes=known.mistakes, now=now)
+            return {**status, "conditions": computed["conditions"], "observedGeneration": generation}
+        return limit_status(status, queue, known.spec.capacity, known.spec.rate, generation=generation, now=now)
+
+    async def _read(self, namespace: str, name: str) -> None:
+        try:
+            self.observe(await self._client.get(kube.path(kube.PERDURE, namespace, "workflowlimits", name)))
+        except kube.NotFoundError:
+            return
+
+
+def _to_wake(claims: Iterable[Claim], queue: LimitQueue) -> list[Claim]:
+    """The waiting claims to wake: they hold the limit, may be listed now, or may cancel another run."""
+    found, room = [], MAX_WAITERS - len(queue.waiters)
+    for claim in sorted(claims, key=lambda each: (-each.entry.priority, each.entry.created)):
+        if queue.waits(claim.id):
+            first = queue.first(claim.entry.key)
+            due = claim.cancels and first is not None and first.id == claim.id
+        elif queue.holds(claim.id):
+            due = True
+        else:
+            due = room > 0
+            room -= 1
+        if due:
+            found.append(claim)
+    return found
+
+
+_LOOK_AGAIN: Final = timedelta(seconds=10)
+"""Delay before the pods of an ended holder are read again, unless a watch shows earlier that they have ended."""
+_TRUST: Final = timedelta(minutes=1)
+"""How long an activity that holds a limit counts as open before its run is read, in case a watch has missed its end."""
+
+
+@dataclass(slots=True)
+class _Activities:
+    """The knowledge about the activities that a limit lists."""
+
+    suspects: set[str] = field(default_factory=set)
+    """IDs of activities that may have ended."""
+    deadlines: dict[str, datetime] = field(default_factory=dict)
+    """When to read the run of each holder at the latest, by ID."""
+
+    def deadline(self, holder: LimitEntry) -> datetime:
+        """When to read the run of a holder at the latest."""
+        return self.deadlines.get(holder.id, holder.since + _TRUST)
+
+    def update(
+        self, holders: list[LimitEntry], checked: frozenset[str], ending: set[str], now: datetime
+    ) -> datetime | None:
+        """Record the result of a reconciliation, and return when to read a run again.
+
+        Args:
+            holders: The activities that hold the limit now.
+            checked: The suspects that were checked.
+            ending: Those of them that have ended, but still have pods.
+            now: The time of the reconciliation.
+        """
+        self.suspects -= checked - ending
+        due = {each.id: self.deadline(each) for each in holders if each.id not in ending}
+        self.deadlines = {key: deadline if deadline > now else now + _TRUST for key, deadline in due.items()}
+        return min(self.deadlines.values(), default=None)
+
+
+class LimitReleases:
+    """Reconciles the status of WorkflowLimits with the runs and activities that exist."""
+
+    def __init__(
+        self,
+        client: kube.Client,
+        limits: WorkflowLimits,
+        shards: Shards,
+        directory: Directory,
+        wake: Callable[[LimitKey], None],
+    ) -> None:
+        """Create it without runs.
+
+        Args:
+            client: Reads runs and pods.
+            limits: The known limits.
+            shards: The shards of this process.
+            directory: The directory of all runs.
+            wake: Requests the reconciliation of a limit.
+        """
+        self._client = client
+        self._limits = limits
+        self._shards = shards
+        self._directory = directory
+        self._wake = wake
+        self._ending: set[str] = set()
+        """IDs of ended holders whose pods have not ended."""
+        self._activities: dict[tuple[str, str], _Activities] = {}
+        """By namespace and name of the limit."""
+
+    def observe_end(self, namespace: str, uid: str) -> None:
+        """Wake the limits of a run that has closed or was deleted."""
+        self._limits.forget_run(namespace, uid)
+        self._wake_limits(namespace, uid)
+
+    def observe_run(self, run: kube.Object) -> None:
+        """Wake the limits of activities that a version of an open run does not have any more."""
+        namespace = run["metadata"]["namespace"]
+        for name, entries in self._limits.listing(namespace, run["metadata"]["uid"]):
+            ended = {each.id for each in entries if each.event_id is not None and not _has_activity(run, each)}
+            if ended and self._shards.holds(namespace, name):
+                self._activities.setdefault((namespace, name), _Activities()).suspects |= ended
+                self._wake(LimitKey(namespace, name))
+
+    def observe_pod(self, pod: kube.Object) -> None:
+        """Process the creation, change, or deletion of a pod of a run."""
+        if not self._ending:
+            return
+        meta = pod["metadata"]
+        run_id = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
+        if any(each.partition("/")[0] == run_id for each in self._ending):
+            self._wake_limits(meta["namespace"], run_id)
+
+    def _wake_limits(self, namespace: str, uid: str) -> None:
+        for name, _ in self._limits.listing(namespace, uid):
+            self._wake(LimitKey(namespace, name))
+
+    async def reconcile(self, namespace: str, name: str, now: datetime) -> datetime | None:
+        """Remove those that have ended from a limit; return when to check again, or None to wait for an event.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        activities = self._activities.setdefault((namespace, name), _Activities())
+        suspects, ending = frozenset(activities.suspects), set[str]()
+        holders: list[LimitEntry] = []
+        starts: datetime | None = None
+
+        async def change(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
+            nonlocal starts
+            runs = _ReadRuns(self._client, self._directory, namespace)  # after the claims of the queue
+            waiters = {each.id for each in queue.waiters if await runs.is_over(each, doubted=each.id in suspects)}
+            ended = [
+                each
+                for each in queue.holders
+                if await runs.is_over(each, doubted=each.id in suspects or activities.deadline(each) <= now)
+            ]
+            self._ending |= {each.id for each in ended}  # before their pods are read, so that no watch event is missed
+            ending.clear()
+            ending.update(await self._with_pods(namespace, ended, runs))
+            released = {each.id for each in ended} - ending
+            self._ending -= released
+            time = wall_clock()
+            changed = queue.release(waiters | released).admit(spec.capacity, time, spec.rate)
+            starts = changed.next_start(spec.capacity, time, spec.rate)
+            holders[:] = [each for each in changed.holders if each.event_id is not None]
+            return changed
+
+        await self._limits.change(namespace, name, change)
+        due = activities.update(holders, suspects, ending, now)
+        if not (holders or activities.suspects):
+            self._activities.pop((namespace, name), None)
+        return min(filter(None, (due, starts, now + _LOOK_AGAIN if ending else None)), default=None)
+
+    async def _with_pods(self, namespace: str, ended: list[LimitEntry], runs: "_ReadRuns") -> set[str]:
+        """The IDs of the runs, activities, and steps with a pod that has not ended."""
+        found: set[str] = set()
+        url = kube.path(kube.CORE, namespace, "pods")
+        for run_id in sorted({each.run_id for each in ended}):
+            entries = [(each, runs.read(each)) for each in ended if each.run_id == run_id]
+            async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
+                if not has_ended(pod):
+                    found |= {each.id for each, run in entries if _is_of(pod, each, run)}
+        return found
+
+
+class _ReadRuns:
+    """The runs of a namespace, each of which is read at most once."""
+
+    def __init__(self, client: kube.Client, directory: Directory, namespace: str) -> None:
+        self._client = client
+        self._directory = directory
+        self._namespace = namespace
+        self._open: dict[tuple[str, str], kube.Object | None] = {}
+        """The runs that were read, by name and UID; None for a run that is closed or does not exist."""
+
+    async def is_over(self, entry: LimitEntry, *, doubted: bool) -> bool:
+        """Whether a run, or an activity of it, has ended or does not exist.
+
+        A run is read if no watch has shown it yet, or if its activity is doubted.
+        """
+        known = self._directory.get(entry.run_id)
+        if known is not None and known.standing is Standing.CLOSED:
+            return True
+        if known is not None and (entry.event_id is None or not doubted):
+            return False
+        key = entry.run, entry.run_id
+        if key not in self._open:
+            self._open[key] = await self._read(*key)
+        run = self._open[key]
+        return run is None or (entry.event_id is not None and not _has_activity(run, entry))
+
+    def read(self, entry: LimitEntry) -> kube.Object | None:
+        """The run of an entry, if it was read and is open."""
+        return self._open.get((entry.run, entry.run_id))
+
+    async def _read(self, name: str, uid: str) -> kube.Object | None:
+        try:
+            run = await self._client.get(kube.path(kube.PERDURE, self._namespace, "workflowruns", name))
+        except kube.NotFoundError:
+            return None
+        return run if run["metadata"]["uid"] == uid and is_open(run.get("status") or {}) else None
+
+
+def _is_of(pod: kube.Object, entry: LimitEntry, run: kube.Object | None) -> bool:
+    """Whether a pod belongs to the run or the activity of an entry.
+
+    For a step, it belongs to any activity that began later and has ended or must stop. The pods of its block are among these.
+
+    Args:
+        pod: A pod of the run.
+        entry: The entry, whose run, activity, or step has ended.
+        run: The run, if it is open.
+    """
+    if entry.event_id is None:
+        return True
+    key = key_of(pod)
+    if key is None or not entry.whole_step:
+        return key is not None and key.scheduled_event_id == entry.event_id
+    if key.scheduled_event_id < entry.event_id:
+        return False
+    activity = _entries(run or {}, "activities").get(str(key.scheduled_event_id))
+    return activity is None or bool(activity.get("cancelRequested"))
+
+
+def _has_activity(run: kube.Object, entry: LimitEntry) -> bool:
+    """Whether a version of a run has the activity or the step of an entry as an open one, or will begin with it after a reset."""
+    begun = bool((run.get("status") or {}).get("state"))
+    return not begun or any(str(entry.event_id) in _entries(run, kind) for kind in ("activities", "holds"))
+
+
+def _entries(run: kube.Object, kind: str) -> dict[str, Any]:
+    """The open entries of a kind in the state of a run, by the ID of their first event."""
+    state = (run.get("status") or {}).get("state") or {}
+    return state.get(kind) or {}

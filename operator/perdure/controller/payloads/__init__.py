@@ -1,1 +1,0 @@
-"""Large payloads: stored in Payload objects, and inlined for readers that cannot follow a reference."""

@@ -1,1 +1,0 @@
-"""Webhooks: signed HTTP requests that start or signal runs."""

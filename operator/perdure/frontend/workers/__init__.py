@@ -1,1 +1,0 @@
-"""RPCs about workers and about task queues."""

@@ -304,7 +304,7 @@ BUGS = (
         changes=(
             Change(
                 file="language/execution/flow.py",
-                good="        if frame.failures is not None and flow.failure_policy is FailurePolicy.FINISH_RUNNING:\n"
+                good="        if flow.failure_policy is FailurePolicy.FINISH_RUNNING and self._will_fail(frame_path, frame):\n"
                 "            return\n",
                 bad="",
             ),

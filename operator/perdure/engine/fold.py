@@ -532,6 +532,7 @@ def _closed_state(state: RunState, event: ev.ClosingEvent) -> RunState:
             and (child.parent_close_policy is not ParentClosePolicy.ABANDON or child.start is not None)
         },
         externals={key: each for key, each in state.externals.items() if each.initiated_event_id > kept},
+        kept={},
         start_successor=bool(getattr(event, "new_workflow_run", "")),
         paused=None,
         undecided=(),
@@ -602,6 +603,7 @@ def as_recorded(state: RunState) -> RunState:
         callbacks={} if state.closed else _callbacks(state),
         **delivered,
         markers={},
+        kept={},
         operations={key: _operation(each) for key, each in state.operations.items()},
         activities={key: _activity(each) for key, each in state.activities.items()},
         left_activities={key: _activity(each) for key, each in state.left_activities.items()},

@@ -5,7 +5,7 @@ records the reset, and external inputs after the point are applied again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +19,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import apply
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import WorkflowStart
-from perdure.engine.state import PendingActivity, PendingChild, RunState
+from perdure.engine.state import KeptResult, RunState, digest_of
 from perdure.engine.step import RunTransition, step
 
 _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
@@ -31,20 +31,10 @@ _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class KeptResult:
-    """The result of an activity or a child that does not run again."""
-
-    key: tuple[str, str, bytes]
-    """The ID, the type, and the encoded input of the activity or child."""
-    result: Any
-    artifacts: dict[str, Any] = field(default_factory=dict)
-    run_id: str = ""
-    """The run of the child."""
-
-
-def kept_results(forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[int]) -> Iterator[KeptResult]:
-    """The results of activities and children that completed after the point.
+def kept_results(
+    forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[int]
+) -> Iterator[tuple[str, KeptResult]]:
+    """The results of activities and children that completed after the point, by ID.
 
     Args:
         forked: The state at the point.
@@ -52,25 +42,26 @@ def kept_results(forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[
         kept: IDs of the ActivityTaskCompleted and ChildWorkflowExecutionCompleted events whose results to keep.
     """
     wanted = set(kept)
-    initiated: dict[int, tuple[str, str, bytes]] = {}
-    scheduled = {each.scheduled_event_id: _key(each) for each in forked.activities.values()}
+    begun: dict[int, tuple[str, str, Any]] = {
+        each.scheduled_event_id: (each.activity_id, each.activity_type, each.input)
+        for each in forked.activities.values()
+    }
     for event in later:
-        if isinstance(event, ev.ActivityTaskScheduled):
-            scheduled[event.event_id] = _key(event)
-        elif isinstance(event, ev.ActivityTaskCompleted) and event.event_id in wanted:
-            yield KeptResult(scheduled[event.scheduled_event_id], event.result, event.artifacts)
-        elif isinstance(event, ev.StartChildWorkflowExecutionInitiated):
-            initiated[event.event_id] = _child_key(event.child_id, event.start)
-        elif isinstance(event, ev.ChildWorkflowExecutionCompleted) and event.event_id in wanted:
-            yield KeptResult(initiated[event.initiated_event_id], event.result, run_id=event.run_id)
-
-
-def _key(activity: PendingActivity | ev.ActivityTaskScheduled) -> tuple[str, str, bytes]:
-    return activity.activity_id, activity.activity_type, msgspec.json.encode(activity.input, order="deterministic")
-
-
-def _child_key(child_id: str, start: WorkflowStart) -> tuple[str, str, bytes]:
-    return child_id, start.workflow_type, msgspec.json.encode(start.input, order="deterministic")
+        match event:
+            case ev.ActivityTaskScheduled():
+                begun[event.event_id] = event.activity_id, event.activity_type, event.input
+            case ev.StartChildWorkflowExecutionInitiated():
+                begun[event.event_id] = event.child_id, event.start.workflow_type, event.start.input
+            case ev.ActivityTaskCompleted() if event.event_id in wanted:
+                path, type_, value = begun[event.scheduled_event_id]
+                digest = digest_of(value)
+                yield path, KeptResult(type=type_, input_digest=digest, result=event.result, artifacts=event.artifacts)
+            case ev.ChildWorkflowExecutionCompleted() if event.event_id in wanted:
+                path, type_, value = begun[event.initiated_event_id]
+                digest = digest_of(value)
+                yield path, KeptResult(type=type_, input_digest=digest, result=event.result, run_id=event.run_id)
+            case _:
+                pass
 
 
 def restarted_children(
@@ -163,7 +154,7 @@ def begin(
     requests: Sequence[str],
     *,
     policies: Mapping[str, RetryPolicy] | None = None,
-    kept: Iterable[KeptResult] = (),
+    kept: Iterable[tuple[str, KeptResult]] = (),
 ) -> RunTransition:
     """The first step of a run that a reset created.
 
@@ -174,51 +165,14 @@ def begin(
         decider: The decider of the run.
         requests: IDs of requests that the other run has applied. They change nothing if they are sent again.
         policies: The RetryPolicies that deciders can name.
-        kept: Results of activities and children that do not run again if they are scheduled with the same input.
+        kept: Results of activities and children that do not run again if they are scheduled with the same input, by ID.
     """
-    state = apply(forked, event)
+    state = msgspec.structs.replace(apply(forked, event), kept=dict(kept))
     # As on Temporal's server, the first workflow task follows the inputs that are applied again.
     together = state.code is not None
     transition = step(state, inputs, event.event_time, decider, policies, together=together)
-    left = {each.key: each for each in kept}
-    while left:
-        done: list[inp.RunInput] = [
-            _completed(each, left.pop(_key(each)))
-            for each in transition.state.activities.values()
-            if _key(each) in left
-        ]
-        for child in transition.state.children.values():
-            key = _child_key(child.child_id, child.start) if child.start is not None else None
-            if key in left:
-                done += _child_completed(child, left.pop(key))
-        if not done and not transition.more:
-            break
-        following = step(transition.state, done, event.event_time, decider, policies)
-        transition = replace(
-            following,
-            events=(*transition.events, *following.events),
-            retired=(*transition.retired, *following.retired),
-            answers={**transition.answers, **following.answers},
-        )
     state = msgspec.structs.replace(transition.state, requests=tuple(requests))
     return replace(transition, state=state, events=(event, *transition.events), durable=True)
-
-
-def _completed(activity: PendingActivity, kept: KeptResult) -> inp.AttemptCompleted:
-    return inp.AttemptCompleted(
-        scheduled_event_id=activity.scheduled_event_id,
-        attempt=activity.attempt,
-        result=kept.result,
-        artifacts=kept.artifacts,
-    )
-
-
-def _child_completed(child: PendingChild, kept: KeptResult) -> tuple[inp.RunInput, ...]:
-    number, completed = child.initiated_event_id, inp.ChildOutcome.COMPLETED
-    return (
-        inp.ChildStarted(initiated_event_id=number, run_id=kept.run_id),
-        inp.ChildClosed(initiated_event_id=number, run_id=kept.run_id, outcome=completed, result=kept.result),
-    )
 
 
 def since(

@@ -4,6 +4,7 @@ All entries are immutable. Tables have strings as keys, because the keys of a JS
 workers decide has more state (`Code`): its workflow task, and the events that wait for it.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -381,6 +382,27 @@ class PendingChild(StoredStruct, frozen=True, kw_only=True):
     """Run ID of the first run of the child; empty until it has started."""
 
 
+class KeptResult(StoredStruct, frozen=True, kw_only=True):
+    """The result of an activity or a child that does not run again in a retry, if it is scheduled with the same input."""
+
+    type: str
+    """The type of the activity, or the workflow type of the child."""
+    input_digest: str
+    result: Any = None
+    artifacts: dict[str, Any] = {}
+    run_id: str = ""
+    """The run of the child; empty for an activity."""
+
+    def fits(self, type_: str, value: Any) -> bool:
+        """Whether it is the result for a type and an input."""
+        return (self.type, self.input_digest) == (type_, digest_of(value))
+
+
+def digest_of(value: Any) -> str:
+    """The digest of an input."""
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
+
+
 class PendingExternal(StoredStruct, frozen=True, kw_only=True):
     """A signal or a cancellation request to another run, which that run has not recorded yet."""
 
@@ -634,6 +656,9 @@ class RunState(StoredStruct, frozen=True, kw_only=True):
     of an update does."""
     markers: dict[str, ev.MarkerRecorded] = {}
     """Markers whose dead letters are not created yet, by event ID."""
+    kept: dict[str, KeptResult] = {}
+    """In a retry: results of the previous run, by the ID of the activity or child that has not been scheduled again yet. No event
+    records them."""
     start_successor: bool = False
     """In a closed run: whether the next run of the chain must still be created."""
     successor_refused: str = ""

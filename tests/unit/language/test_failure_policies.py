@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+import yaml
 
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import commands as cmd
+from perdure.language.checks import check
 from perdure.language.memory import Status
 from perdure.language.step_failures import STEPS_FAILED
-from unit.language.play import SEEN, Play, do
+from unit.language.play import ACTIVITIES, SEEN, Play, do
 
 FORK = """
 failurePolicy: {policy}
@@ -348,6 +351,33 @@ def test_the_memory_of_ordinary_runs_has_no_new_fields() -> None:
     assert all(record.status in set(Status) for record in play.memory.frames[""].steps.values())
     assert "failures" not in str(play._memory)
     assert "stepsTimeout" not in str(play._memory)
+
+
+# Checks
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("failurePolicy: Continue\nsteps: [%s, %s]", ["spec.failurePolicy"]),
+        ("failurePolicy: Continue\nsteps: [{name: c, call: {block: one}}]\nblocks: [{name: one, steps: [%s, %s]}]", []),
+        (
+            "steps: [{name: c, call: {block: one}}]\nblocks: [{name: one, failurePolicy: Continue, steps: [%s, %s]}]",
+            ["spec.blocks[0].failurePolicy"],
+        ),
+    ],
+)
+def test_a_policy_without_effect_is_reported(text: str, want: list[str]) -> None:
+    spec = WorkflowSpec.parse({"activities": ACTIVITIES, **yaml.safe_load(text % (do("a"), do("b")))})
+    assert [each.path for each in check(spec).findings if each.path.endswith("failurePolicy")] == want
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("failurePolicy", "Abort"), ("stepsTimeout", "0s"), ("stepsTimeout", "soon")]
+)
+def test_other_values_are_refused(field: str, value: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        WorkflowSpec.parse({field: value, "steps": [yaml.safe_load(do("a"))]})
 
 
 # What is stopped later

@@ -74,7 +74,7 @@ def test_a_result_is_kept_only_for_the_same_input() -> None:
     state = history.fork(changed.drive.history, 1, changed.decider)
     first: Any = past[0]
     reported = reset_event(first, 2, T0 + seconds(60), base_run_id="r", new_run_id="s", successor="next")
-    kept = list(kept_results(state, past[1:], found.kept))
+    kept = dict(kept_results(state, past[1:], found.kept))
     assert len(kept) == 1
     transition = begin(state, reported, [], changed.decider, (), kept=kept)
     assert {each.activity_id for each in transition.state.activities.values()} == {"b", "x"}

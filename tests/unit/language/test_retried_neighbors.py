@@ -3,8 +3,10 @@
 What failed runs again, and what was cancelled only because of it. What completed does not.
 """
 
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.engine import events as ev
@@ -270,3 +272,45 @@ def fold(events: list[ev.AnyEvent]) -> Any:
     for event in events:
         state = apply(state, event)
     return state
+
+
+# Results that are kept until their step begins again
+
+
+def test_items_that_completed_are_kept_although_failed_ones_take_all_turns_first() -> None:
+    """Two items at a time: the others begin only when the first two, which failed, have run again."""
+    run = Run(f"[{loop('Continue')}]").failed("all[0]").failed("all[1]").done("all[2]", "all[3]", *ALL)
+    new = retried(run)
+    assert (new.open(), sorted(new.drive.state.kept)) == (["all[0]", "all[1]"], ["all[2]", "all[3]"])
+    new.done("all[0]")
+    assert (new.open(), new.drive.state.kept) == (["all[1]"], {})
+    assert new.done("all[1]", *ALL).status is RunStatus.COMPLETED
+    new.drive.check_replay()
+
+
+def test_a_result_after_a_sleep_is_kept() -> None:
+    """`late` follows a sleep, which the new run repeats because it comes after the point."""
+    steps = f"[{do('a')}, {{name: nap, needs: [], sleep: {{duration: 10s}}}}, {do('late', ', needs: [nap]')}]"
+    run = Run(steps, failurePolicy="Continue").failed("a")
+    run.at(after=20).done("late", *ALL)
+    new = retried(run).done("a")
+    assert new.open() == []
+    assert new.at(after=10).open() == [":finally/note"]
+
+
+def test_a_result_for_another_input_is_dropped() -> None:
+    run = Run(f"[{loop('Continue')}]").failed("all[0]").failed("all[1]").done("all[2]", "all[3]", *ALL)
+    new = retried(run)
+    state = new.drive.state
+    wrong = {path: msgspec.structs.replace(each, input_digest="other") for path, each in state.kept.items()}
+    assert new.drive.last is not None
+    new.drive.last = replace(new.drive.last, state=msgspec.structs.replace(state, kept=wrong))
+    new.done("all[0]")
+    assert (sorted(new.open()), sorted(new.drive.state.kept)) == (["all[1]", "all[2]"], ["all[3]"])
+
+
+def test_a_loop_that_will_fail_keeps_other_steps_from_starting() -> None:
+    run = Run(f"[{loop('FinishRunning')}, {do('b', ALONE)}, {do('c')}]", failurePolicy="FinishRunning")
+    run.failed("all[0]").done("b")
+    assert run.open() == ["all[1]"]
+    assert run.done("all[1]", *ALL).status is RunStatus.FAILED

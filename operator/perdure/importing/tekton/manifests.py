@@ -32,6 +32,7 @@ _SHAPES: Final = Shapes(
     )
     | {"when", "include", "volumeMounts"},
     opaque=frozenset({"value", "default", "data", "projected", "configMap", "secret", "csi", "properties"}),
+    flat=frozenset({"timeouts"}),
 )
 _VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "persistentVolumeClaim", "configMap", "secret", "projected", "csi")
 _POD: Final = frozenset(

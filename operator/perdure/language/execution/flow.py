@@ -251,7 +251,7 @@ class RunningFlows:
         if frame is None or frame.outcome is not None or path.step in frame.steps:
             return
         flow = context.program.flows[frame.block]
-        if frame.failures is not None and flow.failure_policy is FailurePolicy.FINISH_RUNNING:
+        if flow.failure_policy is FailurePolicy.FINISH_RUNNING and self._will_fail(frame_path, frame):
             return
         if _is_full(frame, flow):
             return  # it is due again when another step closes
@@ -269,6 +269,12 @@ class RunningFlows:
                 self._start_task(path)
         except StepError as error:
             self._close_step(path, failed(error.failure))
+
+    def _will_fail(self, path: Path, frame: Frame) -> bool:
+        """Whether a step of a frame has failed, or an item of a running loop, so that the loop will fail."""
+        running = (name for name, record in frame.steps.items() if record.status is Status.RUNNING)
+        loops = (self._context.loop(path.child(name)) for name in running)
+        return frame.failures is not None or any(loop is not None and loop.failures is not None for loop in loops)
 
     def _cancel_step(self, path: Path) -> None:
         """Cancel a step that is running."""

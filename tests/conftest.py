@@ -10,10 +10,10 @@ import structlog
 from hypothesis import settings
 
 # Before they are imported, so that their assertions show the compared values.
-pytest.register_assert_rewrite("support.kube", "support.engine", "support.doctor", "support.operations")
+pytest.register_assert_rewrite("support.cluster", "support.engine", "support.doctor")
 
-from support.kube import Cluster, find_cluster, temporary_namespace  # noqa: E402
-from support.process import Process, operator  # noqa: E402
+from support.cluster.namespace import Cluster, find_cluster, temporary_namespace  # noqa: E402
+from support.cluster.process import Process, operator  # noqa: E402
 
 # Timing never decides a test. Random examples do so only in `make test-all`, which sets how many more it tries.
 settings.register_profile("perdure", deadline=None, derandomize="PERDURE_LONGER" not in os.environ)

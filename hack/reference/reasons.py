@@ -246,10 +246,12 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     },
     "ArtifactSet": {
         EventReason.ARTIFACTS_NOT_DELETED: _WARNING,
+        EventReason.NEWER_STATE: _WARNING,
     },
     "ConfigMap": {
         EventReason.CURRENT_VERSION_CHANGED: _NORMAL,
         EventReason.RAMPING_VERSION_CHANGED: _NORMAL,
+        EventReason.STATE_VERSION: _NORMAL,
     },
     "Lease": {
         EventReason.OPERATOR_JOINED: _NORMAL,

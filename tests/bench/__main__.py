@@ -19,7 +19,7 @@ from bench.patches import measure_patches
 from bench.results import Result, as_json, machine, table
 from bench.schedules import herd
 from bench.writes import measure_writes
-from support.kube import IMAGE, find_cluster
+from support.cluster.namespace import IMAGE, find_cluster
 from support.sdk.server import Operator, serving
 
 SCHEDULES = 100

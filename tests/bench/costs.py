@@ -4,7 +4,7 @@ import re
 import urllib.request
 from pathlib import Path
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 from support.sdk.server import Operator
 
 _REQUESTS = re.compile(r"apiserver_request_total\{([^}]*)\} (\S+)")

@@ -8,7 +8,7 @@ from statistics import median
 from bench.costs import ApiServerCosts, operator_cpu
 from bench.results import Result
 from bench.schedules import QUICK, create_all
-from support.kube import IMAGE, Cluster, Json, run_manifest, temporary_namespace
+from support.cluster.namespace import IMAGE, Cluster, Json, run_manifest, temporary_namespace
 from support.sdk.server import Operator
 
 RUNS = 300

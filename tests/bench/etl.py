@@ -7,10 +7,10 @@ from typing import Final
 from bench.costs import operator_cpu
 from bench.definitions import RESTRICTED
 from bench.results import Result
-from support.artifacts.in_cluster import store
-from support.kube import IMAGE, Cluster, Json
+from support.cluster.artifacts import store
+from support.cluster.namespace import IMAGE, Cluster, Json
+from support.cluster.volumes import local_volume
 from support.sdk.server import Operator
-from support.volumes import local_volume
 
 _SHARDS: Final = 100
 _BYTES: Final = 10_000_000

@@ -8,7 +8,7 @@ from contextlib import suppress
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.runtime import status_texts
-from support.kube import Json
+from support.cluster.namespace import Json
 
 AT_ONCE = 32
 PROGRESS = 10_000

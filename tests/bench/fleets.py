@@ -20,7 +20,7 @@ from bench.finished import fill
 from bench.results import Result
 from bench.schedules import QUICK, create_all
 from perdure.controller.fleet.shards import SHARDS
-from support.kube import Cluster, Json, run_manifest, temporary_namespace
+from support.cluster.namespace import Cluster, Json, run_manifest, temporary_namespace
 from support.ports import free_port
 from support.sdk.server import Operator
 

@@ -17,7 +17,7 @@ from bench.writes import growing
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.kube.paths import ONLY_METADATA
-from support.kube import Json, run_manifest, temporary_namespace
+from support.cluster.namespace import Json, run_manifest, temporary_namespace
 from support.sdk.server import Operator
 
 OBJECTS = 20

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 
 
 @dataclass(frozen=True)

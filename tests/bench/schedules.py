@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
-from support.kube import Cluster, Json
+from support.cluster.namespace import Cluster, Json
 
 QUICK: Json = {"steps": [{"name": "end", "return": {"output": "done"}}]}
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from support.kube import REPOSITORY, Cluster
+from support.cluster.namespace import Cluster
+from support.manuals import REPOSITORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.own, pytest.mark.timeout(3600)]
 

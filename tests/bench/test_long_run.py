@@ -21,7 +21,8 @@ import perdure.handlers.main as operator
 from bench.counting import TALLY, CountedRequest, CountingClient
 from perdure.kube.access import find_access
 from perdure.kube.client import PERDURE, Client, Object, path
-from support.kube import REPOSITORY, Cluster, check_history
+from support.cluster.namespace import Cluster, check_history
+from support.manuals import REPOSITORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.own, pytest.mark.timeout(7200)]
 

@@ -20,7 +20,7 @@ import pytest
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
-from support.kube import Cluster, python
+from support.cluster.namespace import Cluster, python
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bench, pytest.mark.alone, pytest.mark.timeout(3600)]
 

@@ -16,8 +16,8 @@ import pytest
 from bench.schedules import create_all, herd, lateness, schedule
 from perdure.api.kinds.schedule import ScheduleSpec
 from perdure.schedule.times import Times
-from support.audit import what, writes
-from support.kube import SYSTEM, Cluster
+from support.cluster.audit import what, writes
+from support.cluster.namespace import SYSTEM, Cluster
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 

@@ -20,8 +20,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from bench.process_figures import figure, memory
-from support.audit import what, writes
-from support.kube import Cluster
+from support.cluster.audit import what, writes
+from support.cluster.namespace import Cluster
 from support.sdk import flows, registry
 from support.sdk.client import until
 from support.sdk.server import Operator, serving

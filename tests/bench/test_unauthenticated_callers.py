@@ -20,7 +20,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from bench.process_figures import figure, memory
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 from support.sdk import flows, registry
 from support.sdk.accounts import CLIENT, WORKER, account
 from support.sdk.server import Operator, serving

@@ -16,7 +16,7 @@ from bench.schedules import QUICK
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.runtime import status_texts
-from support.kube import Cluster, Json, run_manifest, temporary_namespace
+from support.cluster.namespace import Cluster, Json, run_manifest, temporary_namespace
 from support.sdk.server import Operator
 
 OBJECTS = 60

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from browser.tab import SCREENS, check_accessibility, opened
-from support import consoled
+from support import console
 from support.apiserver import ApiServer
 from support.apiserver import serving as api_server
 
@@ -32,12 +32,12 @@ PAGES = {
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     with api_server(tmp_path, monkeypatch) as found:
         attempts = [
-            consoled.pod("order-42-2-2", "reserve", 2),
-            consoled.pod("order-42-5-1", "charge", 1, event=5, code=1),
-            consoled.pod("order-42-5-3", "charge", 3, event=5, code=None),
+            console.pod("order-42-2-2", "reserve", 2),
+            console.pod("order-42-5-1", "charge", 1, event=5, code=1),
+            console.pod("order-42-5-3", "charge", 3, event=5, code=None),
         ]
-        consoled.fill(found, consoled.order(), *attempts)
-        found.answers[f"{consoled.PERDURE}/workflowruns/album-1"] = consoled.fanned_out(6).object
+        console.fill(found, console.order(), *attempts)
+        found.answers[f"{console.PERDURE}/workflowruns/album-1"] = console.fanned_out(6).object
         yield found
 
 
@@ -52,7 +52,7 @@ def test_the_pages_are_accessible(browser: Any, screen: str, tmp_path: Path) -> 
 
 
 def test_a_fan_out_of_200_is_drawn_partially(browser: Any, api: ApiServer) -> None:
-    api.answers[f"{consoled.PERDURE}/workflowruns/album-1"] = consoled.fanned_out(200).object
+    api.answers[f"{console.PERDURE}/workflowruns/album-1"] = console.fanned_out(200).object
     with opened(browser) as page:
         page.goto(PAGES["fan-out"])
         page.get_by_text("more steps are not drawn").wait_for()
@@ -66,9 +66,9 @@ def test_the_page_of_an_open_run_refreshes(browser: Any, api: ApiServer) -> None
         main.get_by_text("Running").first.wait_for()
         row = main.get_by_role("row", name="charge#1")
         row.get_by_role("link").focus()
-        closed = consoled.order().object
-        closed["status"] = {**closed["status"], "phase": "Completed", "output": {"text": consoled.NASTY}}
-        api.answers[f"{consoled.PERDURE}/workflowruns/order-42"] = closed
+        closed = console.order().object
+        closed["status"] = {**closed["status"], "phase": "Completed", "output": {"text": console.NASTY}}
+        api.answers[f"{console.PERDURE}/workflowruns/order-42"] = closed
         main.get_by_text("Completed").first.wait_for()
         assert page.evaluate("document.activeElement.getAttribute('href')").endswith("/order-42-5-1")
         assert page.get_by_label("Update this page").count() == 0

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from browser.tab import SCREENS, check_accessibility, opened
-from support import consoled
+from support import console
 from support.apiserver import ApiServer
 from support.apiserver import serving as api_server
-from support.consoled import NASTY, PERDURE, fill, items, letter
+from support.console import NASTY, PERDURE, fill, items, letter
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
@@ -21,9 +21,9 @@ RUN = "/namespaces/shop/runs/order-42"
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     with api_server(tmp_path, monkeypatch) as found:
-        fill(found, consoled.order())
+        fill(found, console.order())
         found.answers[f"{PERDURE}/deadletters"] = items(*(letter(f"order-{number}-charge") for number in (7, 8, 9)))
-        run = consoled.order().object
+        run = console.order().object
         run["status"] = {**run["status"], "awaitedSignals": [{"name": NASTY, "step": "approval"}]}
         found.answers[f"{PERDURE}/workflowruns/order-42"] = run
         found.status = lambda _: {

@@ -9,7 +9,7 @@ import pytest
 from browser.tab import SCREENS, check_accessibility, opened
 from support.apiserver import ApiServer
 from support.apiserver import serving as api_server
-from support.consoled import NASTY, PERDURE, items, meta, ready
+from support.console import NASTY, PERDURE, items, meta, ready
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from fidelity.perdure import in_memory
-from support.kube import REPOSITORY
+from support.manuals import REPOSITORY
 
 FOLDER = REPOSITORY / "examples" / "nexus"
 

@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from fidelity.perdure import in_memory
 from support.example_code import example_module
-from support.kube import REPOSITORY
+from support.manuals import REPOSITORY
 
 FOLDER = REPOSITORY / "examples" / "versioning"
 NAME, QUEUE = "parcels", "parcels"

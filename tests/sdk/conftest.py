@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 from support.sdk.client import Temporal
 from support.sdk.memory import InMemory, serving_in_memory
 from support.sdk.server import Operator, serving

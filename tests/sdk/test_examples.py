@@ -12,8 +12,9 @@ import yaml
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, TerminatedError
 
+from support.cluster.namespace import IMAGE
 from support.example_code import example_module
-from support.kube import IMAGE, REPOSITORY
+from support.manuals import REPOSITORY
 from support.sdk.client import Temporal, until
 
 FOLDER = REPOSITORY / "examples" / "temporal"

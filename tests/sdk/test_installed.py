@@ -10,7 +10,8 @@ import pytest
 import trustme
 import yaml
 
-from support.kube import IMAGE, REPOSITORY, SYSTEM, Cluster, Json, cache_folder
+from support.cluster.namespace import IMAGE, SYSTEM, Cluster, Json, cache_folder
+from support.manuals import REPOSITORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 

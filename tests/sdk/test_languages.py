@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from support.kube import REPOSITORY
+from support.manuals import REPOSITORY
 from support.sdk.client import Temporal, until
 
 pytestmark = pytest.mark.cluster

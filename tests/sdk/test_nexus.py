@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, NexusOperati
 from temporalio.worker import Worker
 
 from perdure.frontend.nexus.endpoints import CALLERS_HEADER
-from support.kube import Cluster, temporary_namespace
+from support.cluster.namespace import Cluster, temporary_namespace
 from support.sdk import nexus_flows
 from support.sdk.client import Temporal
 from support.sdk.server import Operator, serving

@@ -13,7 +13,7 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from support.process import LONGER
+from support.cluster.process import LONGER
 from support.sdk import flows
 from support.sdk.client import Temporal
 from support.sdk.server import Operator

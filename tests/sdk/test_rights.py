@@ -8,7 +8,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 from support.sdk import flows, registry
 from support.sdk.accounts import CLIENT, WORKER, account
 from support.sdk.server import Operator, serving

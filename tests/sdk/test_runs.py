@@ -23,7 +23,7 @@ from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.engine.starts import MAX_CHILD_DEPTH
-from support.kube import one_step, python
+from support.cluster.namespace import one_step, python
 from support.sdk import child_flows, flows
 from support.sdk.client import Temporal, until
 

@@ -13,7 +13,7 @@ from perdure.kube.access import find_access
 from perdure.simulation.cluster.apiserver import ApiServer, Request
 from simulated.differential import KINDS, MERGE_PATCH, RandomRequest, differences
 from simulated.loop import ShuffledLoop
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 
 REQUESTS = int(os.environ.get("PERDURE_DIFFERENTIAL_REQUESTS", "2000"))
 SEED = int(os.environ.get("PERDURE_SEED", "1"))

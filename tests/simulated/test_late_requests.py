@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perdure.controller.reconcile.inbox import Inbox
+from perdure.controller.reconcile.reconciler import Inbox
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.effects.effects import Effects
 from perdure.controller.runs.requests import next_requests

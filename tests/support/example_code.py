@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from support.kube import REPOSITORY
+from support.manuals import REPOSITORY
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from perdure.simulation.manifests import Manifest, read_definitions, read_scenar
 from perdure.simulation.simulator import Simulator
 from perdure.simulation.transcript import SimulatedChain
 from perdure.view.page import Page
-from support.kube import REPOSITORY
+from support.manuals import REPOSITORY
 
 Json = dict[str, Any]
 

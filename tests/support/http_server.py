@@ -1,4 +1,4 @@
-"""A small HTTP server on loopback in place of the API server, which answers as a test defines."""
+"""A small HTTP server on loopback in place of the API server, which answers as a test defines or records Kubernetes Events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,6 +11,7 @@ from aiohttp import web
 
 from perdure.kube.access import Access
 from perdure.kube.client import CORE, Client, path
+from perdure.kube.events import Recorder
 
 PODS = path(CORE, "default", "pods")
 WEB = path(CORE, "default", "pods", "web")
@@ -61,3 +62,16 @@ class Server:
     def refuse(self, code: int, reason: str, message: str = "no") -> None:
         body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
         self.answer = lambda _: web.json_response(body, status=code)
+
+
+@asynccontextmanager
+async def recording(backlog: int = 10, *, routine: bool = False) -> AsyncIterator[tuple[Recorder, asyncio.Queue[str]]]:
+    """A recorder, and the notes that have reached the API server."""
+    posted: asyncio.Queue[str] = asyncio.Queue()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        posted.put_nowait(orjson.loads(await request.read())["note"])
+        return web.json_response({}, status=201)
+
+    async with api_server(answer) as client:
+        yield Recorder(client, instance="test", backlog=backlog, routine=routine), posted

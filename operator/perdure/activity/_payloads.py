@@ -49,6 +49,28 @@ def decode(text: str) -> Any:
         return text
 
 
+def decode_output(text: str) -> Any:
+    """Decode what a program has written: JSON, or any other text without the newlines at its end.
+
+    A number counts as text unless writing it again gives the same characters, so that `1.10` and `007` remain as they are.
+
+    Args:
+        text: The text; blank means null.
+
+    Returns:
+        The value.
+    """
+    if not text.strip():
+        return None
+    value, plain = decode(text), text.rstrip("\r\n")
+    if isinstance(value, str) and value == text:
+        return plain
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        is_exact = json.dumps(value) == plain and "e" not in plain and -_LONGEST_INTEGER <= value < _LONGEST_INTEGER
+        return value if is_exact and (isinstance(value, int) or not value.is_integer()) else plain
+    return value
+
+
 def _check(value: Any, depth: int) -> None:
     if isinstance(value, int):
         if not -_LONGEST_INTEGER <= value < _LONGEST_INTEGER:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ._context import LARGE_RESULTS, Context, current
 from ._errors import ApplicationError, CancelledError, PayloadTooLargeError, SupersededError
-from ._payloads import decode, encode, error_document
+from ._payloads import decode_output, encode, error_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,7 @@ class SidecarLoop:
             return
         try:
             text = self._read("heartbeat")
-            heartbeats.beat(decode(text) if text.strip() else None)
+            heartbeats.beat(decode_output(text))
         except CancelledError:
             self._write_cancelled()
         except (OSError, ValueError, TypeError, PayloadTooLargeError) as error:
@@ -106,7 +106,7 @@ class SidecarLoop:
         except (OSError, ValueError) as error:
             return self._fail(ApplicationError(f"the result cannot be read: {error}", type="ResultMissing"))
         try:
-            text = encode(decode(text)) if text.strip() else "null"
+            text = encode(decode_output(text))
             if len(text.encode()) <= self._context.message_limit:
                 self._context.write_message(text)
             elif heartbeats is None or len(text.encode()) > _LARGEST_RESULT:

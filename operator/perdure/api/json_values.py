@@ -3,6 +3,8 @@
 Only the standard library is imported, so commands can use it before their first request.
 """
 
+import json
+import re
 from typing import Any, Final
 
 Json = dict[str, Any]
@@ -25,6 +27,38 @@ def nests_deeper(value: Any, levels: int = MAX_DEPTH) -> bool:
         if not level:
             return False
     return True
+
+
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+_DECIMAL: Final = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]*[1-9]", re.ASCII)
+
+
+def exact_integer(digits: str) -> int | str:
+    """Return an integer, or its digits if it has more than 64 bits: CEL and the API server would change them.
+
+    Args:
+        digits: An integer as JSON writes it.
+    """
+    value = int(digits) if len(digits) <= len(str(-(2**63))) else None
+    return value if value is not None and -(2**63) <= value < 2**63 else digits
+
+
+def exact_number(text: str) -> int | float | None:
+    """Return the number that a text is, if writing the number again gives the same text; otherwise None.
+
+    So a version (`1.10`), a commit (`1e3`), a key (`007`, `-0`), and a large identifier remain texts: converting them to
+    numbers would change them (argo-workflows#3990). Numbers with exponents count as texts, because JSON, Go, and CEL write
+    them in different ways.
+
+    Args:
+        text: The text, without the newline at its end.
+    """
+    if _INTEGER.fullmatch(text):
+        value = exact_integer(text)
+        return value if isinstance(value, int) else None
+    if _DECIMAL.fullmatch(text) and json.dumps(float(text)) == text:
+        return float(text)
+    return None
 
 
 def mapping(value: Any) -> Json:

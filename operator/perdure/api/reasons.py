@@ -509,6 +509,12 @@ class EventReason(StrEnum):
     """The operator has not renewed its Lease in time: it was killed, or its node or the network failed. The other operators own
     its shards."""
 
+    # ConfigMap of an upgrade.
+
+    STATE_VERSION = "StateVersion"
+    """The version of the form in which the operators store objects has changed, or an upgrade to the next one has begun or was
+    undone. The note has the version, and when the next one follows."""
+
     # Any kind.
 
     UNREADABLE = "Unreadable"

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from perdure.api.json_values import exact_number
 from perdure.cli.command import option
 from perdure.client.errors import CliError
 
@@ -48,11 +49,15 @@ def value(text: str | None, option: str) -> Any:
 
 
 def json_or_text(text: str) -> Any:
-    """Parse a text as JSON; returns the text itself if it is not valid JSON."""
+    """Parse a text as JSON; returns the text itself if it is not valid JSON, or a number that JSON would write differently."""
     try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+        value = json.loads(text)
+    except (ValueError, RecursionError):
         return text
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        number = exact_number(text)
+        return text if number is None else number
+    return value
 
 
 def with_parameters(value: Any, parameters: Iterable[str]) -> Any:

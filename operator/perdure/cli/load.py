@@ -174,10 +174,7 @@ def workflows_table(counted: Sequence[WorkflowLoad], page: Page, *, namespaces: 
         ]
         for each in counted
     ]
-    if namespaces:
-        heading.insert(0, "NAMESPACE")
-        rows = [[each.namespace, *row] for each, row in zip(counted, rows, strict=True)]
-    return tables.table(heading, rows, page)
+    return tables.table(heading, rows, page, namespaces=[each.namespace for each in counted] if namespaces else None)
 
 
 def operators(operators: Iterable[OperatorLoad], page: Page) -> list[Text]:

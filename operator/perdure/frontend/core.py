@@ -93,12 +93,8 @@ class Frontend:
 
     def handlers(self) -> dict[str, Handler]:
         """The served RPCs by name."""
-        runs, payloads, deployments, search_attributes = (
-            self.runs,
-            self.payloads,
-            self.deployments,
-            self.search_attributes,
-        )
+        runs, payloads, deployments = self.runs, self.payloads, self.deployments
+        search_attributes = self.search_attributes
         creator = RunCreator(runs, self.first_tasks)
         listing = Listing(runs, self.visibility, search_attributes)
         activities = ActivityTasks(runs, self.matching, self.versions, payloads)

@@ -7,25 +7,20 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import msgspec
 from google.protobuf.message import Message
 
-from perdure.api import labels
 from perdure.api.phases import RunKind
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
-from perdure.frontend.messages.values import MAX_BLOB, MAX_ID, from_enum
-from perdure.frontend.runs.gateway import RunGateway, View, not_open
-from perdure.frontend.runs.starts import RunCreator, StartedRun, run_name
+from perdure.frontend.messages.values import MAX_BLOB, from_enum
+from perdure.frontend.runs.gateway import RunGateway, View, check_length, not_open
+from perdure.frontend.runs.starts import RunCreator, StartedRun, run_name, workflow_run
 from perdure.frontend.transport.rpc import LONGEST_POLL, LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import status_named
-from perdure.kube import client as kube
 
-_CANCEL, _TERMINATE = "cancel/", "terminate/"
-"""Prefixes of stored request IDs, because requests of different kinds may have the same ID."""
 _METADATA = (("summary", 400), ("details", 20_000))
 """Maximum size of user metadata, in bytes."""
 _Response = TypeVar("_Response")
@@ -46,7 +41,6 @@ class StandaloneRuns:
         self._runs = runs
         self._creator = creator
         self._kind = kind
-        self._find = runs.find_activity if kind is RunKind.ACTIVITY else runs.find_operation
         self._id_field = "activity_id" if kind is RunKind.ACTIVITY else "operation_id"
         self._max_reason = max_reason
 
@@ -56,7 +50,8 @@ class StandaloneRuns:
         Raises:
             RpcError: It does not exist, or an ID cannot be one.
         """
-        return self._find(request.namespace, getattr(request, self._id_field), request.run_id)
+        named = getattr(request, self._id_field)
+        return self._runs.find_standalone(self._kind, request.namespace, named, request.run_id)
 
     # Starting
 
@@ -80,15 +75,9 @@ class StandaloneRuns:
             RpcError: The ID is in use, or the run cannot be created.
         """
         reuse, conflict = policies
-        annotations = {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()}
-        if principal:
-            annotations[labels.CREATED_BY_ANNOTATION] = principal
-        body = {
-            "apiVersion": labels.API_VERSION,
-            "kind": "WorkflowRun",
-            "metadata": {"name": self.name_of(request), "namespace": request.namespace, "annotations": annotations},
-            "spec": {**spec, "workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict},
-        }
+        body = workflow_run(
+            request.namespace, self.name_of(request), spec, extras, policies=policies, principal=principal
+        )
         known = await self._creator.existing(body, self._kind, reuse=reuse, conflict=conflict)
         return StartedRun(known, started=False) if known is not None else await self._creator.create(body)
 
@@ -118,18 +107,6 @@ class StandaloneRuns:
                         await changed
         return None
 
-    async def _state(self, entry: Entry, call: CallContext) -> RunState:
-        """Return the state of a run that has begun.
-
-        Raises:
-            RpcError: The run has not begun.
-        """
-        await self._runs.has_started(entry.uid, call.within(LONGEST_WAIT))
-        state = (await self._runs.view(entry)).state
-        if state is None:
-            raise not_started(entry)
-        return state
-
     # Stopping
 
     async def cancel(self, request: Any, call: CallContext) -> None:
@@ -138,22 +115,15 @@ class StandaloneRuns:
         Raises:
             RpcError: The run has closed, or another request has already requested the cancellation.
         """
-        entry = self.find(request)
-        wanted = inputs.CancelRequested(
-            request_id=_CANCEL + request_id_of(request),
-            reason=self._reason(request),
-            identity=request.identity,
-            principal=call.principal,
-        )
-        state = await self._state(entry, call)
-        if wanted.request_id in state.requests:
-            return
-        if state.closed:
-            raise _terminal(entry, state)
-        if state.cancel_requested:
-            before = next((each for each in state.requests if each.startswith(_CANCEL)), "")
-            raise precondition(f"cancellation already requested with request ID {before.removeprefix(_CANCEL)}")
-        await self.demand(entry, wanted)
+
+        def refused(entry: Entry, state: RunState, before: str) -> RpcError | None:
+            if state.closed:
+                return _terminal(entry, state)
+            if state.cancel_requested:
+                return precondition(f"cancellation already requested with request ID {before}")
+            return None
+
+        await self._stop(request, call, inputs.CancelRequested, "cancel/", refused)
 
     async def terminate(self, request: Any, call: CallContext) -> None:
         """Terminate a run without notifying a worker. A repeated request changes nothing.
@@ -161,28 +131,52 @@ class StandaloneRuns:
         Raises:
             RpcError: The run has closed.
         """
+
+        def refused(_: Entry, state: RunState, before: str) -> RpcError | None:
+            if before:
+                return precondition(f"already terminated with request ID {before}")
+            return not_open(state) if state.closed else None
+
+        await self._stop(request, call, inputs.TerminateRequested, "terminate/", refused)
+
+    async def _stop(
+        self,
+        request: Any,
+        call: CallContext,
+        kind: type[inputs.CancelRequested | inputs.TerminateRequested],
+        prefix: str,
+        refused: Callable[[Entry, RunState, str], RpcError | None],
+    ) -> None:
+        """Pass a request to stop to a run.
+
+        Args:
+            request: The request.
+            call: The call.
+            kind: The kind of the request.
+            prefix: Prefix of stored request IDs, because requests of different kinds may have the same ID.
+            refused: Returns why the run rejects the request, given the ID of an earlier one of the same kind; empty for none.
+        """
         entry = self.find(request)
-        wanted = inputs.TerminateRequested(
-            request_id=_TERMINATE + request_id_of(request),
+        wanted = kind(
+            request_id=prefix + request_id_of(request),
             reason=self._reason(request),
             identity=request.identity,
             principal=call.principal,
         )
-        state = await self._state(entry, call)
+        await self._runs.has_started(entry.uid, call.within(LONGEST_WAIT))
+        state = (await self._runs.view(entry)).state
+        if state is None:
+            raise not_started(entry)
         if wanted.request_id in state.requests:
             return
-        before = next((each for each in state.requests if each.startswith(_TERMINATE)), "")
-        if before:
-            raise precondition(f"already terminated with request ID {before.removeprefix(_TERMINATE)}")
-        if state.closed:
-            raise not_open(state)
+        before = next((each for each in state.requests if each.startswith(prefix)), "").removeprefix(prefix)
+        if error := refused(entry, state, before):
+            raise error
         await self.demand(entry, wanted)
 
     async def delete(self, request: Any) -> None:
         """Remove a run with its history. This stops an open run."""
-        entry = self.find(request)
-        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
-        await self._runs.client.delete(url, uid=entry.uid)
+        await self._runs.delete(self.find(request))
 
     async def demand(self, entry: Entry, request: inputs.Request) -> None:
         """Pass a request to a run, which must accept it.
@@ -246,8 +240,7 @@ def request_id_of(request: Any) -> str:
         RpcError: The ID is too long.
     """
     request_id = request.request_id or uuid.uuid4().hex
-    if len(request_id) > MAX_ID:
-        raise invalid(f"request ID exceeds length limit. Length={len(request_id)} Limit={MAX_ID}")
+    check_length(request_id, "request ID")
     return str(request_id)
 
 

@@ -12,7 +12,7 @@ from perdure.api.kinds.artifactset import HolderKind
 from perdure.api.labels import API_VERSION
 from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name, label_value
 from perdure.api.times import read_kubernetes_time
-from perdure.runtime.attempts import KubeObject, PodSettings, RunRef
+from perdure.runtime.attempts import KubeObject, PodSettings, RunRef, add_pull_secrets
 from perdure.runtime.pods.artifacts import build_store_pod
 
 _SECONDS: Final = 600
@@ -94,7 +94,7 @@ def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], s
         "annotations": {labels.ARTIFACT_SETS_ANNOTATION: json.dumps([each["metadata"]["name"] for each in sets])},
         "ownerReferences": [_owner(each["metadata"]) for each in sets],
     }
-    return build_store_pod(
+    pod = build_store_pod(
         metadata,
         "deletion",
         store,
@@ -103,6 +103,8 @@ def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], s
         user=settings.run_as_user,
         seconds=_SECONDS,
     )
+    add_pull_secrets(pod["spec"], settings)
+    return pod
 
 
 def _owner(meta: KubeObject) -> KubeObject:

@@ -125,9 +125,10 @@ def read_field(kind: Field, text: str) -> int:
     return bits & kind.full
 
 
-def follows_the_clock(hour: str) -> bool:
-    """Whether the hours of a calendar are `*` or have a step: such a calendar follows elapsed hours when clocks change."""
-    return "*" in hour or "/" in hour
+_INTERVALS = frozenset(
+    sum(1 << hour for hour in range(first, 24, step)) for step in (1, 2, 3, 4) for first in range(step)
+)
+"""The sets of hours that mean an interval: every hour, or each second, third, or fourth hour around the clock."""
 
 
 def _item(kind: Field, text: str) -> int:
@@ -297,8 +298,6 @@ class Matcher:
     year: int
     months: Months
     """The days that match, by the weekday on which the month begins and by its length."""
-    follows_the_clock: bool
-    """Whether it follows elapsed hours, not hours of the day, when clocks change."""
 
     @classmethod
     def of(cls, calendar: Calendar) -> "Matcher":
@@ -316,8 +315,15 @@ class Matcher:
             day_of_week=read_plain(DAY_OF_WEEK, calendar.day_of_week),
             year=read_field(YEAR, calendar.year),
             months=read_days(calendar.day_of_month, calendar.day_of_week),
-            follows_the_clock=follows_the_clock(calendar.hour),
         )
+
+    @property
+    def follows_elapsed_hours(self) -> bool:
+        """Whether it follows elapsed hours, not hours of the day, when clocks change.
+
+        The set of hours decides, not its spelling: `*`, `0-23`, and `*/1` are the same (systemd#8647).
+        """
+        return self.hour in _INTERVALS
 
     def matches(self, wall: int) -> bool:
         """Whether a wall time matches."""

@@ -16,8 +16,9 @@ time jumps:
     forward, 02:00 to 03:00      01:59 | 03:00      02:30 does not exist: it counts as 03:00 (RunAfter), or not at all (Skip)
     back, 03:00 to 02:00         02:59 | 02:00      02:30 occurs twice: the first one counts (First), or both (Both)
 
-A calendar whose hour is `*` or has a step means an interval of hours, not an hour of the day. It follows elapsed hours: its
-times never move, and both occurrences of a repeated time count.
+A calendar for every hour, or for each second, third, or fourth hour around the clock, means an interval, not hours of the day. It
+follows elapsed hours: its times never move, and both occurrences of a repeated time count. The set of hours decides, not how it
+is written (`*`, `0-23`, `*/1`).
 
 Bounds. A search looks 40 years ahead, because 29 February on a given weekday may be that far away. Calendars and intervals
 skip excluded times by day. A search skips up to `MAX_EXCLUDED` days of intervals, or moved times, in a row.
@@ -607,8 +608,8 @@ class Times:
         return _ByCalendar(
             WallTimes(matcher, self._excluded.by_days, self._work),
             self.zone,
-            moves=saving.skipped is SkippedPolicy.RUN_AFTER and not matcher.follows_the_clock,
-            once=saving.repeated is RepeatedPolicy.FIRST and not matcher.follows_the_clock,
+            moves=saving.skipped is SkippedPolicy.RUN_AFTER and not matcher.follows_elapsed_hours,
+            once=saving.repeated is RepeatedPolicy.FIRST and not matcher.follows_elapsed_hours,
         )
 
 

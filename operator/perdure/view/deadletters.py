@@ -30,24 +30,22 @@ def table(letters: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool 
     Returns:
         Lines; the first one is the heading.
     """
-    heading = ["NAME", "RUN", "STEP", "ACTIVITY", "ATTEMPTS", "REDRIVEN", "FAILURE", "AGE"]
-    rows = []
-    for letter in letters:
-        spec = letter["spec"]
-        row = [
-            letter["metadata"]["name"],
-            spec["workflowRun"]["name"],
-            spec["step"],
-            spec["activity"],
-            str(spec["attempts"]),
-            _WORDS[redriven(letter)],
-            _type(spec["failure"]),
-            text.age(page.now - datetime.fromisoformat(spec["failedTime"])),
-        ]
-        rows.append([letter["metadata"]["namespace"], *row] if namespaces else row)
-    if namespaces:
-        heading.insert(0, "NAMESPACE")
-    return tables.table(heading, rows, page)
+    heading = ("NAME", "RUN", "STEP", "ACTIVITY", "ATTEMPTS", "REDRIVEN", "FAILURE", "AGE")
+    rows = [_cells(letter["metadata"], letter["spec"], redriven(letter), page) for letter in letters]
+    return tables.table(heading, rows, page, namespaces=map(tables.namespace_of, letters) if namespaces else None)
+
+
+def _cells(meta: Mapping[str, Any], spec: Mapping[str, Any], status: str, page: Page) -> list[str]:
+    return [
+        meta["name"],
+        spec["workflowRun"]["name"],
+        spec["step"],
+        spec["activity"],
+        str(spec["attempts"]),
+        _WORDS[status],
+        _type(spec["failure"]),
+        text.age(page.now - datetime.fromisoformat(spec["failedTime"])),
+    ]
 
 
 def _type(node: Mapping[str, Any]) -> str:

@@ -100,16 +100,10 @@ def table(
         namespaces: Whether their namespaces are shown.
         wide: Whether the IDs are shown that Temporal clients use.
     """
-    heading = ["NAME", "SPEC", "ZONE", "STATE", "LAST", "NEXT", "ACTIVE"]
+    heading = ["NAME", "SPEC", "ZONE", "STATE", "LAST", "NEXT", "ACTIVE", *(("ID",) if wide else ())]
     phases = _phases(runs)
-    rows = [_cells(schedule, phases, page) for schedule in schedules]
-    if namespaces:
-        heading.insert(0, "NAMESPACE")
-        rows = [[s["metadata"]["namespace"], *row] for s, row in zip(schedules, rows, strict=True)]
-    if wide:
-        heading.append("ID")
-        rows = [[*row, id_of(s)] for s, row in zip(schedules, rows, strict=True)]
-    return tables.table(heading, rows, page)
+    rows = [[*_cells(schedule, phases, page), *((id_of(schedule),) if wide else ())] for schedule in schedules]
+    return tables.table(heading, rows, page, namespaces=map(tables.namespace_of, schedules) if namespaces else None)
 
 
 def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:

@@ -4,7 +4,7 @@
 ends with spaces, because programs also read these lines.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -21,7 +21,12 @@ _GAP = "  "
 
 
 def table(
-    heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page, *, minimum_widths: Sequence[int] = ()
+    heading: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    page: Page,
+    *,
+    namespaces: Iterable[str] | None = None,
+    minimum_widths: Sequence[int] = (),
 ) -> list[Text]:
     """Lay cells out in columns.
 
@@ -29,11 +34,15 @@ def table(
         heading: Names of the columns; the words of the one named PHASE are colored.
         rows: The cells; an empty cell is shown as a dash.
         page: The page for the output.
+        namespaces: The namespace of each row, for a first column; None for no such column.
         minimum_widths: The minimum width of each column; empty if nothing precedes this table.
 
     Returns:
         Lines; the first one is the heading.
     """
+    if namespaces is not None:
+        heading = ["NAMESPACE", *heading]
+        rows = [[namespace, *row] for namespace, row in zip(namespaces, rows, strict=True)]
     rows = [[text.one_line(cell) or page.glyphs.dash for cell in row] for row in rows]
     widths = widths_of((heading, *rows), minimum_widths)
     lines = [Text(_line(row, widths)) for row in (heading, *rows)]
@@ -62,6 +71,11 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(text.pad(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
+def namespace_of(item: Mapping[str, Any]) -> str:
+    """Return the namespace of an object."""
+    return str(item["metadata"]["namespace"])
+
+
 _SPEC_ONLY = frozenset({"target", "ttlSecondsAfterFinished"})
 
 
@@ -77,16 +91,12 @@ def operations(operations: Sequence[Mapping[str, Any]], page: Page, *, namespace
     Returns:
         Lines; the first one is the heading.
     """
-    heading = ["NAME", "VERB", "TARGET", "RUN", "PHASE", "REASON", "AGE"]
-    if namespaces:
-        heading.insert(0, "NAMESPACE")
-    if wide:
-        heading.append("MESSAGE")
-    rows = [_operation_cells(each, page, namespaces=namespaces, wide=wide) for each in operations]
-    return table(heading, rows, page)
+    heading = ["NAME", "VERB", "TARGET", "RUN", "PHASE", "REASON", "AGE", *(("MESSAGE",) if wide else ())]
+    rows = [_operation_cells(each, page, wide=wide) for each in operations]
+    return table(heading, rows, page, namespaces=map(namespace_of, operations) if namespaces else None)
 
 
-def _operation_cells(operation: Mapping[str, Any], page: Page, *, namespaces: bool, wide: bool) -> list[str]:
+def _operation_cells(operation: Mapping[str, Any], page: Page, *, wide: bool) -> list[str]:
     meta, spec, status = operation["metadata"], operation["spec"], operation.get("status") or {}
     condition: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c["status"] == "True"), {})
     target = spec["target"]
@@ -99,11 +109,7 @@ def _operation_cells(operation: Mapping[str, Any], page: Page, *, namespaces: bo
         condition.get("reason", ""),
         ago(read_kubernetes_time(meta.get("creationTimestamp")), page),
     ]
-    if namespaces:
-        cells.insert(0, meta["namespace"])
-    if wide:
-        cells.append(condition.get("message", ""))
-    return cells
+    return [*cells, condition.get("message", "")] if wide else cells
 
 
 def webhooks(webhooks: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool, wide: bool) -> list[Text]:
@@ -118,17 +124,12 @@ def webhooks(webhooks: Sequence[Mapping[str, Any]], page: Page, *, namespaces: b
     Returns:
         Lines; the first one is the heading.
     """
-    heading = ["NAME", "READY", "REASON", "STARTS", "SIGNALS", "AGE"]
-    if namespaces:
-        heading.insert(0, "NAMESPACE")
-    if wide:
-        heading += ["PATH", "MESSAGE"]
-    return table(
-        heading, [_webhook_cells(each, namespaces=namespaces, wide=wide, page=page) for each in webhooks], page
-    )
+    heading = ["NAME", "READY", "REASON", "STARTS", "SIGNALS", "AGE", *(("PATH", "MESSAGE") if wide else ())]
+    rows = [_webhook_cells(each, page, wide=wide) for each in webhooks]
+    return table(heading, rows, page, namespaces=map(namespace_of, webhooks) if namespaces else None)
 
 
-def _webhook_cells(webhook: Mapping[str, Any], *, namespaces: bool, wide: bool, page: Page) -> list[str]:
+def _webhook_cells(webhook: Mapping[str, Any], page: Page, *, wide: bool) -> list[str]:
     meta, spec, status = webhook["metadata"], mapping(webhook.get("spec")), mapping(webhook.get("status"))
     ready: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
     workflow = mapping(mapping(spec.get("start")).get("workflow"))
@@ -140,11 +141,7 @@ def _webhook_cells(webhook: Mapping[str, Any], *, namespaces: bool, wide: bool, 
         str(mapping(spec.get("signal")).get("name", "")),
         ago(read_kubernetes_time(meta.get("creationTimestamp")), page),
     ]
-    if namespaces:
-        cells.insert(0, meta["namespace"])
-    if wide:
-        cells += [str(status.get("path", "")), str(ready.get("message", ""))]
-    return cells
+    return [*cells, str(status.get("path", "")), str(ready.get("message", ""))] if wide else cells
 
 
 _UNKNOWN_TYPE = " (unknown type: treated as not registered)"

@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.foreign.examples import SYSTEMS, load
 from bench.foreign.expectations import needs
 from bench.foreign.trial import Outcome, Trial, prepared
-from support.kube import find_cluster
+from support.cluster.namespace import find_cluster
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from perdure.importing.argo import manifests as argo
 from perdure.importing.reader import ConvertedObject, name_of
 from perdure.importing.tekton import manifests as tekton
 from perdure.importing.writer import write
-from support.kube import Json
+from support.cluster.namespace import Json
 
 Convert = Callable[[list[Json]], list[ConvertedObject]]
 SYSTEMS: Final[dict[str, tuple[tuple[str, ...], Convert]]] = {

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final
 
-from support.kube import IMAGE, Json
+from support.cluster.namespace import IMAGE, Json
 
 _LOCAL: Final = re.compile(
     r"(?:(?:docker\.io|mirror\.gcr\.io|cgr\.dev/chainguard)/)?(?:library/)?"

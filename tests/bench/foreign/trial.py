@@ -12,9 +12,9 @@ from kubernetes.client import ApiException
 from bench.foreign import expectations
 from bench.foreign.examples import Example
 from perdure.api.labels import SCHEDULE_LABEL
-from support.artifacts.in_cluster import store
-from support.kube import Cluster, Json
-from support.objects import refusal
+from support.cluster.artifacts import store
+from support.cluster.namespace import Cluster, Json
+from support.cluster.objects import refusal
 
 _LOOK_SECONDS: Final = 1.0
 _DEFINITIONS: Final = frozenset({"Workflow", "WorkflowLimit"})

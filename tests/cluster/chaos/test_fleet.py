@@ -28,8 +28,9 @@ from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
 from perdure.controller.fleet.shards import owners, shard_of
 from perdure.engine import events as ev
 from perdure.kube.clock import now
-from support.kube import REPOSITORY, SYSTEM, Cluster, Json, check_history, helm_program, python, recorded
-from support.process import LONGER
+from support.cluster.namespace import SYSTEM, Cluster, Json, check_history, helm_program, python, recorded
+from support.cluster.process import LONGER
+from support.manuals import REPOSITORY
 
 NAME = os.environ.get("PERDURE_TEST_CLUSTER", "")
 REPLICAS = 3

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from perdure.api.labels import RUN_LABEL
-from support.audit import deletions
-from support.kube import IMAGE, Cluster, Json
-from support.process import LONGER, operator
+from support.cluster.audit import deletions
+from support.cluster.namespace import IMAGE, Cluster, Json
+from support.cluster.process import LONGER, operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 

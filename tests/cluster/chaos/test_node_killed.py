@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.engine import events as ev
-from support.kube import SYSTEM, Cluster, Json, check_history, python, recorded
+from support.cluster.namespace import SYSTEM, Cluster, Json, check_history, python, recorded
 
 NAME = os.environ.get("PERDURE_TEST_CLUSTER", "")
 EACH = 5

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from perdure.engine import events as ev
-from support.kube import Cluster, Json, recorded
-from support.process import LONGER, operator
+from support.cluster.namespace import Cluster, Json, recorded
+from support.cluster.process import LONGER, operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 

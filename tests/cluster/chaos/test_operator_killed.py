@@ -14,9 +14,10 @@ import pytest
 
 from perdure.api.names import pod_name
 from perdure.engine import events as ev
-from support.audit import what, writes
-from support.kube import REPOSITORY, Cluster, check_history, recorded
-from support.process import LONGER, operator
+from support.cluster.audit import what, writes
+from support.cluster.namespace import Cluster, check_history, recorded
+from support.cluster.process import LONGER, operator
+from support.manuals import REPOSITORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 

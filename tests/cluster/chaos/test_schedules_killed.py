@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from support.kube import Cluster, Json
-from support.process import LONGER, operator
+from support.cluster.namespace import Cluster, Json
+from support.cluster.process import LONGER, operator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 

@@ -12,8 +12,9 @@ import pytest
 
 from perdure.api.names import pod_name
 from perdure.engine import events as ev
-from support.kube import REPOSITORY, Cluster, check_history, recorded
-from support.process import operator
+from support.cluster.namespace import Cluster, check_history, recorded
+from support.cluster.process import operator
+from support.manuals import REPOSITORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench, pytest.mark.timeout(1800)]
 RUNS, KILLS = 20, 15

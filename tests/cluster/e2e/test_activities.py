@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.engine import events as ev
-from support.kube import IMAGE, Cluster, check_history, one_step, python, recorded
+from support.cluster.namespace import IMAGE, Cluster, check_history, one_step, python, recorded
 
 pytestmark = pytest.mark.cluster
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from support.kube import Cluster, check_history
-from support.process import Process
+from support.cluster.namespace import Cluster, check_history
+from support.cluster.process import Process
 
 pytestmark = pytest.mark.cluster
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from support.kube import Cluster, Json, one_step, python
+from support.cluster.namespace import Cluster, Json, one_step, python
 
 pytestmark = pytest.mark.cluster
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 from support.manuals import REPOSITORY, Block, blocks, example_files, example_folders
 
 pytestmark = pytest.mark.cluster

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.kube import IMAGE, Cluster, Json, one_step, python
+from support.cluster.namespace import IMAGE, Cluster, Json, one_step, python
 
 pytestmark = pytest.mark.cluster
 

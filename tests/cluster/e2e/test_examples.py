@@ -15,9 +15,9 @@ from perdure.language.step_failures import as_json
 from perdure.simulation.manifests import Manifest
 from perdure.simulation.report import Report
 from support import histories
+from support.cluster.namespace import Cluster, Json, check_history, recorded, run_manifest
+from support.cluster.volumes import local_volume
 from support.histories import EXAMPLES, GOLDEN
-from support.kube import Cluster, Json, check_history, recorded, run_manifest
-from support.volumes import local_volume
 
 pytestmark = pytest.mark.cluster
 

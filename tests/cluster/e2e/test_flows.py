@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from perdure.language.memory import load_memory
-from support.kube import REPOSITORY, Cluster, Json, check_history, python
-from support.manuals import blocks_in
+from support.cluster.namespace import Cluster, Json, check_history, python
+from support.manuals import REPOSITORY, blocks_in
 
 pytestmark = pytest.mark.cluster
 

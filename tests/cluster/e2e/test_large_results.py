@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support.artifacts.in_cluster import store
-from support.kube import IMAGE, REPOSITORY, Cluster, run_manifest
+from support.cluster.artifacts import store
+from support.cluster.namespace import IMAGE, Cluster, run_manifest
+from support.manuals import REPOSITORY
 
 pytestmark = pytest.mark.cluster
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from support.kube import Cluster, Json, one_step, python
+from support.cluster.namespace import Cluster, Json, one_step, python
 
 RUNS = int(os.environ.get("PERDURE_RUNS", "20"))
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from support.artifacts.in_cluster import store
-from support.kube import IMAGE, Cluster, run_manifest
+from support.cluster.artifacts import store
+from support.cluster.namespace import IMAGE, Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.kube import Cluster, Json, check_history
+from support.cluster.namespace import Cluster, Json, check_history
 
 pytestmark = pytest.mark.cluster
 

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from perdure.engine import events as ev
-from support.kube import Cluster, check_history, one_step, python, recorded
-from support.process import Process
+from support.cluster.namespace import Cluster, check_history, one_step, python, recorded
+from support.cluster.process import Process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from perdure.engine import events as ev
-from support.kube import IMAGE, Cluster, Json, one_step, recorded
-from support.process import Process
+from support.cluster.namespace import IMAGE, Cluster, Json, one_step, recorded
+from support.cluster.process import Process
 
 pytestmark = pytest.mark.cluster
 

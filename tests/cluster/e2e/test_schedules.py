@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.kube import Cluster, Json, check_history, python
-from support.process import Process
+from support.cluster.namespace import Cluster, Json, check_history, python
+from support.cluster.process import Process
 
 pytestmark = pytest.mark.cluster
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.kube import SYSTEM, Cluster, one_step, python
+from support.cluster.namespace import SYSTEM, Cluster, one_step, python
 
 pytestmark = pytest.mark.cluster
 

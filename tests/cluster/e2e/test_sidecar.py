@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.kube import IMAGE, Cluster, Json, one_step
+from support.cluster.namespace import IMAGE, Cluster, Json, one_step
 
 pytestmark = pytest.mark.cluster
 

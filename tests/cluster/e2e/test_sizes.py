@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from perdure.engine import events as ev
-from support.kube import Cluster, check_history, one_step, python, recorded, run_manifest
+from support.cluster.namespace import Cluster, check_history, one_step, python, recorded, run_manifest
 
 pytestmark = pytest.mark.cluster
 

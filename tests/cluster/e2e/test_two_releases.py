@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
-from support.kube import IMAGE, REPOSITORY, Cluster, helm_program, temporary_namespace
+from support.cluster.namespace import IMAGE, Cluster, helm_program, temporary_namespace
+from support.manuals import REPOSITORY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bench]
 

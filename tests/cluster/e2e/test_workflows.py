@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perdure.engine import events as ev
-from support.kube import Cluster, check_history, python, recorded
+from support.cluster.namespace import Cluster, check_history, python, recorded
 
 pytestmark = pytest.mark.cluster
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from support.audit import by_operator, what, writes
-from support.kube import Cluster, python
+from support.cluster.audit import by_operator, what, writes
+from support.cluster.namespace import Cluster, python
 
 pytestmark = pytest.mark.cluster
 

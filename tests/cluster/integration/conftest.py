@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 
 
 @pytest.fixture(scope="session")

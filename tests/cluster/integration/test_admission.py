@@ -11,8 +11,8 @@ from kubernetes.client import ApiException
 
 from perdure.runtime import status_texts
 from support.admission import CASES, assert_part, manifest
-from support.kube import Cluster
-from support.objects import refusal
+from support.cluster.namespace import Cluster
+from support.cluster.objects import refusal
 
 pytestmark = pytest.mark.cluster
 

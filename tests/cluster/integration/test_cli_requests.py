@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ from perdure.controller.reconcile.record import Record
 from perdure.kube.access import find_access
 from perdure.kube.client import PERDURE, Client, ConflictError, path
 from perdure.runtime.commits import OF_RUNS, committed, edited
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 
 pytestmark = pytest.mark.cluster
 

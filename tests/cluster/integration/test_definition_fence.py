@@ -15,7 +15,8 @@ import yaml
 
 from perdure.api import labels
 from perdure.api.labels import API_VERSION
-from support.kube import REPOSITORY, SYSTEM, Cluster, helm_program, run_manifest
+from support.cluster.namespace import SYSTEM, Cluster, helm_program, run_manifest
+from support.manuals import REPOSITORY
 
 pytestmark = pytest.mark.cluster
 

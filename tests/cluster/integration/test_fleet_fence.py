@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from perdure.api.labels import FLEET_LABEL, MEMBER_ADDRESS_ANNOTATION
-from support.kube import REPOSITORY, Cluster, helm_program
+from support.cluster.namespace import Cluster, helm_program
+from support.manuals import REPOSITORY
 
 pytestmark = pytest.mark.cluster
 

@@ -9,7 +9,7 @@ from perdure.api.labels import EXPIRES_LABEL
 from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
-from support.kube import Cluster, Json, one_step, python
+from support.cluster.namespace import Cluster, Json, one_step, python
 
 pytestmark = pytest.mark.cluster
 

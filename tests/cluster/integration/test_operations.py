@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from perdure.engine import events as ev
-from support.kube import REPOSITORY, Cluster, Json, check_history, python, recorded
-from support.operations import answer, ask, inline, operation
+from support.cluster.namespace import Cluster, Json, check_history, python, recorded
+from support.cluster.operations import answer, ask, inline, operation
+from support.manuals import REPOSITORY
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from perdure.api import labels
-from support.kube import IMAGE, Cluster, one_step, python
+from support.cluster.namespace import IMAGE, Cluster, one_step, python
 
 pytestmark = pytest.mark.cluster
 

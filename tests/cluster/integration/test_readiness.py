@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.kube import Cluster, python
+from support.cluster.namespace import Cluster, python
 
 pytestmark = pytest.mark.cluster
 

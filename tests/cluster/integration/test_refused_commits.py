@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -17,8 +17,8 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
-from support.kube import Cluster, Json, check_history, python
-from support.process import Process
+from support.cluster.namespace import Cluster, Json, check_history, python
+from support.cluster.process import Process
 
 pytestmark = pytest.mark.cluster
 

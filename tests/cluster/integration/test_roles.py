@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from perdure.kube.paths import PLURALS
-from support.kube import Cluster, run_manifest
+from support.cluster.namespace import Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 

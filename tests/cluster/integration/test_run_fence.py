@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from perdure.api import labels
-from support.kube import Cluster, run_manifest
+from support.cluster.namespace import Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 from support.ports import free_port
 
 pytestmark = pytest.mark.cluster

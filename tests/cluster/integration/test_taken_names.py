@@ -8,7 +8,7 @@ import pytest
 from perdure.api import labels
 from perdure.kube.clock import now
 from perdure.schedule.state import Start
-from support.kube import Cluster, run_manifest
+from support.cluster.namespace import Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support.kube import Cluster, Json, run_manifest
-from support.operations import ask, inline
+from support.cluster.namespace import Cluster, Json, run_manifest
+from support.cluster.operations import ask, inline
 from support.times import IMPOSSIBLE
 
 pytestmark = pytest.mark.cluster

@@ -24,7 +24,7 @@ from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
-from support.kube import Cluster, Json, run_manifest
+from support.cluster.namespace import Cluster, Json, run_manifest
 
 pytestmark = pytest.mark.cluster
 

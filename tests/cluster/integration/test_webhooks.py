@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.kube import SYSTEM, Cluster, Json
+from support.cluster.namespace import SYSTEM, Cluster, Json
 
 pytestmark = pytest.mark.cluster
 

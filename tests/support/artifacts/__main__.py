@@ -6,8 +6,8 @@ For trying out artifacts without a bucket: everything in it is lost with the pod
 import argparse
 from dataclasses import replace
 
-from support.artifacts.in_cluster import store
-from support.kube import find_cluster
+from support.cluster.artifacts import store
+from support.cluster.namespace import find_cluster
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 from support.sdk import registry
 from support.sdk.memory import InMemory
 from support.sdk.server import Operator

@@ -13,8 +13,8 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import TLSConfig
 
-from support.kube import Cluster, temporary_namespace
-from support.process import Process, free_port
+from support.cluster.namespace import Cluster, temporary_namespace
+from support.cluster.process import Process, free_port
 
 SECRET, AUTHORITY = "perdure-temporal-tls", "perdure-temporal-ca"
 

@@ -87,7 +87,7 @@ def test_a_cancellation_request_becomes_a_file(api: Any, beside: Callable[..., B
 
 
 @pytest.mark.parametrize(
-    ("written", "reported"), [('{"a": 1}', {"a": 1}), ("plain\n", "plain\n"), ("", None), ("7", 7)]
+    ("written", "reported"), [('{"a": 1}', {"a": 1}), ("plain\n", "plain"), ("1.10\n", "1.10"), ("", None), ("7", 7)]
 )
 def test_the_result_is_reported_at_the_end(
     api: Any, pod: Any, beside: Callable[..., Beside], written: str, reported: Any

@@ -6,7 +6,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from support.kube import REPOSITORY
+from support.manuals import REPOSITORY
 
 PROJECT = REPOSITORY / "packages" / "perdure-activity"
 

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import yaml
 
-from support.kube import helm_program
+from support.cluster.namespace import helm_program
 from unit.chart.manifests import CHART, Helm, Manifest, Render
 
 OLDEST_KUBERNETES = "1.32.0"

@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from support.kube import REPOSITORY
+from support.manuals import REPOSITORY
 from unit.chart.manifests import named
 
 

@@ -91,7 +91,7 @@ def test_a_parameter_is_a_string_if_the_workflow_declares_a_string(server: ApiSe
     server.answers[WORKFLOW] = {**DEFINITION, "spec": {**DEFINITION["spec"], "input": declared}}
     parameters = ("-p", "version=1.10", "-p", "count=2", "-p", "other=1.10", "-p", 'quoted="7"')
     assert start("--no-wait", *parameters).exit_code == 0
-    assert server.created[0]["spec"]["input"] == {"version": "1.10", "count": 2, "other": 1.1, "quoted": "7"}
+    assert server.created[0]["spec"]["input"] == {"version": "1.10", "count": 2, "other": "1.10", "quoted": "7"}
     assert start("--no-wait", "-p", 'version="2"').exit_code == 0
     assert server.created[1]["spec"]["input"] == {"version": "2"}
     assert start("--no-wait", "--input", '{"other": "1"}', "-p", "other=2").exit_code == 0

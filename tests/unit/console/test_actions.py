@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from perdure.console.forms import MAX_TARGETS
-from support import consoled
+from support import console
 from support.apiserver import ApiServer
 from support.apiserver import serving as api_server
-from support.consoled import NASTY, PERDURE, Browser, fill, items, letter, opened, parsed, shown
+from support.console import NASTY, PERDURE, Browser, fill, items, letter, opened, parsed, shown
 
 LETTERS = "/namespaces/shop/deadletters"
 RUN = "/namespaces/shop/runs/order-42"
@@ -20,7 +20,7 @@ RUN = "/namespaces/shop/runs/order-42"
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     with api_server(tmp_path, monkeypatch) as found:
-        fill(found, consoled.order())
+        fill(found, console.order())
         done = letter("order-8-charge")
         done["status"] = {"conditions": [{"type": "Redriven", "status": "True"}]}
         found.answers[f"{PERDURE}/deadletters"] = items(letter(), letter("order-9-charge"), done)
@@ -85,7 +85,7 @@ async def test_an_invalid_selection_is_rejected(names: list[str]) -> None:
 
 
 async def test_a_signal_is_sent_with_its_input(api: ApiServer) -> None:
-    run = consoled.order().object
+    run = console.order().object
     run["status"] = {**run["status"], "awaitedSignals": [{"name": "approved", "step": "approval"}] * 2}
     api.answers[f"{PERDURE}/workflowruns/order-42"] = run
     async with opened() as browser:
@@ -104,7 +104,7 @@ async def test_a_signal_is_sent_with_its_input(api: ApiServer) -> None:
 
 
 async def test_an_invalid_signal_shows_the_form_again_with_the_problem_at_its_field(api: ApiServer) -> None:
-    run = consoled.order().object
+    run = console.order().object
     run["status"] = {**run["status"], "awaitedSignals": [{"name": "approved", "step": "approval"}]}
     api.answers[f"{PERDURE}/workflowruns/order-42"] = run
     async with opened() as browser:
@@ -177,7 +177,7 @@ async def test_a_read_only_console_has_no_actions(api: ApiServer) -> None:
 
 
 async def test_a_closed_run_has_no_actions(api: ApiServer) -> None:
-    run = consoled.order().object
+    run = console.order().object
     run["status"] = {**run["status"], "phase": "Completed"}
     api.answers[f"{PERDURE}/workflowruns/order-42"] = run
     async with opened() as browser:

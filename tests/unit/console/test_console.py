@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from perdure.cli.app import build
-from support import consoled
+from support import console
 from support.apiserver import ApiServer
 from support.apiserver import serving as api_server
-from support.consoled import NASTY, PERDURE, PODS, WEB_UI, fill, opened, parsed, pod, shown
+from support.console import NASTY, PERDURE, PODS, WEB_UI, fill, opened, parsed, pod, shown
 
 PAGES = (
     "/namespaces/shop/runs",
@@ -37,7 +37,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
             pod("order-42-5-1", "charge", 1, event=5, code=1),
             pod("order-42-5-3", "charge", 3, event=5, code=None),
         ]
-        fill(found, consoled.order(), *attempts)
+        fill(found, console.order(), *attempts)
         yield found
 
 
@@ -52,7 +52,7 @@ async def test_a_run_is_shown_with_graph_steps_and_attempts() -> None:
     assert "charge#1 ✗ Failed order-42-5-1 Log of charge#1" in text
     assert "charge#3 ● Running order-42-5-3 Log of charge#3" in text
     assert "reserve#1 ○ Deleted" in text
-    uid = consoled.UID
+    uid = console.UID
     assert f'href="{WEB_UI}/namespaces/shop/workflows/order-42/{uid}"' in page
     assert "data-live" in page
 
@@ -96,7 +96,7 @@ async def test_the_lists_show_limits_breakers_dead_letters_and_the_fleet() -> No
 
 
 async def test_a_list_is_read_in_pages_and_filtered_by_phase(api: ApiServer) -> None:
-    api.answers[f"{PERDURE}/workflowruns"] = {"metadata": {"continue": "a&b"}, "items": [consoled.order().object]}
+    api.answers[f"{PERDURE}/workflowruns"] = {"metadata": {"continue": "a&b"}, "items": [console.order().object]}
     async with opened() as browser:
         page = await browser.get("/namespaces/shop/runs?phase=Failed&continue=x")
     assert 'href="?phase=Failed&amp;continue=a%26b"' in page
@@ -106,12 +106,12 @@ async def test_a_list_is_read_in_pages_and_filtered_by_phase(api: ApiServer) -> 
 
 @pytest.mark.parametrize("path", PAGES)
 async def test_user_input_is_escaped(api: ApiServer, path: str) -> None:
-    flow = consoled.order()
+    flow = console.order()
     flow.input = {"note": NASTY}
     run = flow.object
     run["spec"] = {"workflow": {"name": NASTY}, "workflowId": NASTY}
     run["status"] = {**run["status"], "output": NASTY}
-    api.answers |= {f"{PERDURE}/workflowruns": consoled.items(run), f"{PERDURE}/workflowruns/order-42": run}
+    api.answers |= {f"{PERDURE}/workflowruns": console.items(run), f"{PERDURE}/workflowruns/order-42": run}
     async with opened() as browser, browser.session.get(browser.origin + path) as answer:
         policy = answer.headers["Content-Security-Policy"]
         page = parsed(await answer.text())

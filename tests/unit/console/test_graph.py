@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perdure.console.graph import MAX_BOXES, Box, lay_out, needs_of, ranks
 from perdure.engine.inputs import AttemptCompleted
 from perdure.view.steps import StepView
-from support import consoled
+from support import console
 from support.apiserver import serving
 from support.view.flow import Flow
 
@@ -85,8 +85,8 @@ def test_cyclic_needs_do_not_hang() -> None:
 
 
 def test_the_items_of_a_fan_out_are_inside_its_box() -> None:
-    flow = consoled.fanned_out(6)
-    graph = lay_out(flow.run().steps, yaml.safe_load(consoled.FAN_OUT))
+    flow = console.fanned_out(6)
+    graph = lay_out(flow.run().steps, yaml.safe_load(console.FAN_OUT))
     each = next(box for box in graph.boxes if box.step.name == "each")
     inner = [box for box in graph.boxes if box.step.path.startswith("each[")]
     assert len(inner) > 6
@@ -95,9 +95,9 @@ def test_the_items_of_a_fan_out_are_inside_its_box() -> None:
 
 
 def test_a_large_fan_out_is_drawn_partially_with_a_count_of_the_rest() -> None:
-    flow = consoled.fanned_out(200)
+    flow = console.fanned_out(200)
     steps = flow.run().steps
-    graph = lay_out(steps, yaml.safe_load(consoled.FAN_OUT))
+    graph = lay_out(steps, yaml.safe_load(console.FAN_OUT))
     assert len(graph.boxes) <= MAX_BOXES
     assert graph.hidden + len(graph.boxes) == sum(1 for one in steps for _ in one.walk())
 
@@ -105,8 +105,8 @@ def test_a_large_fan_out_is_drawn_partially_with_a_count_of_the_rest() -> None:
 async def test_the_graph_shows_cached_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = AttemptCompleted(scheduled_event_id=2, attempt=1, result="R-1", cached="reserve-habc")
     with serving(tmp_path, monkeypatch) as server:
-        consoled.fill(server, Flow().at(5, found))
-        async with consoled.opened() as browser:
+        console.fill(server, Flow().at(5, found))
+        async with console.opened() as browser:
             page = await browser.get("/namespaces/shop/runs/order-42")
     assert "<title>reserve: Succeeded, cached result reserve-habc</title>" in page
-    assert "reserve ✓ Succeeded · cached" in consoled.shown(page)
+    assert "reserve ✓ Succeeded · cached" in console.shown(page)

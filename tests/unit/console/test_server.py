@@ -16,7 +16,7 @@ from perdure.console.app import console
 from perdure.console.server import application, serve_app
 from perdure.console.site import ConsoleSettings, TokenAccess
 from perdure.kube.access import Access
-from support.consoled import limit
+from support.console import limit
 
 TOKENS = {"Bearer of-ada": "shop", "Bearer of-eve": "shop"}
 """The namespaces that users may read."""

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from perdure.console.forms import MAX_FORM, submitted
 from support.apiserver import ApiServer
 from support.apiserver import serving as api_server
-from support.consoled import NASTY, PERDURE, Browser, items, meta, opened, parsed, ready, shown
+from support.console import NASTY, PERDURE, Browser, items, meta, opened, parsed, ready, shown
 
 PATH = "/namespaces/shop/workflows/order-flow/start"
 SCHEMA = {

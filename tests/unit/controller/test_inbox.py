@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.reconcile.inbox import Inbox
+from perdure.controller.reconcile.reconciler import Inbox
 from perdure.controller.runs.requests import carriers
 from perdure.engine import inputs
 from perdure.kube import client as kube

@@ -18,7 +18,7 @@ from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from support.engine.coded import COMPLETE, Coded, timer
 from support.engine.script import Drive, activity, application
-from support.recorder import recording
+from support.http_server import recording
 
 
 def observed(suffix: str) -> float:

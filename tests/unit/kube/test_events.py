@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from perdure.api.reasons import EventReason
-from support.recorder import recording
+from support.http_server import recording
 
 ABOUT = {
     "apiVersion": "perdure.dev/v1alpha1",

@@ -79,8 +79,9 @@ class Fields:
 
     @property
     def real(self) -> bool:
-        hour = self.text.get("hour", "0")
-        return "*" in hour or "/" in hour
+        hours = sorted(self.values["hour"])
+        gaps = {later - hour for hour, later in zip(hours, [*hours[1:], hours[0] + 24], strict=True)}
+        return len(gaps) == 1 and max(gaps) <= 4
 
 
 def item(chance: random.Random, name: str) -> tuple[str, set[int]]:

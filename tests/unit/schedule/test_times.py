@@ -272,3 +272,12 @@ def test_a_search_among_exclusions_is_limited_by_its_cost(exclude: list[dict[str
     many = [{"hour": "*", "minute": "0-49", "second": str(second % 60)} for second in range(100)]
     with pytest.raises(InvalidTimesError, match="takes too long"):
         list(times(calendars=many, exclude=exclude).nominal(utc(2026, 1, 1)))
+
+
+@pytest.mark.parametrize("hours", ["*", "0-23", "*/1", "0-11,12-23", "0/2,1/2"])
+def test_the_set_of_hours_decides_whether_a_calendar_follows_elapsed_hours(hours: str) -> None:
+    """systemd#8647: spelled as 0-23, the hour that clocks repeat was left out."""
+    every_ten_minutes = times(cron=[f"*/10 {hours} * * *"], timeZone="Europe/Berlin")
+    found = islice(every_ten_minutes.nominal(datetime(2026, 10, 24, 22, tzinfo=UTC)), 60)
+    gaps = {later - time for time, later in pairwise(found)}
+    assert gaps == {timedelta(minutes=10)}

@@ -17,6 +17,7 @@ from perdure.api.fields import (
     Json,
     JsonObject,
     Large,
+    Positive,
     Text,
     Time,
     Uid,
@@ -208,7 +209,8 @@ class Exclusion(Calendar):
 class DaylightSaving(SpecModel):
     """What happens when clocks are set forward or back.
 
-    It applies to times with a fixed hour. A calendar whose hour is `*` or has a step follows elapsed hours.
+    It applies to hours of the day. A calendar for every hour, or for each second, third, or fourth one around the clock, follows
+    elapsed hours, however these hours are written.
     """
 
     skipped: SkippedPolicy = SkippedPolicy.RUN_AFTER
@@ -464,6 +466,10 @@ class ScheduleStatus(StatusModel):
 
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
+
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored this status; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
 
     conditions: Conditions = Field(default_factory=list)
     """`Ready`: the spec is valid and runs can start. `Paused`: no scheduled runs start."""

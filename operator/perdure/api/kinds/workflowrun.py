@@ -330,6 +330,10 @@ class WorkflowRunStatus(StatusModel):
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
 
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored this status; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
+
     phase: Phase | None = None
     """Phase of the run, derived from the conditions."""
 

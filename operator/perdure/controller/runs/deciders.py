@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from perdure.api.kinds.workflowrun import StandaloneActivity, StandaloneNexusOperation, WorkflowRunSpec
-from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.newer_states import NewerStateError
+from perdure.controller.reconcile.reconciler import Inbox
 from perdure.controller.reconcile.record import Record
 from perdure.controller.recorded_state import DamagedStateError
 from perdure.controller.services import Services

@@ -16,7 +16,7 @@ from typing import Final
 
 from perdure.api.json_values import mapping
 from perdure.api.reasons import ConditionReason
-from perdure.controller.reconcile.inbox import Inbox, PendingRequest
+from perdure.controller.reconcile.reconciler import Inbox, PendingRequest
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import inputs

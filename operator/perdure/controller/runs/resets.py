@@ -29,6 +29,7 @@ from perdure.controller.reconcile.newer_states import NewerStateError, message_f
 from perdure.controller.recorded_state import stored_state
 from perdure.controller.runs.deciders import scope_of
 from perdure.controller.runs.store import past_of
+from perdure.controller.state_versions import state_versions
 from perdure.controller.workflows.definitions import Definition, Definitions, NotReadyError, read_spec
 from perdure.engine import events as ev
 from perdure.engine import history, inputs, resets
@@ -237,6 +238,8 @@ async def _all_events(client: kube.Client, run: kube.Object) -> list[dict[str, A
         RefusedError: The run has no events yet, some are missing, or its status was edited.
         NewerStateError: A newer version has written the run.
     """
+    if why := state_versions().unreadable(run.get("status") or {}):
+        raise NewerStateError(why)
     if wrong := edited(run.get("status") or {}, OF_RUNS):
         raise RefusedError(
             ConditionReason.STATE_DAMAGED, f"the state of `{run['metadata']['name']}` is damaged: {wrong}"

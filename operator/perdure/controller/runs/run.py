@@ -25,9 +25,8 @@ import structlog
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.payloads import add_owner_to_all, inlined
-from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
-from perdure.controller.reconcile.reconciler import Reconciler
+from perdure.controller.reconcile.reconciler import Inbox, PendingRequest, Reconciler
 from perdure.controller.recorded_state import DamagedStateError
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.conditions import RunConditions, RunEventRecorder, lacks_worker

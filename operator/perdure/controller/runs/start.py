@@ -22,8 +22,8 @@ from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.payloads import add_owner
 from perdure.controller.pods.workspaces import WorkspaceVolumes
-from perdure.controller.reconcile.inbox import Inbox, PendingRequest
 from perdure.controller.reconcile.newer_states import NewerStateError
+from perdure.controller.reconcile.reconciler import Inbox, PendingRequest
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDeciders
 from perdure.controller.runs.effects import relations

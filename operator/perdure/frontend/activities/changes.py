@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.workflowservice.v1 import (
     PauseActivityExecutionRequest,
@@ -35,7 +34,7 @@ from perdure.controller.directory import Entry
 from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
-from perdure.frontend.activities.standalone import pending_state
+from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
 from perdure.frontend.matching.dispatch import requested_priority
 from perdure.frontend.messages import histories, values
@@ -45,11 +44,8 @@ from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import status_named
 
-_TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout", "heartbeat_timeout")
 _POLICY = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
 _WHOLE_QUEUE, _WHOLE_POLICY = {"task_queue", "task_queue.name"}, "retry_policy"
-
-
 _CHANGEABLE = "Scheduled", "Started", "Paused", "PauseRequested"
 
 
@@ -72,71 +68,75 @@ class ActivityChanges:
     def __init__(self, runs: RunGateway) -> None:
         self._runs = runs
 
+    # Activities of a workflow: one by ID, all of a type, or all
+
     async def pause_activity(self, request: PauseActivityRequest, call: CallContext) -> PauseActivityResponse:
         """Stop new attempts of an activity."""
-        entry = await self._runs.find(request.namespace, request.execution)
-        for activity in await self._activities(entry, request, every=False):
-            pause = inputs.PauseRequested(
-                request_id=uuid.uuid4().hex,
-                activity_id=activity.activity_id,
-                reason=request.reason,
-                identity=request.identity or call.principal,
-            )
-            await self._runs.demand(entry, pause)
+        await self._change_all(
+            request, False, lambda each, request_id: _pause(request, call, each.activity_id, request_id)
+        )
         return PauseActivityResponse()
 
     async def unpause_activity(self, request: UnpauseActivityRequest, call: CallContext) -> UnpauseActivityResponse:
         """Unpause an activity; on request, restart the count of its attempts."""
-        del call
-        entry = await self._runs.find(request.namespace, request.execution)
-        for activity in await self._activities(entry, request, every=request.unpause_all):
-            name, request_id = activity.activity_id, uuid.uuid4().hex
-            change: inputs.Request = inputs.UnpauseRequested(
-                request_id=request_id, activity_id=name, identity=request.identity
-            )
+
+        def unpause(activity: PendingActivity, request_id: str) -> inputs.Request:
             if request.reset_attempts:
-                change = inputs.ActivityReset(
-                    request_id=request_id, activity_id=name, heartbeat=request.reset_heartbeat
+                return inputs.ActivityReset(
+                    request_id=request_id, activity_id=activity.activity_id, heartbeat=request.reset_heartbeat
                 )
-            await self._runs.demand(entry, change)
+            return _unpause(request, activity.activity_id, request_id)
+
+        await self._change_all(request, request.unpause_all, unpause)
         return UnpauseActivityResponse()
 
     async def reset_activity(self, request: ResetActivityRequest, call: CallContext) -> ResetActivityResponse:
         """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
-        del call
-        entry = await self._runs.find(request.namespace, request.execution)
-        for activity in await self._activities(entry, request, every=request.match_all):
-            reset = inputs.ActivityReset(
-                request_id=uuid.uuid4().hex,
-                activity_id=activity.activity_id,
-                heartbeat=request.reset_heartbeat,
-                keep_paused=request.keep_paused,
-                restore=request.restore_original_options,
-            )
-            await self._runs.demand(entry, reset)
+        await self._change_all(
+            request, request.match_all, lambda each, request_id: _reset(request, each.activity_id, request_id)
+        )
         return ResetActivityResponse()
 
     async def update_activity_options(
         self, request: UpdateActivityOptionsRequest, call: CallContext
     ) -> UpdateActivityOptionsResponse:
         """Change the options of an activity, or restore those that the workflow has set."""
-        del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("restore_original: cannot be used with update_mask")
-        entry = await self._runs.find(request.namespace, request.execution)
         response = UpdateActivityOptionsResponse()
-        for activity in await self._activities(entry, request, every=request.match_all):
-            options = None
-            if not request.restore_original:
-                paths = [_snake(path) for path in request.update_mask.paths]
-                options = changed_options(activities.options_of(activity), request.activity_options, paths)
-            change = inputs.OptionsChanged(
-                request_id=uuid.uuid4().hex, activity_id=activity.activity_id, options=options
-            )
-            await self._runs.demand(entry, change)
+
+        def change(activity: PendingActivity, request_id: str) -> inputs.Request:
+            options = _options(request, activity)
             current = options or activity.original or activities.options_of(activity)
             response.activity_options.CopyFrom(_message(current))
+            return inputs.OptionsChanged(request_id=request_id, activity_id=activity.activity_id, options=options)
+
+        await self._change_all(request, request.match_all, change)
         return response
+
+    async def _change_all(
+        self, request: Any, every: bool, change: Callable[[PendingActivity, str], inputs.Request]
+    ) -> None:
+        """Change the open activities that a request selects.
+
+        Args:
+            request: The request.
+            every: Whether it selects all of them.
+            change: Returns the change of an activity, with a new request ID.
+        """
+        entry = await self._runs.find(request.namespace, request.execution)
+        if not (request.id or every or request.type):
+            raise invalid("Either Activity.Id or Activity.Type should be set on request.")
+        view = await self._runs.view(entry)
+        open_ = list(view.state.open_activities()) if view.state is not None else []
+        if request.id:
+            found = [each for each in open_ if each.activity_id == request.id]
+        else:
+            found = [each for each in open_ if every or each.activity_type == request.type]
+        if not found:
+            raise not_found("activity not found")
+        for activity in found:
+            await self._runs.demand(entry, change(activity, uuid.uuid4().hex))
 
     # One activity, of a workflow or standalone
 
@@ -144,12 +144,7 @@ class ActivityChanges:
         self, request: PauseActivityExecutionRequest, call: CallContext
     ) -> PauseActivityExecutionResponse:
         """Stop new attempts of an activity."""
-        pause = inputs.PauseRequested(
-            request_id=_request_id(request, "pause"),
-            activity_id=request.activity_id,
-            reason=request.reason,
-            identity=request.identity or call.principal,
-        )
+        pause = _pause(request, call, request.activity_id, _request_id(request, "pause"))
         await self._change(request, pause, "Scheduled", "Started", why="activity is in non-pausable state {}")
         return PauseActivityExecutionResponse()
 
@@ -157,10 +152,7 @@ class ActivityChanges:
         self, request: UnpauseActivityExecutionRequest, call: CallContext
     ) -> UnpauseActivityExecutionResponse:
         """Let an activity continue."""
-        del call
-        unpause = inputs.UnpauseRequested(
-            request_id=_request_id(request, "unpause"), activity_id=request.activity_id, identity=request.identity
-        )
+        unpause = _unpause(request, request.activity_id, _request_id(request, "unpause"))
         await self._change(request, unpause, "Paused", "PauseRequested", why="activity is in non-unpausable state {}")
         return UnpauseActivityExecutionResponse()
 
@@ -168,14 +160,7 @@ class ActivityChanges:
         self, request: ResetActivityExecutionRequest, call: CallContext
     ) -> ResetActivityExecutionResponse:
         """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
-        del call
-        reset = inputs.ActivityReset(
-            request_id=_request_id(request, "reset"),
-            activity_id=request.activity_id,
-            heartbeat=request.reset_heartbeat,
-            keep_paused=request.keep_paused,
-            restore=request.restore_original_options,
-        )
+        reset = _reset(request, request.activity_id, _request_id(request, "reset"))
         await self._change(request, reset, *_CHANGEABLE, why="cannot reset an activity in state {}")
         return ResetActivityExecutionResponse()
 
@@ -183,18 +168,15 @@ class ActivityChanges:
         self, request: UpdateActivityExecutionOptionsRequest, call: CallContext
     ) -> UpdateActivityExecutionOptionsResponse:
         """Change the options of an activity, or restore its original ones."""
-        del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("Both UpdateMask and RestoreOriginal are provided")
         if not request.restore_original and not request.update_mask.paths:
             raise invalid("UpdateMask must specify at least one path")
         activity = (await self._find(request)).activity
-        options = None
-        if not request.restore_original and activity is not None:
-            paths = [_snake(path) for path in request.update_mask.paths]
-            options = changed_options(activities.options_of(activity), request.activity_options, paths)
         change = inputs.OptionsChanged(
-            request_id=_request_id(request, "options"), activity_id=request.activity_id, options=options
+            request_id=_request_id(request, "options"),
+            activity_id=request.activity_id,
+            options=_options(request, activity) if activity is not None else None,
         )
         await self._change(request, change, *_CHANGEABLE, why="Cannot update options for activity in state {}")
         response = UpdateActivityExecutionOptionsResponse()
@@ -221,34 +203,46 @@ class ActivityChanges:
             raise not_found("activity not found")
         await self._runs.demand(found.entry, change)
 
-    async def _find(self, request: Any) -> "_FoundActivity":
+    async def _find(self, request: Any) -> _FoundActivity:
         """Find an activity of a workflow or, without a workflow ID, a standalone one."""
-        runs = self._runs
-        if request.workflow_id:
-            execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-            entry = await runs.find(request.namespace, execution)
-        else:
-            entry = runs.find_activity(request.namespace, request.activity_id, request.run_id)
-        state = (await runs.view(entry)).state
+        entry = await self._runs.find_activity(request)
+        state = (await self._runs.view(entry)).state
         if state is None:
             raise unavailable("the activity has not started yet")
         activity = activity_named(state, request.activity_id)
         status = pending_state(activity) if activity is not None else status_named(state.status.value)
         return _FoundActivity(entry, activity, status, state.requests)
 
-    async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
-        """Find the open activities that a request selects: one by ID, all of a type, or all."""
-        if not (request.id or every or request.type):
-            raise invalid("Either Activity.Id or Activity.Type should be set on request.")
-        view = await self._runs.view(entry)
-        open_ = list(view.state.open_activities()) if view.state is not None else []
-        if request.id:
-            found = [a for a in open_ if a.activity_id == request.id]
-        else:
-            found = [a for a in open_ if every or a.activity_type == request.type]
-        if not found:
-            raise not_found("activity not found")
-        return found
+
+def _pause(request: Any, call: CallContext, activity_id: str, request_id: str) -> inputs.PauseRequested:
+    return inputs.PauseRequested(
+        request_id=request_id,
+        activity_id=activity_id,
+        reason=request.reason,
+        identity=request.identity or call.principal,
+    )
+
+
+def _unpause(request: Any, activity_id: str, request_id: str) -> inputs.UnpauseRequested:
+    return inputs.UnpauseRequested(request_id=request_id, activity_id=activity_id, identity=request.identity)
+
+
+def _reset(request: Any, activity_id: str, request_id: str) -> inputs.ActivityReset:
+    return inputs.ActivityReset(
+        request_id=request_id,
+        activity_id=activity_id,
+        heartbeat=request.reset_heartbeat,
+        keep_paused=request.keep_paused,
+        restore=request.restore_original_options,
+    )
+
+
+def _options(request: Any, activity: PendingActivity) -> OpenActivityOptions | None:
+    """The options of an activity after a request; None to restore the original ones."""
+    if request.restore_original:
+        return None
+    paths = [_snake(path) for path in request.update_mask.paths]
+    return changed_options(activities.options_of(activity), request.activity_options, paths)
 
 
 def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
@@ -269,7 +263,7 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
         field = path.removeprefix(f"{_WHOLE_POLICY}.")
         if path in _WHOLE_QUEUE:
             changes["task_queue"] = requested.task_queue.name
-        elif path in _TIMEOUTS:
+        elif path in TIMEOUTS:
             changes[path] = duration_or_none(requested, path)
         elif path == "priority":
             changes["priority"] = requested_priority(requested)
@@ -311,7 +305,7 @@ def _message(options: OpenActivityOptions) -> ActivityOptions:
     made = ActivityOptions(retry_policy=histories.retry_policy(options.retry_policy))
     made.task_queue.name = options.task_queue
     made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
-    for name in _TIMEOUTS:
+    for name in TIMEOUTS:
         getattr(made, name).FromTimedelta(getattr(options, name) or timedelta(0))
     if options.priority is not None:
         made.priority.CopyFrom(data.message_from_json(options.priority, type(made.priority)))

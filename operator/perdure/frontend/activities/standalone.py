@@ -32,7 +32,6 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.phases import RunKind
-from perdure.api.times import nearest_duration
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -51,9 +50,9 @@ from perdure.frontend.messages.nexus import (
     links_from_json,
     links_to_json,
 )
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, to_enum
-from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, input_of
+from perdure.frontend.messages.values import UnfitError, duration, to_enum
+from perdure.frontend.runs.gateway import RunGateway, View, check_length
+from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, durations, input_of, search_attributes
 from perdure.frontend.standalone import (
     StandaloneRuns,
     check_metadata,
@@ -69,12 +68,13 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of, retry_policy_json
 
-_TIMEOUTS = (
-    ("schedule_to_close_timeout", "scheduleToCloseTimeout"),
-    ("schedule_to_start_timeout", "scheduleToStartTimeout"),
-    ("start_to_close_timeout", "startToCloseTimeout"),
-    ("heartbeat_timeout", "heartbeatTimeout"),
-)
+TIMEOUTS = {
+    "schedule_to_close_timeout": "scheduleToCloseTimeout",
+    "schedule_to_start_timeout": "scheduleToStartTimeout",
+    "start_to_close_timeout": "startToCloseTimeout",
+    "heartbeat_timeout": "heartbeatTimeout",
+}
+"""Fields of Temporal's messages, and the matching fields of a spec."""
 
 _ENDED = (ev.ActivityTaskCompleted, ev.ActivityTaskFailed, ev.ActivityTaskTimedOut, ev.ActivityTaskCanceled)
 _OF_ATTEMPTS = (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
@@ -199,7 +199,6 @@ class StandaloneActivities:
         self, request: DeleteActivityExecutionRequest, call: CallContext
     ) -> DeleteActivityExecutionResponse:
         """Remove an activity with its history. This stops an open activity."""
-        del call
         await self._standalone.delete(request)
         return DeleteActivityExecutionResponse()
 
@@ -215,10 +214,8 @@ def _check(request: StartActivityExecutionRequest) -> None:
     for value, what in ((request.activity_id, "activityId"), (request.activity_type.name, "activityType")):
         if not value:
             raise invalid(f"{what} is not set")
-        if len(value) > MAX_ID:
-            raise invalid(f"{what} exceeds length limit. Length={len(value)} Limit={MAX_ID}")
-    if len(request.request_id) > MAX_ID:
-        raise invalid(f"request ID exceeds length limit. Length={len(request.request_id)} Limit={MAX_ID}")
+        check_length(value, what)
+    check_length(request.request_id, "request ID")
     if not (duration(request, "schedule_to_close_timeout") or duration(request, "start_to_close_timeout")):
         raise invalid(
             "a valid StartToCloseTimeout or ScheduleToCloseTimeout must be set on the activity. "
@@ -251,10 +248,7 @@ def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) ->
     if queue.startswith(PODS_QUEUE):
         raise UnfitError(f"TaskQueue: no worker polls {queue[:63]!r}")
     activity: dict[str, Any] = {"type": request.activity_type.name, "taskQueue": values.name(queue, "TaskQueue")}
-    for field, ours in _TIMEOUTS:
-        length = duration(request, field)
-        if length:
-            activity[ours] = nearest_duration(length)
+    activity |= durations(request, TIMEOUTS)
     if request.HasField("retry_policy"):
         activity["retryPolicy"] = retry_policy_json(values.retry_policy(request.retry_policy))
     spec: dict[str, Any] = {"workflowId": request.activity_id, "activity": activity}
@@ -264,12 +258,8 @@ def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) ->
         raise UnfitError("input exceeds length limit") from None
     if kept is not None:
         spec["input"] = kept
-    delay = duration(request, "start_delay")
-    if delay:
-        spec["startDelay"] = nearest_duration(delay)
-    found_by = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
-    if found_by:
-        spec["searchAttributes"] = found_by
+    spec |= durations(request, {"start_delay": "startDelay"})
+    spec |= search_attributes(request, types, request.namespace)
     extras = StartExtras(
         identity=request.identity,
         header=data.header_to_json(request),
@@ -388,12 +378,7 @@ def _describe(info: ActivityExecutionInfo, activity: PendingActivity, state: Run
     info.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
     info.last_worker_identity = activity.identity or activity.last_identity
     info.execution_time.FromDatetime(activity.first_scheduled_time)
-    for name in (
-        "schedule_to_close_timeout",
-        "schedule_to_start_timeout",
-        "start_to_close_timeout",
-        "heartbeat_timeout",
-    ):
+    for name in TIMEOUTS:
         getattr(info, name).FromTimedelta(getattr(activity, name) or timedelta(0))
     if activity.first_scheduled_time > state.start_time:
         info.start_delay.FromTimedelta(activity.first_scheduled_time - state.start_time)

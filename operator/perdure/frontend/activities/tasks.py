@@ -30,6 +30,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondActivityTaskFailedResponse,
 )
 
+from perdure.api.phases import RunKind
 from perdure.controller.directory import Entry
 from perdure.controller.payloads import Saved
 from perdure.controller.reconcile.record import encoded
@@ -45,7 +46,7 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy
 from perdure.frontend.messages.tokens import ActivityToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
-from perdure.frontend.runs.gateway import NO_ACTIVITY, LargePayloads, RunGateway, not_open
+from perdure.frontend.runs.gateway import NO_RUN, LargePayloads, RunGateway, not_open
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 
@@ -202,8 +203,7 @@ class ActivityTasks:
         self, request: RecordActivityTaskHeartbeatRequest, call: CallContext
     ) -> RecordActivityTaskHeartbeatResponse:
         """Record a heartbeat of an attempt; the response says whether it should stop."""
-        token = self._token(request)
-        response = await self._beat(self._entry(token), token, request, call)
+        response = await self._beat(*self._attempt(request), request, call)
         return RecordActivityTaskHeartbeatResponse(**response)
 
     async def _beat(self, entry: Entry, token: ActivityToken, request: Any, call: CallContext) -> dict[str, bool]:
@@ -235,25 +235,21 @@ class ActivityTasks:
         self, request: RespondActivityTaskCompletedRequest, call: CallContext
     ) -> RespondActivityTaskCompletedResponse:
         """Record the success of an attempt."""
-        token = self._token(request)
-        await self._report(self._entry(token), token, request, call, **_result(request.result))
+        await self._report(*self._attempt(request), request, call, **_result(request.result))
         return RespondActivityTaskCompletedResponse()
 
     async def respond_activity_task_failed(
         self, request: RespondActivityTaskFailedRequest, call: CallContext
     ) -> RespondActivityTaskFailedResponse:
         """Record the failure of an attempt."""
-        token = self._token(request)
-        await self._report(self._entry(token), token, request, call, **_failure(request))
+        await self._report(*self._attempt(request), request, call, **_failure(request))
         return RespondActivityTaskFailedResponse()
 
     async def respond_activity_task_canceled(
         self, request: RespondActivityTaskCanceledRequest, call: CallContext
     ) -> RespondActivityTaskCanceledResponse:
         """Record that an attempt has stopped after a cancellation request."""
-        token = self._token(request)
-        details = data.to_json(request.details.payloads, allow_blob=True)
-        await self._report(self._entry(token), token, request, call, cancelled=True, result=details)
+        await self._report(*self._attempt(request), request, call, **_cancellation(request))
         return RespondActivityTaskCanceledResponse()
 
     async def _report(
@@ -272,15 +268,13 @@ class ActivityTasks:
             ),
         )
 
-    def _token(self, request: Any) -> ActivityToken:
+    def _attempt(self, request: Any) -> tuple[Entry, ActivityToken]:
+        """Find the attempt that the token of a request names."""
         token: ActivityToken = unpack(request.task_token, ActivityToken, request.namespace)
-        return token
-
-    def _entry(self, token: ActivityToken) -> Entry:
         entry = self._runs.entry(token.run_id)
         if entry is None or entry.namespace != token.namespace:
             raise not_found("activity task not found, or it has ended")
-        return entry
+        return entry, token
 
     # By ID
 
@@ -293,11 +287,7 @@ class ActivityTasks:
         """
         if not request.activity_id:
             raise invalid("ActivityId is not set on request.")
-        if request.workflow_id:
-            execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-            entry = await self._runs.find(request.namespace, execution)
-        else:
-            entry = self._runs.find_activity(request.namespace, request.activity_id, request.run_id)
+        entry = await self._runs.find_activity(request)
         state = (await self._runs.view(entry)).state
         for activity in state.open_activities() if state is not None else ():
             if activity.activity_id == request.activity_id:
@@ -314,39 +304,34 @@ class ActivityTasks:
             raise not_found(f"cannot find pending activity with ActivityID {request.activity_id}")
         if unstarted and state is not None and state.closed:
             raise not_open(state)
-        raise not_found(NO_ACTIVITY.format(request.activity_id))
+        raise not_found(NO_RUN[RunKind.ACTIVITY].format(request.activity_id))
 
     async def record_activity_task_heartbeat_by_id(
         self, request: RecordActivityTaskHeartbeatByIdRequest, call: CallContext
     ) -> RecordActivityTaskHeartbeatByIdResponse:
         """Record a heartbeat of an activity by its ID."""
-        entry, token = await self._named(request)
-        response = await self._beat(entry, token, request, call)
+        response = await self._beat(*await self._named(request), request, call)
         return RecordActivityTaskHeartbeatByIdResponse(**response)
 
     async def respond_activity_task_completed_by_id(
         self, request: RespondActivityTaskCompletedByIdRequest, call: CallContext
     ) -> RespondActivityTaskCompletedByIdResponse:
         """Record the success of an activity by its ID."""
-        entry, token = await self._named(request, unstarted=True)
-        await self._report(entry, token, request, call, **_result(request.result))
+        await self._report(*await self._named(request, unstarted=True), request, call, **_result(request.result))
         return RespondActivityTaskCompletedByIdResponse()
 
     async def respond_activity_task_failed_by_id(
         self, request: RespondActivityTaskFailedByIdRequest, call: CallContext
     ) -> RespondActivityTaskFailedByIdResponse:
         """Record the failure of an attempt of an activity by its ID."""
-        entry, token = await self._named(request)
-        await self._report(entry, token, request, call, **_failure(request))
+        await self._report(*await self._named(request), request, call, **_failure(request))
         return RespondActivityTaskFailedByIdResponse()
 
     async def respond_activity_task_canceled_by_id(
         self, request: RespondActivityTaskCanceledByIdRequest, call: CallContext
     ) -> RespondActivityTaskCanceledByIdResponse:
         """Record that an activity has stopped after a cancellation request, by its ID."""
-        entry, token = await self._named(request)
-        details = data.to_json(request.details.payloads, allow_blob=True)
-        await self._report(entry, token, request, call, cancelled=True, result=details)
+        await self._report(*await self._named(request), request, call, **_cancellation(request))
         return RespondActivityTaskCanceledByIdResponse()
 
 
@@ -356,6 +341,10 @@ def _result(payloads: Payloads) -> dict[str, Any]:
         return {"result": data.to_json(payloads.payloads, allow_blob=True)}
     except UnfitError:
         return {"failure": _too_large("Complete result exceeds size limit.")}
+
+
+def _cancellation(request: Any) -> dict[str, Any]:
+    return {"cancelled": True, "result": data.to_json(request.details.payloads, allow_blob=True)}
 
 
 def _too_large(message: str) -> Failure:

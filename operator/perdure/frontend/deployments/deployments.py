@@ -76,7 +76,6 @@ class WorkerDeployments:
         self, request: api.DescribeWorkerDeploymentRequest, call: CallContext
     ) -> api.DescribeWorkerDeploymentResponse:
         """Describe a deployment and its versions."""
-        del call
         found = await self._find(request.namespace, request.deployment_name)
         info = _deployment_info(request.deployment_name, found, self._drainage(request, request.deployment_name, found))
         return api.DescribeWorkerDeploymentResponse(conflict_token=found.conflict_token, worker_deployment_info=info)
@@ -85,7 +84,6 @@ class WorkerDeployments:
         self, request: api.ListWorkerDeploymentsRequest, call: CallContext
     ) -> api.ListWorkerDeploymentsResponse:
         """List the deployments, the newest first."""
-        del call
         known = await self._deployments.load(request.namespace)
         listed = [
             _deployment_summary(name, found, self._drainage(request, name, found))
@@ -100,7 +98,6 @@ class WorkerDeployments:
         self, request: api.DescribeWorkerDeploymentVersionRequest, call: CallContext
     ) -> api.DescribeWorkerDeploymentVersionResponse:
         """Describe a version and the task queues that its workers poll."""
-        del call
         version = _version(request)
         known = await self._deployments.load(request.namespace)
         found = known.get(version.deployment_name)
@@ -123,7 +120,6 @@ class WorkerDeployments:
         self, request: api.SetWorkerDeploymentCurrentVersionRequest, call: CallContext
     ) -> api.SetWorkerDeploymentCurrentVersionResponse:
         """Route new and upgrading workflows to a version."""
-        del call
         change, time = _routing_change(request), now()
         before, after = await self._change(
             request, lambda found: model.with_current(found, change, time, self._active(request))
@@ -138,7 +134,6 @@ class WorkerDeployments:
         self, request: api.SetWorkerDeploymentRampingVersionRequest, call: CallContext
     ) -> api.SetWorkerDeploymentRampingVersionResponse:
         """Route a percentage of new and upgrading workflows to a version."""
-        del call
         if not 0 <= request.percentage <= 100:  # noqa: PLR2004 (percent)
             raise invalid("Percentage must be between 0 and 100 (inclusive)")
         change, time = _routing_change(request), now()
@@ -157,7 +152,6 @@ class WorkerDeployments:
         self, request: api.SetWorkerDeploymentManagerRequest, call: CallContext
     ) -> api.SetWorkerDeploymentManagerResponse:
         """Let only one client change a deployment."""
-        del call
         if not request.identity:
             raise invalid("Identity is required")
         manager = request.identity if request.self else request.manager_identity
@@ -173,7 +167,6 @@ class WorkerDeployments:
         self, request: api.UpdateWorkerDeploymentVersionMetadataRequest, call: CallContext
     ) -> api.UpdateWorkerDeploymentVersionMetadataResponse:
         """Set and remove metadata of a version."""
-        del call
         check_total_size(request.upsert_entries.values(), MAX_MEMO)
         version, upserted = _version(request), data.fields_to_json(request.upsert_entries) or {}
         build = version.build_id
@@ -193,7 +186,6 @@ class WorkerDeployments:
         self, request: api.DeleteWorkerDeploymentRequest, call: CallContext
     ) -> api.DeleteWorkerDeploymentResponse:
         """Delete a deployment without versions. A missing deployment counts as deleted."""
-        del call
         model.check_name(request.deployment_name)
 
         def delete(known: Deployments) -> Deployments:
@@ -209,7 +201,6 @@ class WorkerDeployments:
         self, request: api.DeleteWorkerDeploymentVersionRequest, call: CallContext
     ) -> api.DeleteWorkerDeploymentVersionResponse:
         """Delete an unused version. A missing version counts as deleted."""
-        del call
         version = _version(request)
         name, build = version.deployment_name, version.build_id
 

@@ -1,1 +1,1 @@
-"""Temporal's HTTP API: the RPCs as JSON, at the paths from Temporal's API."""
+"""Temporal's HTTP API: the RPCs as JSON, at the paths from Temporal's API. Next to it, calls of Nexus handlers, and Webhooks."""

@@ -35,6 +35,24 @@ AFTERWARDS: Final = web.RequestKey("afterwards", ExitStack)
 """The key of a request for what happens once its response is written."""
 _METADATA_PREFIX = "grpc-metadata-"
 """The prefix of headers that become metadata of the call, without the prefix."""
+_TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_CODES = {
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.UNAVAILABLE: 503,
+}
+"""The HTTP status of gRPC codes, as in grpc-gateway; all other codes are 500."""
 
 
 class IncomingRequest:
@@ -99,26 +117,6 @@ def _metadata(request: web.BaseRequest) -> Iterable[tuple[str, str]]:
     return found.items()
 
 
-_TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
-_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_CODES = {
-    grpc.StatusCode.CANCELLED: 499,
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
-    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
-    grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.ALREADY_EXISTS: 409,
-    grpc.StatusCode.PERMISSION_DENIED: 403,
-    grpc.StatusCode.UNAUTHENTICATED: 401,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
-    grpc.StatusCode.FAILED_PRECONDITION: 400,
-    grpc.StatusCode.ABORTED: 409,
-    grpc.StatusCode.OUT_OF_RANGE: 400,
-    grpc.StatusCode.UNIMPLEMENTED: 501,
-    grpc.StatusCode.UNAVAILABLE: 503,
-}
-"""The HTTP status of gRPC codes, as in grpc-gateway; all other codes are 500."""
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
     """The format of JSON, according to a media type such as ``application/json+pretty+no-payload-shorthand``."""
@@ -159,7 +157,6 @@ class _HttpCall(IncomingRequest):
 
     async def head(self, raw: bytes) -> Any:
         """Return a message with the fields of the path only: all requests that have a namespace have it there."""
-        del raw
         return self._with_path(self._rpc.request())
 
     async def decode(self, raw: bytes) -> Any:

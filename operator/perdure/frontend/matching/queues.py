@@ -508,7 +508,6 @@ class SingleMember:
 
     def owner(self, queue: QueueName) -> str:
         """Return the owner: always this process."""
-        del queue
         return ""
 
     def offer(self, member: str, key: str) -> None:
@@ -516,7 +515,6 @@ class SingleMember:
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Return None, because there is no other member."""
-        del kind, offer, poller
 
 
 Taker = Callable[[Offer, Poller], Awaitable[Any]]

@@ -1,1 +1,1 @@
-"""Temporal's messages and Perdure's JSON: payloads, failures, histories, and the values of fields."""
+"""Temporal's messages and Perdure's JSON: payloads, failures, histories, tokens, and the values of fields."""

@@ -54,8 +54,12 @@ _MAY_IGNORE = (
     ev.NexusOperationCancelRequestFailed,
 )
 """Event types that older workers do not know (sdk-core rejects the whole history) and may ignore."""
-
-
+_PRINCIPAL = "kubernetes"
+"""Type of the principals of events: users of Kubernetes, including ServiceAccounts."""
+_CAUSES = {
+    "WorkflowExecutionAlreadyStarted": "WorkflowAlreadyExists",
+    "ExternalWorkflowExecutionNotFound": "ExternalWorkflowExecutionNotFound",
+}
 _NAMESPACES = ("namespace", "namespace_id")
 _PARENTS_NAMESPACES = ("parent_workflow_namespace", "parent_workflow_namespace_id")
 
@@ -421,14 +425,6 @@ def _update_completed(attributes: Any, event: ev.WorkflowExecutionUpdateComplete
     else:
         attributes.outcome.success.payloads.extend(data.from_json(event.result))
         attributes.outcome.success.SetInParent()
-
-
-_PRINCIPAL = "kubernetes"
-"""Type of the principals of events: users of Kubernetes, including ServiceAccounts."""
-_CAUSES = {
-    "WorkflowExecutionAlreadyStarted": "WorkflowAlreadyExists",
-    "ExternalWorkflowExecutionNotFound": "ExternalWorkflowExecutionNotFound",
-}
 
 
 def _failed_to_reach(attributes: Any, event: Any) -> None:

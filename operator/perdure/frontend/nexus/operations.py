@@ -36,7 +36,6 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.phases import RunKind
-from perdure.api.times import nearest_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import StartExtras
@@ -45,10 +44,10 @@ from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import links_from_json, links_to_json, lowered_headers
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, to_enum
+from perdure.frontend.messages.values import UnfitError, to_enum
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
-from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View
-from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, input_of
+from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View, check_length
+from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, durations, input_of, search_attributes
 from perdure.frontend.standalone import StandaloneRuns, check_metadata, id_policies, not_started, token_of
 from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
 from perdure.frontend.visibility.index import VisibilityRecord, record_of
@@ -208,7 +207,6 @@ class StandaloneNexusOperations:
         self, request: DeleteNexusOperationExecutionRequest, call: CallContext
     ) -> DeleteNexusOperationExecutionResponse:
         """Remove an operation with its history. This stops an open operation."""
-        del call
         await self._standalone.delete(request)
         return DeleteNexusOperationExecutionResponse()
 
@@ -223,10 +221,8 @@ def _check(request: StartNexusOperationExecutionRequest) -> None:
         value = getattr(request, field)
         if not value:
             raise invalid(f"{field} is required")
-        if len(value) > MAX_ID:
-            raise invalid(f"{field} exceeds length limit. Length={len(value)} Limit={MAX_ID}")
-    if len(request.request_id) > MAX_ID:
-        raise invalid(f"request_id exceeds length limit. Length={len(request.request_id)} Limit={MAX_ID}")
+        check_length(value, field)
+    check_length(request.request_id, "request_id")
     if request.completion_callbacks:
         raise invalid("completion_callbacks are not supported for standalone Nexus operations")
     check_metadata(request)
@@ -245,10 +241,7 @@ def _requested(
         "service": request.service,
         "operation": request.operation,
     }
-    for field, ours in _TIMEOUTS.items():
-        length = duration(request, field)
-        if length:
-            operation[ours] = nearest_duration(length)
+    operation |= durations(request, _TIMEOUTS)
     headers = lowered_headers(request.nexus_header, "nexus_header")
     if headers:
         operation["headers"] = headers
@@ -258,9 +251,7 @@ def _requested(
             spec["input"] = input_of([request.input], by_name=False)
         except UnfitError:
             raise UnfitError("input exceeds size limit") from None
-    found_by = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
-    if found_by:
-        spec["searchAttributes"] = found_by
+    spec |= search_attributes(request, types, request.namespace)
     extras = StartExtras(
         identity=request.identity,
         user_metadata=data.user_metadata_to_json(request.user_metadata),

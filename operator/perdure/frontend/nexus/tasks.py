@@ -438,7 +438,6 @@ class NexusTasks:
         return task if task is not None else PollNexusTaskQueueResponse()
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollNexusTaskQueueResponse | None:
-        del poller
         direct = self._direct_calls.get(offer.query)
         if direct is not None:
             token = NexusToken(
@@ -458,7 +457,6 @@ class NexusTasks:
         self, request: RespondNexusTaskCompletedRequest, call: CallContext
     ) -> RespondNexusTaskCompletedResponse:
         """Process the response of a handler."""
-        del call
         started = request.response.start_operation
         if started.HasField("async_success"):
             token = started.async_success.operation_token or started.async_success.operation_id
@@ -483,7 +481,6 @@ class NexusTasks:
         self, request: RespondNexusTaskFailedRequest, call: CallContext
     ) -> RespondNexusTaskFailedResponse:
         """Process the failure of a handler."""
-        del call
         if request.HasField("failure") and not request.failure.HasField("nexus_handler_failure_info"):
             raise invalid("request Failure must contain error or failure with NexusHandlerFailureInfo")
         if not request.HasField("failure") and not request.HasField("error"):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from temporalio.api.common.v1 import WorkflowExecution
@@ -48,14 +48,16 @@ from perdure.frontend.transport.door import MessageMemory
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
 
-NOT_FOUND = "workflow not found for ID: {}"
-NO_ACTIVITY = "activity not found for ID: {}"
-NO_OPERATION = "nexus operation not found for ID: {}"
-_NOT_FOUND = {
-    RunKind.WORKFLOW: NOT_FOUND,
-    RunKind.ACTIVITY: NO_ACTIVITY,
-    RunKind.NEXUS_OPERATION: NO_OPERATION,
+NO_RUN = {
+    RunKind.WORKFLOW: "workflow not found for ID: {}",
+    RunKind.ACTIVITY: "activity not found for ID: {}",
+    RunKind.NEXUS_OPERATION: "nexus operation not found for ID: {}",
 }
+_STANDALONE_IDS = {
+    RunKind.ACTIVITY: ("activity ID", "invalid run id: must be a valid UUID"),
+    RunKind.NEXUS_OPERATION: ("operation_id", "run_id is not a valid UUID"),
+}
+"""Temporal's name of the ID, and its message for a run ID that cannot be one (chasm/lib/activity, chasm/lib/nexusoperation)."""
 _RECORDED_WITHIN = 20.0
 """How long a client waits for the record of a workflow's start, in seconds."""
 _LOOKUPS_PER_SECOND: Final = 20.0
@@ -247,7 +249,7 @@ class RunGateway:
         if entry is None and await self._lookup.find(namespace, execution.workflow_id):
             entry = self._known(namespace, execution)
         if entry is None:
-            raise not_found(NOT_FOUND.format(execution.workflow_id))
+            raise not_found(NO_RUN[RunKind.WORKFLOW].format(execution.workflow_id))
         if first_run_id and entry.first_uid != first_run_id:
             raise not_found("workflow execution not found: the newest run belongs to another chain")
         return entry
@@ -261,40 +263,34 @@ class RunGateway:
             return None
         return entry if execution.workflow_id in {"", entry.workflow_id} else None
 
-    def find_activity(self, namespace: str, activity_id: str, run_id: str) -> Entry:
-        """Find a standalone activity by its run ID, or the newest of an activity ID.
+    def find_standalone(self, kind: RunKind, namespace: str, named: str, run_id: str) -> Entry:
+        """Find a standalone activity or Nexus operation by its run ID, or the newest of an ID.
 
         Raises:
-            RpcError: It does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/activity).
+            RpcError: It does not exist, or an ID cannot be one.
         """
-        if not activity_id:
-            raise invalid("activity ID is required")
-        if len(activity_id) > values.MAX_ID:
-            raise invalid(f"activity ID exceeds length limit. Length={len(activity_id)} Limit={values.MAX_ID}")
+        what, malformed = _STANDALONE_IDS[kind]
+        if not named:
+            raise invalid(f"{what} is required")
+        check_length(named, what)
         if run_id and not values.is_uuid(run_id):
-            raise invalid("invalid run id: must be a valid UUID")
-        return self._standalone(namespace, activity_id, run_id, RunKind.ACTIVITY)
-
-    def find_operation(self, namespace: str, operation_id: str, run_id: str) -> Entry:
-        """Find a standalone Nexus operation by its run ID, or the newest of an operation ID.
-
-        Raises:
-            RpcError: It does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/nexusoperation).
-        """
-        if not operation_id:
-            raise invalid("operation_id is required")
-        if len(operation_id) > values.MAX_ID:
-            raise invalid(f"operation_id exceeds length limit. Length={len(operation_id)} Limit={values.MAX_ID}")
-        if run_id and not values.is_uuid(run_id):
-            raise invalid("run_id is not a valid UUID")
-        return self._standalone(namespace, operation_id, run_id, RunKind.NEXUS_OPERATION)
-
-    def _standalone(self, namespace: str, named: str, run_id: str, kind: RunKind) -> Entry:
+            raise invalid(malformed)
         directory = self._manager.directory
         entry = directory.get(run_id) if run_id else directory.newest(namespace, named, kind=kind)
         if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
-            raise not_found(_NOT_FOUND[kind].format(named))
+            raise not_found(NO_RUN[kind].format(named))
         return entry
+
+    async def find_activity(self, request: Any) -> Entry:
+        """Find the run of an activity that a request names: a workflow or, without a workflow ID, a standalone activity.
+
+        Raises:
+            RpcError: The run does not exist, or the API server does not respond.
+        """
+        if request.workflow_id:
+            execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
+            return await self.find(request.namespace, execution)
+        return self.find_standalone(RunKind.ACTIVITY, request.namespace, request.activity_id, request.run_id)
 
     async def reach(
         self, namespace: str, execution: WorkflowExecution, seconds: float, *, first_run_id: str = ""
@@ -395,8 +391,7 @@ class RunGateway:
         if run is not None and run.state is not None:
             return View(entry, run.object, run.state, run.unrecorded)
         try:
-            url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
-            obj = await self._manager.client.get(url)
+            obj = await self.client.get(run_url(entry))
             if obj["metadata"]["uid"] != entry.uid:
                 raise run_deleted(entry)
             return View(entry, obj, stored_state(obj))
@@ -423,6 +418,8 @@ class RunGateway:
                 past = await past_of(self._manager.client, view.object)
             except kube.RequestError as error:
                 raise unavailable(str(error)) from error
+            except NewerStateError as error:
+                raise unavailable(message_for(str(error))) from error
             if past.damage:
                 raise damaged(past.damage[0].message)
             events, begins = past.events, 1
@@ -480,6 +477,10 @@ class RunGateway:
     def send(self, entry: Entry, request: inputs.Request) -> None:
         """Pass a request to a run without waiting for its answer."""
         self._manager.runs.send(entry, request, lambda _: None)
+
+    async def delete(self, entry: Entry) -> None:
+        """Remove a run with its history. This stops an open run."""
+        await self.client.delete(run_url(entry), uid=entry.uid)
 
 
 class _RunLookup:
@@ -577,9 +578,24 @@ class LargePayloads:
         return Historian(namespace, partial(self._runs.run_id_of, namespace), by_step=by_step)
 
 
+def run_url(entry: Entry) -> str:
+    """Return the path of a WorkflowRun in the Kubernetes API."""
+    return kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+
+
+def check_length(value: str, what: str) -> None:
+    """Check the length of an ID.
+
+    Raises:
+        RpcError: The ID is too long; the message is Temporal's.
+    """
+    if len(value) > values.MAX_ID:
+        raise invalid(f"{what} exceeds length limit. Length={len(value)} Limit={values.MAX_ID}")
+
+
 def run_deleted(entry: Entry) -> RpcError:
     """Build the error for a run that was deleted."""
-    return not_found(_NOT_FOUND[entry.kind].format(entry.workflow_id))
+    return not_found(NO_RUN[entry.kind].format(entry.workflow_id))
 
 
 def unreadable(manager: Manager, run_id: str) -> Answer | None:

@@ -15,6 +15,7 @@ import msgspec
 import orjson
 from temporalio.api.common.v1 import Payload
 
+from perdure.api import labels
 from perdure.api.fields import MAX_RESOURCE_NAME
 from perdure.api.json_values import MAX_DEPTH, nests_deeper
 from perdure.api.phases import RunKind, kind_of
@@ -56,11 +57,11 @@ _MAX_EXTRAS = 128 * 1024
 _NO_JSON = "Input: cannot be passed on as JSON"
 _NOT_DNS = re.compile(r"[^a-z0-9]+")
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-TIMEOUTS = (
-    ("workflow_execution_timeout", "executionTimeout"),
-    ("workflow_run_timeout", "runTimeout"),
-    ("workflow_task_timeout", "taskTimeout"),
-)
+TIMEOUTS = {
+    "workflow_execution_timeout": "executionTimeout",
+    "workflow_run_timeout": "runTimeout",
+    "workflow_task_timeout": "taskTimeout",
+}
 """Fields of Temporal's messages, and the matching fields of a spec."""
 
 
@@ -91,15 +92,10 @@ def requested_run(
         spec["workflow"] = {"type": workflow_type, "taskQueue": queue_of_code(queue)}
     if kept is not None:
         spec["input"] = kept
-    for field, ours in TIMEOUTS:
-        length = duration(start, field)
-        if length:
-            spec[ours] = nearest_duration(length)
+    spec |= durations(start, TIMEOUTS)
     if start.HasField("retry_policy"):
         spec["retryPolicy"] = retry_policy_json(retry_policy(start.retry_policy))
-    found_by = data.attributes_to_json(start.search_attributes.indexed_fields, types, namespace)
-    if found_by:
-        spec["searchAttributes"] = found_by
+    spec |= search_attributes(start, types, namespace)
     extras = StartExtras(
         header=data.header_to_json(start),
         memo=data.memo_to_json(start.memo),
@@ -111,6 +107,25 @@ def requested_run(
         raise UnfitError("VersioningOverride is not supported for Workflows, which are started by name")
     check_extras(extras)
     return spec, extras
+
+
+def durations(message: Any, fields: Mapping[str, str]) -> dict[str, str]:
+    """The durations in a message that are not zero, in the form of a spec: `fields` names their fields in both.
+
+    Raises:
+        UnfitError: A duration is not valid.
+    """
+    return {ours: nearest_duration(length) for field, ours in fields.items() if (length := duration(message, field))}
+
+
+def search_attributes(message: Any, types: Mapping[str, str], namespace: str) -> dict[str, Any]:
+    """The field of a spec for the search attributes in a message; empty if there are none.
+
+    Raises:
+        UnfitError: A search attribute is not valid.
+    """
+    found = data.attributes_to_json(message.search_attributes.indexed_fields, types, namespace)
+    return {"searchAttributes": found} if found else {}
 
 
 def _check_json(payload: Payload) -> None:
@@ -193,6 +208,37 @@ def workflow_named(named: str) -> str:
         message = f"WorkflowType: the task queue `{WORKFLOWS_QUEUE}` runs Workflows by name, but {named!r} is not a valid name"
         raise UnfitError(message)
     return named
+
+
+def workflow_run(
+    namespace: str,
+    name: str,
+    spec: Mapping[str, Any],
+    extras: StartExtras,
+    *,
+    policies: tuple[str, str],
+    principal: str,
+) -> kube.Object:
+    """Build the WorkflowRun that a client starts.
+
+    Args:
+        namespace: Its namespace.
+        name: Its name.
+        spec: Its spec, without policies.
+        extras: Its other parts.
+        policies: The policies for a closed run and for an open run with the ID.
+        principal: The user that the API server authenticated.
+    """
+    annotations = {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()}
+    if principal:
+        annotations[labels.CREATED_BY_ANNOTATION] = principal
+    reuse, conflict = policies
+    return {
+        "apiVersion": labels.API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        "spec": {**spec, "workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict},
+    }
 
 
 # Creation
@@ -325,8 +371,7 @@ class RunCreator:
             return StartedRun(entry, started=True)
         status = view.object.get("status") or {}
         other_id = (status.get("output") or {}).get("runId", "")
-        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
-        await self._runs.client.delete(url, uid=entry.uid)
+        await self._runs.delete(entry)
         # Until the deletion is known, a repeated request would find the run.
         await self._runs.changes.wait_until(entry.uid, lambda: self._runs.entry(entry.uid) is None, _FORGET_SECONDS)
         other = self._runs.entry(other_id) or next((e for e in self._runs.sharing(entry) if not e.refused), None)

@@ -105,7 +105,7 @@ _COUNTERPARTS: tuple[tuple[tuple[str, ...], Callable[[NewWorkflowExecutionInfo],
     ),  # Workflows, which have their own queue, read it in another form
     (("retryPolicy",), lambda start: start.retry_policy if start.HasField("retry_policy") else None),
     (("searchAttributes",), attrgetter("search_attributes")),
-    *(((ours,), attrgetter(theirs)) for theirs, ours in TIMEOUTS),
+    *(((ours,), attrgetter(theirs)) for theirs, ours in TIMEOUTS.items()),
 )
 """Fields of a template, and what a client sends in place of them."""
 _REUSE = ("Unspecified", "AllowDuplicate")
@@ -375,7 +375,7 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
     if kept is not None:
         made.input.CopyFrom(kept)
     written = obj["spec"]["workflowRunTemplate"]["spec"]
-    for field, ours in TIMEOUTS:
+    for field, ours in TIMEOUTS.items():
         # No client has set the defaults of the API server.
         if written.get(ours, _DEFAULTS[ours]) != _DEFAULTS[ours]:
             getattr(made, field).FromTimedelta(parse_duration(written[ours]))

@@ -82,7 +82,6 @@ class ScheduleRpcs:
 
     async def create_schedule(self, request: CreateScheduleRequest, call: CallContext) -> CreateScheduleResponse:
         """Create a schedule. A repeated request finds the schedule that it has created."""
-        del call
         _check_id(request.schedule_id)
         types = await self._search_attributes.types(request.namespace)
         options = ClientOptions(
@@ -127,7 +126,6 @@ class ScheduleRpcs:
 
     async def describe_schedule(self, request: DescribeScheduleRequest, call: CallContext) -> DescribeScheduleResponse:
         """Describe a schedule: its spec, and its recent and upcoming actions."""
-        del call
         obj = await self._read(request.namespace, request.schedule_id)
         try:
             future = await first_times(messages.upcoming(obj, now(), Work(MAX_WORK)), messages.SHOWN)
@@ -143,7 +141,6 @@ class ScheduleRpcs:
 
     async def update_schedule(self, request: UpdateScheduleRequest, call: CallContext) -> UpdateScheduleResponse:
         """Change a schedule. Its open runs continue."""
-        del call
         types = await self._search_attributes.types(request.namespace)
 
         def change(obj: kube.Object) -> kube.Object:
@@ -170,7 +167,6 @@ class ScheduleRpcs:
 
     async def patch_schedule(self, request: PatchScheduleRequest, call: CallContext) -> PatchScheduleResponse:
         """Trigger, backfill, pause or unpause a schedule."""
-        del call
         if not request.HasField("patch"):
             raise invalid("Patch is not set on request.")
         patch = request.patch
@@ -189,7 +185,6 @@ class ScheduleRpcs:
 
     async def delete_schedule(self, request: DeleteScheduleRequest, call: CallContext) -> DeleteScheduleResponse:
         """Remove a schedule. Its runs stay, and open ones continue, as on Temporal's server."""
-        del call
         obj = await self._read(request.namespace, request.schedule_id)
         url = kube.path(kube.PERDURE, request.namespace, "schedules", obj["metadata"]["name"])
         await self._runs.client.delete(url, uid=obj["metadata"]["uid"], propagation="Orphan")
@@ -199,7 +194,6 @@ class ScheduleRpcs:
         self, request: ListScheduleMatchingTimesRequest, call: CallContext
     ) -> ListScheduleMatchingTimesResponse:
         """List the times between two instants."""
-        del call
         obj = await self._read(request.namespace, request.schedule_id)
         after, end = (timestamp(request, field) for field in ("start_time", "end_time"))
         if after is None or end is None:
@@ -217,7 +211,6 @@ class ScheduleRpcs:
 
     async def list_schedules(self, request: ListSchedulesRequest, call: CallContext) -> ListSchedulesResponse:
         """List the schedules that match a filter, the newest first."""
-        del call
         found = await self._find(request.namespace, request.query)
         page, token = page_of(found, request.next_page_token, request.maximum_page_size, PAGE)
         response = ListSchedulesResponse(next_page_token=token)
@@ -233,7 +226,6 @@ class ScheduleRpcs:
 
     async def count_schedules(self, request: CountSchedulesRequest, call: CallContext) -> CountSchedulesResponse:
         """Count the schedules that match a filter."""
-        del call
         return CountSchedulesResponse(count=len(await self._find(request.namespace, request.query)))
 
     async def _find(self, namespace: str, text: str) -> list[kube.Object]:

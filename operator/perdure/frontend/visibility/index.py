@@ -39,8 +39,6 @@ OF_KIND = {
     RunKind.NEXUS_OPERATION: dict.fromkeys(("OperationId", "Endpoint", "Service", "Operation", "RequestId"), "Keyword"),
 }
 """The types of additional fields for filters of standalone activities and of standalone Nexus operations."""
-
-
 _KEPT = 256
 """Size limit of a finished run's search attributes and memo in memory, in bytes each."""
 _UNPACKABLE = 2_048
@@ -152,9 +150,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
         )
         made.start_time.FromDatetime(self.start_time)
         made.execution_time.FromDatetime(self.execution_time)
-        if self.close_time is not None:
-            made.close_time.FromDatetime(self.close_time)
-            made.execution_duration.FromTimedelta(self.close_time - self.execution_time)
+        self._set_close(made, self.execution_time)
         if self.parent[0]:
             made.parent_execution.CopyFrom(WorkflowExecution(workflow_id=self.parent[0], run_id=self.parent[1]))
             made.parent_namespace_id = self.namespace
@@ -178,9 +174,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
         )
         made.schedule_time.FromDatetime(self.start_time)
         made.execution_time.FromDatetime(self.execution_time)
-        if self.close_time is not None:
-            made.close_time.FromDatetime(self.close_time)
-            made.execution_duration.FromTimedelta(self.close_time - self.start_time)
+        self._set_close(made, self.start_time)
         return made
 
     def operation_info(self) -> NexusOperationExecutionListInfo:
@@ -197,10 +191,13 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             search_attributes=data.attributes(self.search_attributes) or SearchAttributes(),
         )
         made.schedule_time.FromDatetime(self.start_time)
+        self._set_close(made, self.start_time)
+        return made
+
+    def _set_close(self, made: Any, began: datetime) -> None:
         if self.close_time is not None:
             made.close_time.FromDatetime(self.close_time)
-            made.execution_duration.FromTimedelta(self.close_time - self.start_time)
-        return made
+            made.execution_duration.FromTimedelta(self.close_time - began)
 
 
 def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:

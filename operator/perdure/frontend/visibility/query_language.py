@@ -45,8 +45,6 @@ _DURATION_UNITS = {
 _PART = re.compile(rf"(\d+(?:\.\d*)?)({'|'.join(_DURATION_UNITS)})")
 _DURATION = re.compile(rf"[+-]?(?:{_PART.pattern})+")
 _CLOCK = re.compile(r"(\d+):(\d{2}):(\d{2})")
-
-
 MAX_COMPARED = 50_000_000
 """Values that a filter may compare."""
 MAX_COMPARED_AT_ONCE = 100_000

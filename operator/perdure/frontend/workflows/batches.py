@@ -156,7 +156,6 @@ class Batches:
         self, request: StopBatchOperationRequest, call: CallContext
     ) -> StopBatchOperationResponse:
         """Stop sending the request to further workflows. Processed requests are not undone."""
-        del call
         found = await self._operations(request.namespace, request.job_id)
         if all(map(_phase, found)):
             raise not_found(f"batch operation has already ended: {request.job_id}")
@@ -170,7 +169,6 @@ class Batches:
         self, request: DescribeBatchOperationRequest, call: CallContext
     ) -> DescribeBatchOperationResponse:
         """Describe the progress of a batch."""
-        del call
         found = await self._operations(request.namespace, request.job_id)
         batch, info = _batch_of(found[0]), _info(found)
         response = DescribeBatchOperationResponse(
@@ -204,7 +202,6 @@ class Batches:
         self, request: ListBatchOperationsRequest, call: CallContext
     ) -> ListBatchOperationsResponse:
         """List the batches, the newest first. They are kept as long as their Operations."""
-        del call
         url = kube.path(kube.PERDURE, request.namespace, "operations")
         batches: dict[str, list[kube.Object]] = {}
         async for obj in self._runs.client.lists.each(url, labelSelector=labels.BATCH_LABEL):

@@ -50,7 +50,6 @@ from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.index import Visibility
-from perdure.kube import client as kube
 
 _BEGIN_SECONDS = 20.0
 """How long a reset waits for the start of the new run, in seconds."""
@@ -183,10 +182,8 @@ class WorkflowControl:
         self, request: DeleteWorkflowExecutionRequest, call: CallContext
     ) -> DeleteWorkflowExecutionResponse:
         """Remove a run with its history. This stops an open run."""
-        del call
         entry = await self._runs.find(request.namespace, request.workflow_execution)
-        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
-        await self._runs.client.delete(url, uid=entry.uid)
+        await self._runs.delete(entry)
         return DeleteWorkflowExecutionResponse()
 
     # Reset

@@ -26,6 +26,7 @@ from perdure.engine import events as ev
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import UNVERSIONED, Versioning
+from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import (
@@ -241,15 +242,10 @@ def _pauses(state: RunState) -> list[str]:
 
 def _describe_activity(activity: PendingActivity) -> PendingActivityInfo:
     """Describe an open activity."""
-    state = "Started" if activity.started_time else "Scheduled"
-    if activity.cancel_requested:
-        state = "CancelRequested"
-    elif activity.paused:
-        state = "PauseRequested" if activity.started_time else "Paused"
     made = PendingActivityInfo(
         activity_id=activity.activity_id,
         activity_type=ActivityType(name=activity.activity_type),
-        state=to_enum(PendingActivityState, state),
+        state=to_enum(PendingActivityState, pending_state(activity)),
         heartbeat_details=data.payloads(activity.heartbeat_details),
         attempt=activity.tries,
         maximum_attempts=activity.retry_policy.maximum_attempts,
@@ -272,12 +268,7 @@ def _describe_activity(activity: PendingActivity) -> PendingActivityInfo:
         made.current_retry_interval.FromTimedelta(activity.scheduled_time - since if since is not None else interval)
     options = made.activity_options
     options.task_queue.name = options.task_queue.normal_name = activity.task_queue
-    for name in (
-        "schedule_to_close_timeout",
-        "schedule_to_start_timeout",
-        "start_to_close_timeout",
-        "heartbeat_timeout",
-    ):
+    for name in TIMEOUTS:
         getattr(options, name).FromTimedelta(getattr(activity, name) or timedelta(0))
     options.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
     del options.retry_policy.non_retryable_error_types[:]  # as on Temporal's server

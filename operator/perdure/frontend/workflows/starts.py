@@ -20,7 +20,6 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.api.times import nearest_duration
 from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
 from perdure.engine.starts import Callback
@@ -47,7 +46,7 @@ from perdure.frontend.messages.nexus import (
     links_to_json,
     request_links,
 )
-from perdure.frontend.messages.values import MAX_ID, UnfitError, duration, from_enum
+from perdure.frontend.messages.values import MAX_ID, UnfitError, from_enum
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.runs.starts import (
@@ -57,8 +56,10 @@ from perdure.frontend.runs.starts import (
     StartedRun,
     check_extras,
     cron_refused,
+    durations,
     requested_run,
     run_name,
+    workflow_run,
 )
 from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
@@ -346,9 +347,7 @@ class WorkflowStarts:
         if known is None:
             await self._check_reuse(request, reuse, name)
         eager = await self._may_begin_eagerly(request)
-        body = await self._body(request, name, reuse, conflict, eager=eager)
-        if principal:
-            body["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] = principal
+        body = await self._body(request, name, (reuse, conflict), principal, eager=eager)
         carried = msgspec.json.encode(signal).decode() if signal is not None else ""
         if carried and len(carried) <= _MAX_CARRIED:
             body["metadata"]["annotations"][labels.START_SIGNAL_ANNOTATION] = carried
@@ -379,7 +378,9 @@ class WorkflowStarts:
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:
             raise await self._creator.id_in_use(newest, "Workflow execution already finished.")
 
-    async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
+    async def _body(
+        self, request: Any, name: str, policies: tuple[str, str], principal: str, *, eager: bool
+    ) -> kube.Object:
         try:
             types = await self._search_attributes.types(request.namespace)
             spec, extras = requested_run(request, types, request.namespace, allow_blob=True)
@@ -387,7 +388,7 @@ class WorkflowStarts:
                 known = await self._deployments.load(request.namespace)
                 if refused := override_refused(known, extras.versioning_override, request.task_queue.name):
                     raise precondition(refused)
-            delay = duration(request, "workflow_start_delay")
+            spec |= durations(request, {"workflow_start_delay": "startDelay"})
             extras = msgspec.structs.replace(
                 extras,
                 identity=values.name(request.identity, "Identity", required=False),
@@ -404,19 +405,7 @@ class WorkflowStarts:
             check_extras(extras)
         except UnfitError as error:
             raise invalid(str(error)) from error
-        spec |= {"workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict}
-        if delay:
-            spec["startDelay"] = nearest_duration(delay)
-        return {
-            "apiVersion": labels.API_VERSION,
-            "kind": "WorkflowRun",
-            "metadata": {
-                "name": name,
-                "namespace": request.namespace,
-                "annotations": {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()},
-            },
-            "spec": spec,
-        }
+        return workflow_run(request.namespace, name, spec, extras, policies=policies, principal=principal)
 
 
 def _policies(request: Any, conflict: str) -> tuple[str, str]:

@@ -557,7 +557,6 @@ class WorkflowTasks:
         self, request: RespondQueryTaskCompletedRequest, call: CallContext
     ) -> RespondQueryTaskCompletedResponse:
         """Process the response to a query."""
-        del call
         token: QueryToken = unpack(request.task_token, QueryToken, request.namespace)
         entry = self._runs.entry(token.run_id)
         query = self._queries.get(token.run_id, token.query)
@@ -570,7 +569,6 @@ class WorkflowTasks:
 
     async def shutdown_worker(self, request: ShutdownWorkerRequest, call: CallContext) -> ShutdownWorkerResponse:
         """Process the shutdown of a worker: return its sticky tasks to the task queue."""
-        del call
         if request.sticky_task_queue:
             self._matching.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
             for run in self._runs.all():
@@ -589,7 +587,6 @@ class WorkflowTasks:
         self, request: ResetStickyTaskQueueRequest, call: CallContext
     ) -> ResetStickyTaskQueueResponse:
         """Let any worker of the task queue take the next task."""
-        del call
         entry = await self._runs.find(request.namespace, request.execution)
         await self._runs.demand(entry, inputs.StickinessReset(request_id=uuid.uuid4().hex))
         return ResetStickyTaskQueueResponse()

@@ -132,10 +132,6 @@ class Updates:
             if not update.callers and not update.accepted.is_set():
                 self.forget(run_id, update.update_id)
 
-    def in_flight(self, run_id: str) -> int:
-        """The number of updates of a run without an outcome."""
-        return sum(not update.ended.is_set() for update in self._of_run.get(run_id, {}).values())
-
     def undecided(self, run_id: str) -> list[Update]:
         """The updates that no worker has accepted or rejected yet."""
         return [update for update in self._of_run.get(run_id, {}).values() if not update.accepted.is_set()]
@@ -369,7 +365,7 @@ class WorkflowUpdates:
             raise invalid("a run of a Workflow has no update handlers: send it a signal instead")
         if view.state.closed:
             raise CompletedError
-        if self._updates.in_flight(entry.uid) >= MAX_IN_FLIGHT:
+        if len(self._updates.open(entry.uid)) >= MAX_IN_FLIGHT:
             raise busy(f"limit on number of concurrent in-flight updates has been reached ({MAX_IN_FLIGHT})")
         if len(view.state.code.updates) >= MAX_TOTAL:
             message = f"The limit on total number of distinct updates in this workflow has been reached ({MAX_TOTAL}). "
@@ -400,7 +396,6 @@ class WorkflowUpdates:
         self, request: PollWorkflowExecutionUpdateRequest, call: CallContext
     ) -> PollWorkflowExecutionUpdateResponse:
         """Wait for the outcome of an update."""
-        del call
         entry = await self._runs.find(request.namespace, request.update_ref.workflow_execution)
         update = await self._known(entry, request.update_ref.update_id)
         if update is None:

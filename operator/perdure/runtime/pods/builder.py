@@ -21,6 +21,7 @@ from perdure.runtime.attempts import (
     PayloadTooLargeError,
     PodSettings,
     RunRef,
+    add_pull_secrets,
     without_reserved,
 )
 from perdure.runtime.pods import payloads
@@ -119,6 +120,7 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     _restrict(spec, [*containers, *init_containers], settings)
     _set_identity(spec, attempt, settings)
+    add_pull_secrets(spec, settings)
     deadline = _deadline(attempt, settings)
     if deadline is not None:
         spec.setdefault("activeDeadlineSeconds", deadline)

@@ -1,11 +1,13 @@
 """Payloads: JSON texts that the operator and pods exchange, and their maximum sizes."""
 
+import json
+import re
 from contextlib import suppress
 from typing import Any, Final
 
 import orjson
 
-from perdure.api.json_values import nests_deeper
+from perdure.api.json_values import exact_integer, exact_number, nests_deeper
 
 ANNOTATIONS_LIMIT: Final = 256 * 1024
 """Maximum bytes of all annotations of an object, keys included: the API server's limit."""
@@ -25,6 +27,9 @@ LARGE_RESULT_LIMIT: Final = 252 * 1024
 
 HEARTBEAT_DETAILS_LIMIT: Final = 16 * 1024
 """Maximum bytes of heartbeat details, which the run's status contains while the activity is open, and the next pod."""
+
+_LONG_INTEGER: Final = re.compile(r"[0-9]{19}", re.ASCII)
+"""What every integer of more than 64 bits contains."""
 
 
 def encode(value: Any) -> str:
@@ -52,11 +57,11 @@ def size(text: str) -> int:
 
 
 def decode(text: str) -> tuple[Any, bool]:
-    """Decode a text from a pod: return the value if it is JSON, otherwise the text itself.
+    """Decode a text from a pod: return the value if it is JSON, otherwise the text itself, without newlines at its end.
 
     The result can always be encoded again, also as part of a status. JSON that nests deeper than `MAX_DEPTH` counts as
-    text, so nothing that a pod writes can stop the operator. Integers of more than 64 bits become floating-point numbers,
-    as in the API server.
+    text, so nothing that a pod writes can stop the operator. A number counts as text unless writing it again gives the
+    same characters. In objects and lists, integers of more than 64 bits become texts with the same digits.
 
     Args:
         text: The pod's text; empty or blank means null.
@@ -66,11 +71,17 @@ def decode(text: str) -> tuple[Any, bool]:
     """
     if not text.strip():
         return None, True
-    with suppress(orjson.JSONDecodeError):
+    plain = text.rstrip("\r\n")
+    with suppress(ValueError, RecursionError):
         value = orjson.loads(text)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = exact_number(plain)
+            return (plain, False) if number is None else (number, True)
+        if _LONG_INTEGER.search(text):
+            value = json.loads(text, parse_int=exact_integer)
         if not nests_deeper(value):
             return value, True
-    return text.rstrip("\r\n").encode("utf-8", "replace").decode(), False
+    return plain.encode("utf-8", "replace").decode(), False
 
 
 def termination_message_limit(containers: int) -> int:

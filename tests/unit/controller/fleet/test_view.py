@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.controller.fleet.membership import LONGEST_SECONDS, FleetView, MemberLease, read
+from perdure.controller.fleet.membership import LONGEST_SECONDS, FleetView, MemberLease, read_lease
 
 
 def lease(member: str, version: int, *members: str, seconds: float = 6) -> MemberLease:
@@ -170,7 +170,7 @@ def test_no_lease_lasts_longer_than_the_chart_allows(duration: int | None, secon
         "metadata": {"name": "b", "uid": "u", "resourceVersion": "1"},
         "spec": {"leaseDurationSeconds": duration},
     }
-    assert read(obj, 10).seconds == seconds
+    assert read_lease(obj, 10).seconds == seconds
 
 
 def test_a_renewal_or_list_that_comes_too_late_is_counted() -> None:

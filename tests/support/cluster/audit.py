@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from support.kube import cache_folder
+from support.cluster.namespace import cache_folder
 
 Entry = dict[str, Any]
 

@@ -29,11 +29,10 @@ from perdure.language.memory import load_memory
 from perdure.runtime.chains import reset_of
 from perdure.runtime.segments import gather
 from perdure.schedule.run_manifests import scheduled_by
-from support.objects import Objects, objects
+from support.cluster.objects import Objects, objects
 
 Json = dict[str, Any]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 IMAGE = os.environ.get("PERDURE_TEST_IMAGE", "localhost/perdure:0.1.0")
 """An image with Python and `perdure.activity` that the cluster's nodes have."""
 SYSTEM = "perdure-system"

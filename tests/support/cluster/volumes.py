@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from support.kube import IMAGE, Cluster
+from support.cluster.namespace import IMAGE, Cluster
 
 
 @contextmanager

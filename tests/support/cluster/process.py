@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from support.kube import Cluster
+from support.cluster.namespace import Cluster
 from support.ports import free_port
 
 LONGER = int(os.environ.get("PERDURE_LONGER", "1"))

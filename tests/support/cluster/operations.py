@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.kube import Cluster, Json
+from support.cluster.namespace import Cluster, Json
 
 
 def inline(*steps: Json, **more: object) -> Json:

@@ -3,7 +3,7 @@
 import base64
 
 from support.artifacts.gateway import BUCKET, program
-from support.kube import IMAGE, Cluster
+from support.cluster.namespace import IMAGE, Cluster
 
 _STORE = f"""
 until [ -x /tmp/versitygw ]; do sleep 0.2; done

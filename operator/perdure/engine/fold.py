@@ -495,8 +495,9 @@ def _child_after_reset(state: RunState, child: PendingChild, event: ev.WorkflowT
     start = event.restarted_children.get(str(child.initiated_event_id))
     if start is None:
         return child
-    started = child.started_event_id if state.code is not None else 0
-    return msgspec.structs.replace(child, start=start, started_event_id=started, run_id="")
+    again = state.code is not None and child.started_event_id != 0
+    number = child.started_event_id if again else 0
+    return msgspec.structs.replace(child, start=start, started_event_id=number, run_id="", restarted=again)
 
 
 def _restarted(timer: PendingTimer, time: datetime) -> PendingTimer:
@@ -590,6 +591,7 @@ def as_recorded(state: RunState) -> RunState:
             closing=False,
             completed="",
         )
+    children = {key: _child(each) for key, each in state.children.items()}
     delivered = {"children": {}, "externals": {}, "start_successor": False} if state.closed else {}
     return msgspec.structs.replace(
         state,
@@ -601,13 +603,18 @@ def as_recorded(state: RunState) -> RunState:
         reports={},
         successor_refused="",
         callbacks={} if state.closed else _callbacks(state),
-        **delivered,
+        **{"children": children, **delivered},
         markers={},
         kept={},
         operations={key: _operation(each) for key, each in state.operations.items()},
         activities={key: _activity(each) for key, each in state.activities.items()},
         left_activities={key: _activity(each) for key, each in state.left_activities.items()},
     )
+
+
+def _child(child: PendingChild) -> PendingChild:
+    """A child, without a start that no event records."""
+    return msgspec.structs.replace(child, start=None, run_id="") if child.restarted else child
 
 
 def _callbacks(state: RunState) -> dict[str, PendingCallback]:

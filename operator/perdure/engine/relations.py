@@ -42,8 +42,7 @@ class RelatedRuns:
                 return
             number, failed = item.initiated_event_id, inp.ChildOutcome.FAILED
             item = inp.ChildClosed(initiated_event_id=number, run_id="", outcome=failed, failure=item.failure)
-        if child.start is not None and child.started_event_id:
-            # It starts again after a reset, and the history has its first start.
+        if child.start is not None and child.restarted:
             child = msgspec.structs.replace(child, start=None, run_id=item.run_id)
             children = {**self._ledger.state.children, str(child.initiated_event_id): child}
             self._ledger.change(children=children)

@@ -377,7 +377,9 @@ class PendingChild(StoredStruct, frozen=True, kw_only=True):
     start: WorkflowStart | None = None
     """None once the child has started."""
     started_event_id: int = 0
-    """The event of its start; after a reset of code, also that of its earlier start if it starts again."""
+    """The event of its start; of a restarted child, that of its first start."""
+    restarted: bool = False
+    """Whether it starts again, or has, after a reset of code. SDKs accept no second start event, so none records it."""
     run_id: str = ""
     """Run ID of the first run of the child; empty until it has started."""
 

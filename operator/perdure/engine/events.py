@@ -19,7 +19,14 @@ from perdure.api.policies import ParentClosePolicy
 from perdure.api.stored import StoredStruct
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import Callback, CarriedSignal, ExternalReference, ParentReference, WorkflowStart
+from perdure.engine.starts import (
+    Callback,
+    CarriedSignal,
+    ExternalReference,
+    ParentReference,
+    RestartedOperation,
+    WorkflowStart,
+)
 from perdure.engine.versioning import DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 
 
@@ -334,6 +341,8 @@ class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
     restarted_children: dict[str, WorkflowStart] = {}
     """The open children that start again, by the ID of the event that initiated them: the other run has cancelled them after this
     point, or a retry repeats them."""
+    restarted_operations: dict[str, RestartedOperation] = {}
+    """The open Nexus operations that start again, by the ID of the event that scheduled them."""
 
 
 class WorkflowTaskTimedOut(Event, frozen=True, kw_only=True):

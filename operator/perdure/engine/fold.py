@@ -484,7 +484,7 @@ def _reset_state(state: RunState, event: ev.WorkflowTaskFailed) -> RunState:
         activities={key: msgspec.structs.replace(each, **restarted) for key, each in state.activities.items()},
         children={key: _child_after_reset(state, each, event) for key, each in state.children.items()},
         timers={key: _restarted(each, event.event_time) for key, each in state.timers.items()},
-        operations={key: _with_new_call(each, event.event_time) for key, each in state.operations.items()},
+        operations={key: _operation_after_reset(each, event) for key, each in state.operations.items()},
         markers={},
         code=msgspec.structs.replace(state.code, task=None, wanted=True) if state.code is not None else None,
     )
@@ -505,11 +505,25 @@ def _restarted(timer: PendingTimer, time: datetime) -> PendingTimer:
     return timer if timer.restarts is None else msgspec.structs.replace(timer, fire_time=time + timer.restarts)
 
 
-def _with_new_call(operation: PendingOperation, time: datetime) -> PendingOperation:
-    """An operation of a reset run. Its request ID stays the same, so that the handler finds the operation that it has started."""
-    if operation.started_time is not None:
-        return operation
-    return msgspec.structs.replace(operation, calls=HandlerCalls(due=time))
+def _operation_after_reset(operation: PendingOperation, event: ev.WorkflowTaskFailed) -> PendingOperation:
+    """An operation of a reset run. Its request ID stays the same, so that the handler finds the operation that it has started.
+
+    One that was canceled after the point starts again, as a new operation of the handler.
+    """
+    calls = HandlerCalls(due=event.event_time)
+    again = event.restarted_operations.get(str(operation.scheduled_event_id))
+    if again is not None:
+        return msgspec.structs.replace(
+            operation,
+            input=again.input,
+            request_id=again.request_id,
+            scheduled_time=event.event_time,
+            started_time=None,
+            operation_token="",
+            restarted=operation.restarted or operation.started_time is not None,
+            calls=calls,
+        )
+    return operation if operation.started_time is not None else msgspec.structs.replace(operation, calls=calls)
 
 
 def _closed_state(state: RunState, event: ev.ClosingEvent) -> RunState:
@@ -630,6 +644,9 @@ def _callbacks(state: RunState) -> dict[str, PendingCallback]:
 def _operation(operation: PendingOperation) -> PendingOperation:
     """An operation without the failed calls of its handler, which no event records."""
     calls, cancellation = HandlerCalls(due=operation.scheduled_time), operation.cancellation
+    if operation.restarted:
+        unrecorded = {"input": None, "handler_namespace": "", "started_time": None, "operation_token": ""}
+        return msgspec.structs.replace(operation, calls=calls, cancellation=None, **unrecorded)
     if cancellation is not None:
         cancellation = msgspec.structs.replace(cancellation, calls=None)
     return msgspec.structs.replace(operation, calls=calls, cancellation=cancellation)

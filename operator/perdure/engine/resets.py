@@ -4,10 +4,10 @@ Temporal's model (service/history/ndc/workflow_resetter.go): the events up to th
 records the reset, and external inputs after the point are applied again.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import apply
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import WorkflowStart
+from perdure.engine.starts import RestartedOperation, WorkflowStart
 from perdure.engine.state import KeptResult, RunState, digest_of
 from perdure.engine.step import RunTransition, step
 
@@ -64,37 +64,65 @@ def kept_results(
                 pass
 
 
-def restarted_children(
-    forked: RunState, events: Sequence[ev.AnyEvent], later: Sequence[ev.AnyEvent], repeated: Collection[int]
-) -> dict[str, WorkflowStart]:
-    """The open children at the point that start again: the run cancelled them later, because of what is now decided again.
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The open children and Nexus operations at the point of a reset that start again."""
 
-    A child that completed nevertheless does not start again. One that does may use the workflow ID of the other run's child.
+    children: Mapping[str, WorkflowStart] = field(default_factory=dict)
+    """By the ID of the event that initiated them."""
+    operations: Mapping[str, RestartedOperation] = field(default_factory=dict)
+    """By the ID of the event that scheduled them."""
+
+
+def restarted(
+    forked: RunState,
+    events: Sequence[ev.AnyEvent],
+    later: Sequence[ev.AnyEvent],
+    new_id: Callable[[], str],
+    repeated: Collection[int] = (),
+) -> Restarted:
+    """What starts again: the run canceled it after the point, because of what is now decided again.
+
+    What completed nevertheless does not start again. A child that does may use the workflow ID of the other run's child.
 
     Args:
         forked: The state at the point.
         events: The events up to the point.
         later: The events after it.
+        new_id: Creates the ID of a request that nobody can guess.
         repeated: IDs of the events that initiated the children that a retry repeats.
     """
-    reuse = WorkflowIdReusePolicy.ALLOW_DUPLICATE.value
-    cancelled = {
+    canceled = {
         event.workflow_id
         for event in later
         if isinstance(event, ev.RequestCancelExternalWorkflowExecutionInitiated) and event.child_workflow_only
     }
     completed = {event.initiated_event_id for event in later if isinstance(event, ev.ChildWorkflowExecutionCompleted)}
-    wanted = {
+    children = {
         child.initiated_event_id
         for child in forked.children.values()
         if child.initiated_event_id in repeated
-        or (child.workflow_id in cancelled and child.initiated_event_id not in completed)
+        or (child.workflow_id in canceled and child.initiated_event_id not in completed)
     }
-    return {
-        str(event.event_id): msgspec.structs.replace(event.start, workflow_id_reuse_policy=reuse)
-        for event in events
-        if isinstance(event, ev.StartChildWorkflowExecutionInitiated) and event.event_id in wanted
-    }
+    operations = {event.scheduled_event_id for event in later if isinstance(event, ev.NexusOperationCancelRequested)}
+    operations -= {event.scheduled_event_id for event in later if isinstance(event, ev.NexusOperationCompleted)}
+    operations &= {each.scheduled_event_id for each in forked.operations.values()}
+    reuse = WorkflowIdReusePolicy.ALLOW_DUPLICATE.value
+    return Restarted(
+        {
+            str(event.event_id): msgspec.structs.replace(event.start, workflow_id_reuse_policy=reuse)
+            for event in events
+            if isinstance(event, ev.StartChildWorkflowExecutionInitiated) and event.event_id in children
+        },
+        {
+            str(event.event_id): RestartedOperation(request_id=new_id(), input=event.input)
+            for event in events
+            if isinstance(event, ev.NexusOperationScheduled) and event.event_id in operations
+        },
+    )
+
+
+_NOTHING: Final = Restarted()
 
 
 def reset_event(
@@ -109,7 +137,7 @@ def reset_event(
     reason: str = "",
     identity: str = "",
     principal: str = "",
-    restarted: Mapping[str, WorkflowStart] | None = None,
+    restarted: Restarted = _NOTHING,
 ) -> ev.WorkflowTaskFailed:
     """The event that records a reset.
 
@@ -124,7 +152,7 @@ def reset_event(
         reason: Why the run was reset.
         identity: The client's own name for itself.
         principal: The user that the API server authenticated.
-        restarted: The children that start again: see `restarted_children`.
+        restarted: What starts again.
     """
     expiration = _after(now, first.workflow_execution_timeout)
     deadlines = filter(None, (_after(now, first.workflow_run_timeout), expiration))
@@ -142,7 +170,8 @@ def reset_event(
         workflow_execution_expiration_time=expiration,
         workflow_run_expiration_time=min(deadlines, default=None),
         successor=successor,
-        restarted_children=dict(restarted or {}),
+        restarted_children=dict(restarted.children),
+        restarted_operations=dict(restarted.operations),
     )
 
 
@@ -182,7 +211,7 @@ def since(
     *,
     signals: bool,
     updates: bool = True,
-    restarted: Collection[str] = (),
+    restarted: Restarted = _NOTHING,
 ) -> Iterator[inp.RunInput]:
     """Yield the external inputs of a run after the point.
 
@@ -194,9 +223,10 @@ def since(
         run_id: ID of the run with these events.
         signals: Whether to include signals.
         updates: Whether to include accepted updates.
-        restarted: The children that start again, by the ID of the event that initiated them. What happened to them is omitted.
+        restarted: What starts again. What happened to it after the point is omitted.
     """
-    children = forked.children.keys() - set(restarted)
+    children = forked.children.keys() - restarted.children.keys()
+    operations = forked.operations.keys() - restarted.operations.keys()
     started = {
         each.scheduled_event_id: each.handler_namespace
         for each in forked.operations.values()
@@ -239,7 +269,7 @@ def since(
             case ev.WorkflowExecutionOptionsUpdated() if updates or not event.update_id:
                 yield reapply_options(event)
             case _:
-                yield from _reapply_operation(event, forked, started)
+                yield from _reapply_operation(event, operations, started)
 
 
 _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
@@ -249,9 +279,11 @@ _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
 }
 
 
-def _reapply_operation(event: ev.AnyEvent, forked: RunState, started: dict[int, str]) -> Iterator[inp.RunInput]:
+def _reapply_operation(
+    event: ev.AnyEvent, operations: Collection[str], started: dict[int, str]
+) -> Iterator[inp.RunInput]:
     """Yield the inputs of a Nexus operation. `started`: the namespaces of the handlers that have started operations."""
-    if str(getattr(event, "scheduled_event_id", 0)) not in forked.operations:
+    if str(getattr(event, "scheduled_event_id", 0)) not in operations:
         return
     match event:
         case ev.NexusOperationStarted():

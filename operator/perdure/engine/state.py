@@ -522,6 +522,8 @@ class PendingOperation(StoredStruct, frozen=True, kw_only=True):
     started_time: datetime | None = None
     operation_token: str = ""
     cancellation: OperationCancellation | None = None
+    restarted: bool = False
+    """Whether it starts again, or has, after a reset, although the history has its start. SDKs accept no second start event."""
     calls: HandlerCalls
 
     @property

@@ -8,7 +8,7 @@ from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.resets import begin, kept_results, reset_event, restarted_children, since
+from perdure.engine.resets import begin, kept_results, reset_event, restarted, since
 from perdure.engine.state import RunStatus
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
@@ -97,13 +97,13 @@ def retried(run: Run, *steps: str) -> Run:
     first: Any = past[0]
     now = T0 + seconds(run.clock + 60)
     before, later = past[: found.point], past[found.point :]
-    restarted = restarted_children(state, before, later, found.repeated)
+    anew = restarted(state, before, later, str, found.repeated)
     reported = reset_event(
-        first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next", restarted=restarted
+        first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next", restarted=anew
     )
     new = Run.__new__(Run)
     new.program, new.decider, new.clock = run.program, run.decider, run.clock + 60
     new.drive = Drive(run.decider, now=now, history=list(before))
-    again = list(since(state, later, "r", signals=True, restarted=restarted))
+    again = list(since(state, later, "r", signals=True, restarted=anew))
     new.drive.take(begin(state, reported, again, run.decider, (), kept=kept_results(state, later, found.kept)))
     return new

@@ -10,7 +10,8 @@ operator is killed. The rest concerns only that run, and the next operator finds
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -35,7 +36,7 @@ from perdure.engine import events as ev
 from perdure.engine import history, inputs, resets
 from perdure.engine.decider import UndecidableError
 from perdure.engine.history import NondeterminismError
-from perdure.engine.starts import WorkflowStart
+from perdure.engine.resets import Restarted
 from perdure.engine.state import PendingChild, RunState
 from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
@@ -283,8 +284,8 @@ class Fork:
     """The state at the point."""
     definition: Definition | None
     """The definition; None if workers decide."""
-    restarted: Mapping[str, WorkflowStart]
-    """The open children that start again, by the ID of the event that initiated them."""
+    restarted: Restarted
+    """The open children and Nexus operations that start again."""
 
     @property
     def final(self) -> bool:
@@ -334,7 +335,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
     events = _decoded(raw)
     state, definition = await _fork(definitions, base, events, wanted.event_id)
     before, later = events[: wanted.event_id], events[wanted.event_id :]
-    restarted = resets.restarted_children(state, before, later, origin.repeated)
+    restarted = resets.restarted(state, before, later, lambda: str(uuid.uuid4()), origin.repeated)
     return Fork(base, raw[: wanted.event_id], later, state, definition, restarted)
 
 
@@ -477,5 +478,5 @@ def open_children(fork: Fork, reapplied: Sequence[inputs.RunInput]) -> Iterator[
     return (
         child
         for key, child in fork.state.children.items()
-        if key not in fork.restarted and child.initiated_event_id not in ended
+        if key not in fork.restarted.children and child.initiated_event_id not in ended
     )

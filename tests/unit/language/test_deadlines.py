@@ -4,7 +4,9 @@ import pytest
 
 from perdure.engine import commands as cmd
 from perdure.engine.failures import FailureKind
+from perdure.engine.state import PendingTimer
 from perdure.language.program import InvalidWorkflowError
+from perdure.language.signals import awaited
 from perdure.language.step_failures import DEADLINE_EXCEEDED
 from unit.language.play import Play, do
 
@@ -135,3 +137,22 @@ def test_a_block_that_ends_in_time_cancels_its_timer() -> None:
 def test_a_deadline_starts_again_with_a_reset() -> None:
     play = Play(RUN)
     assert [each.restarts for each in play.all(cmd.StartTimer)] == [True]
+
+
+def test_a_branch_that_is_given_up_leaves_no_timer() -> None:
+    text = """
+steps: [{name: p, parallel: {branches: [{name: one, block: limited}, {name: two, block: strict, input: 1}]}}]
+blocks:
+- {name: limited, stepsTimeout: 10s, steps: [%s]}
+- {name: strict, params: {schema: {type: string}}, steps: [%s]}
+""" % (do("x"), do("y"))  # fmt: skip # noqa: UP031
+    play = Play(text)
+    assert play.cancelled == ["p.one:stepsTimeout"]
+    assert play.failure.type == "InvalidInput"
+
+
+def test_a_wait_for_a_signal_ends_with_the_deadline() -> None:
+    text = "stepsTimeout: 10s\nsteps: [{name: w, waitForSignal: {name: go}}]"
+    play = Play(text)
+    timer = PendingTimer(started_event_id=2, timer_id=":stepsTimeout", fire_time=play.now)
+    assert [each.until for each in awaited(play.program, play.memory, {":stepsTimeout": timer})] == [play.now]

@@ -25,7 +25,7 @@ from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.recording import MAX_PENDING
 from perdure.engine.state import DEAD_LETTER
 from perdure.language import coercion
-from perdure.language.coercion import computed, format_value
+from perdure.language.coercion import format_value
 from perdure.language.execution import actions
 from perdure.language.execution.context import (
     WORK,
@@ -164,7 +164,7 @@ class RunningFlows:
         if path.text and self._too_many_wait():
             raise StepError(_too_many(where))
         if isinstance(limit, Template):
-            limit = computed(where, "stepsTimeout", context.evaluate_in_frame(limit, path.text, where))
+            limit = coercion.computed(where, "stepsTimeout", context.evaluate_in_frame(limit, path.text, where))
         context.put_frame(path, replace(context.memory.frames[path.text], steps_timeout=limit))
         context.start_timer(path.steps_timeout, limit, restarts=True)
 
@@ -646,6 +646,7 @@ class RunningFlows:
                 self.open(frame, call.block, context.evaluate(at, call.input), branch=name, caller=at.path.frame)
             except StepError:
                 for each in opened:
+                    self._cancel_steps_timeout(each)
                     context.put_frame(each, None)
                     context.observer.discarded(each)
                 raise

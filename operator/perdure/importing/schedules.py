@@ -217,8 +217,8 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
 
 def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    given = {key: value for key, value in spec.items() if value not in (None, [], {})}
-    return {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": given}
+    fields = {key: value for key, value in spec.items() if value not in (None, [], {})}
+    return {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": fields}
 
 
 def _cron_job(source: _Source, given: str | None) -> list[Object]:

@@ -249,14 +249,14 @@ class ActivityBuilder:
 
     def _pod(self, containers: ContainerSet) -> Object:
         template, main = self._template, containers.main
-        made: Object = dict(self._pods.fields)
+        spec: Object = dict(self._pods.fields)
         for name in POD_FIELDS:
             value = template.take(name)
             if value is not None:
-                made[name] = self._containers.computed(value, template.at(name))
+                spec[name] = self._containers.computed(value, template.at(name))
         resources = template.take("podResources")
         if resources is not None:
-            made["resources"] = resources
+            spec["resources"] = resources
         template.drop("failFast", "executor", "annotations")
         first = [self._containers.plain(each) for each in template.parts("initContainers")]
         sidecars = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
@@ -273,10 +273,10 @@ class ActivityBuilder:
                 mount["name"] = f"workspace-{mount['name']}"
         volumes = [{**self._pods.volumes, **own}[name] for name in used if name in {**self._pods.volumes, **own}]
         if first or sidecars:
-            made["initContainers"] = [*sidecars, *first]
+            spec["initContainers"] = [*sidecars, *first]
         if volumes:
-            made["volumes"] = self._containers.computed(volumes, template.at("volumes"))
-        return made
+            spec["volumes"] = self._containers.computed(volumes, template.at("volumes"))
+        return spec
 
     def _fetched(self, main: Object) -> tuple[list[Object], Object]:
         """Return the init containers that fetch artifacts from Git, and their volumes by name."""
@@ -289,19 +289,19 @@ class ActivityBuilder:
         return list(dict.fromkeys(mounts))
 
     def _metadata(self) -> Object:
-        given = self._template.part("metadata")
-        labels = {**self._pods.labels, **given.take("labels", {})}
-        annotations = {**self._pods.annotations, **given.take("annotations", {})}
-        made = {"labels": labels, "annotations": annotations}
-        path = given.path
-        return {key: self._containers.fixed(value, f"{path}.{key}") for key, value in made.items() if value}
+        metadata = self._template.part("metadata")
+        labels = {**self._pods.labels, **metadata.take("labels", {})}
+        annotations = {**self._pods.annotations, **metadata.take("annotations", {})}
+        parts = {"labels": labels, "annotations": annotations}
+        path = metadata.path
+        return {key: self._containers.fixed(value, f"{path}.{key}") for key, value in parts.items() if value}
 
 
 def _in_container(container: Object) -> tuple[Object, Object]:
     """Separate the container of an activity without a pod template into its constant fields, and the `podSpecPatch`."""
     spec, patch = separated({"containers": [{"name": _CONTAINER, **container}]})
-    made = {key: value for key, value in spec["containers"][0].items() if key != "name"}
-    return made, {"podSpecPatch": patch} if patch else {}
+    fields = {key: value for key, value in spec["containers"][0].items() if key != "name"}
+    return fields, {"podSpecPatch": patch} if patch else {}
 
 
 _MAX_AGE: Final = "30d"

@@ -475,18 +475,18 @@ def _ancestors(name: str, depends: Mapping[str, Depends]) -> list[str]:
 
 def _ordered(depends: Mapping[str, Depends], tasks: Mapping[str, Any]) -> list[str]:
     """Return the tasks in topological order, otherwise in the original order."""
-    made: dict[str, None] = {}
+    order: dict[str, None] = {}
 
     def visit(name: str, above: frozenset[str]) -> None:
-        if name in above or name not in tasks or name in made:
+        if name in above or name not in tasks or name in order:
             return
         for each in depends[name].names:
             visit(each, above | {name})
-        made[name] = None
+        order[name] = None
 
     for name in tasks:
         visit(name, frozenset())
-    return list(made)
+    return list(order)
 
 
 def arguments(definition: Definition, source: Fields, target: CallTarget, scope: Scope) -> Object:
@@ -503,21 +503,21 @@ def arguments(definition: Definition, source: Fields, target: CallTarget, scope:
         each.drop("description", "enum")
         each.done({})
         given[name] = _value(definition, value, each.path, source, scope)
-    made: Object = {}
+    result: Object = {}
     for name, default in target.inputs.items():
         if name in given:
-            made[name] = given[name]
+            result[name] = given[name]
         elif default is not None:
-            made[name] = _value(definition, default, source.path, source, scope)
+            result[name] = _value(definition, default, source.path, source, scope)
         elif target.kind != "wait":
             source.gap("arguments", f"the parameter `{name}` of the template has no value")
-    made |= _artifacts(declared, source, target, scope)
+    result |= _artifacts(declared, source, target, scope)
     for key, path in target.captured.items():
         try:
-            made[key] = "${" + scope.resolve(path) + "}"
+            result[key] = "${" + scope.resolve(path) + "}"
         except UntranslatableError as error:
             source.gap("", f"{error} (in template `{target.name}`)")
-    return made
+    return result
 
 
 def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scope) -> Object:
@@ -527,15 +527,15 @@ def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scop
         name = str(each.data.get("name"))
         given[name] = argument(each, scope.resolve)
         each.done({"subPath": "pass the whole artifact, and read the part of it"})
-    made: Object = {}
+    result: Object = {}
     for name, optional in target.artifacts.items():
         if given.get(name) is not None:
-            made[artifact_field(name)] = given[name]
+            result[artifact_field(name)] = given[name]
         elif optional:
-            made[artifact_field(name)] = "${null}"
+            result[artifact_field(name)] = "${null}"
         elif name not in given:
             source.gap("arguments", f"the artifact `{name}` of the template has no value")
-    return made
+    return result
 
 
 def _value(definition: Definition, value: Any, path: str, source: Fields, scope: Scope) -> Any:

@@ -123,15 +123,15 @@ class Templates:
         return found if isinstance(found, dict) else {}
 
 
-def _merged(defaults: Object, given: Object) -> Object:
+def _merged(defaults: Object, template: Object) -> Object:
     """Merge a template over its defaults, including maps. A default container only applies to templates with a container."""
-    made = dict(given)
+    merged = dict(template)
     for key, value in defaults.items():
-        if isinstance(value, dict) and isinstance(given.get(key), dict):
-            made[key] = _merged(value, given[key])
-        elif key not in given and not (key in {"container", "script"} and isinstance(value, dict)):
-            made[key] = value
-    return made
+        if isinstance(value, dict) and isinstance(template.get(key), dict):
+            merged[key] = _merged(value, template[key])
+        elif key not in template and not (key in {"container", "script"} and isinstance(value, dict)):
+            merged[key] = value
+    return merged
 
 
 def reads_json(spec: Object, library: Library) -> bool:

@@ -66,11 +66,11 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
     Args:
         documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
     """
-    made = [ConvertedObject(name_of(each)) for each in documents]
-    found = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, made, strict=True)]
-    catalog = Catalog(found)
+    objects = [ConvertedObject(name_of(each)) for each in documents]
+    checked = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, objects, strict=True)]
+    catalog = Catalog(checked)
     converted = []
-    for each, of in zip(found, made, strict=True):
+    for each, of in zip(checked, objects, strict=True):
         if each.get("kind") in KINDS and not catalog.is_used(each):
             _Conversion(each, catalog, of)
             converted.append(of)
@@ -208,15 +208,15 @@ class _Conversion:
 
     def _pod(self, of: Fields) -> Object:
         template = of.part("podTemplate")
-        made = {key: template.take(key) for key in sorted(_POD) if key in template}
+        fields = {key: template.take(key) for key in sorted(_POD) if key in template}
         template.drop("env") if not template.data.get("env") else None
         template.done({"env": "set it in the steps"})
         account = of.text("serviceAccountName")
-        return {**made, **({"serviceAccountName": account} if account else {})}
+        return {**fields, **({"serviceAccountName": account} if account else {})}
 
     def _context(self, bound: list[Fields], pod: Object) -> RunContext:
         """Convert the workspaces of a run: claim templates to workspaces of Perdure, everything else to volumes of the pods."""
-        made: dict[str, WorkspaceBinding] = {}
+        bindings: dict[str, WorkspaceBinding] = {}
         claims: list[Object] = []
         for each in bound:
             name, path = each.text("name") or "", each.text("subPath") or ""
@@ -226,8 +226,8 @@ class _Conversion:
             if template.data:
                 claims.append({"name": workspace, "volumeClaimTemplate": {"spec": template.take("spec", {})}})
             each.done({})
-            made[name] = WorkspaceBinding(source, path, workspace)
-        return RunContext(workspaces=made, pod=pod, claims=claims)
+            bindings[name] = WorkspaceBinding(source, path, workspace)
+        return RunContext(workspaces=bindings, pod=pod, claims=claims)
 
     def _add(self, kind: str, spec: Object) -> None:
         meta = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}
@@ -247,11 +247,11 @@ def _parameters(spec: Object, values: Mapping[str, Any]) -> Object:
     """Return the parameters of a run: its values over the defaults, field by field for objects."""
     declared = spec.get("params") or []
     defaults: Object = {str(each.get("name")): each["default"] for each in declared if "default" in each}
-    made = {**defaults, **values}
+    merged = {**defaults, **values}
     for name, value in values.items():
         if isinstance(value, dict) and isinstance(defaults.get(name), dict):
-            made[name] = {**defaults[name], **value}
-    return made
+            merged[name] = {**defaults[name], **value}
+    return merged
 
 
 def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:

@@ -134,6 +134,9 @@ class ConditionReason(StrEnum):
     FAILED = "Failed"
     """The run failed. `status.failure` has the failure and its causes."""
 
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """The steps of the run exceeded its `stepsTimeout`, so the run failed, after its compensations and handlers."""
+
     CANCELLED = "Cancelled"
     """The run was cancelled on request."""
 

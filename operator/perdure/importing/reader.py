@@ -135,6 +135,8 @@ class Shapes:
     lists: Collection[str]
     opaque: Collection[str] = ()
     """Fields with arbitrary content of the user."""
+    flat: Collection[str] = ()
+    """Maps of texts: their fields may have the names of maps or lists."""
 
     def checked(self, value: Any, path: str, report: ConversionReport) -> Any:
         """Remove and report the fields with another shape, and return the value without them."""
@@ -150,7 +152,8 @@ class Shapes:
             if key in self.opaque:
                 kept[key] = each
             elif self._fits(key, each):
-                kept[key] = self.checked({} if each is None else each, where, report)
+                given = {} if each is None else each
+                kept[key] = given if key in self.flat else self.checked(given, where, report)
             else:
                 expected = "a map" if key in self.maps else "a list of maps"
                 report.gap(where, f"must be {expected}, not {format_value(each)}")

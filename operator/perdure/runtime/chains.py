@@ -76,7 +76,9 @@ class ResetOrigin(StoredStruct, frozen=True, kw_only=True):
     reapply_signals: bool = True
     reapply_updates: bool = True
     kept: tuple[int, ...] = ()
-    """For a retry: the later ActivityTaskCompleted events whose results are kept."""
+    """For a retry: the later ActivityTaskCompleted and ChildWorkflowExecutionCompleted events whose results are kept."""
+    repeated: tuple[int, ...] = ()
+    """For a retry: the events that initiated the open children that start again because they have failed."""
     overrides: tuple[VersioningOverride | None, ...] = ()
     """The changes of the versioning override that follow the reset, each before the next; None removes it."""
     reason: str = ""

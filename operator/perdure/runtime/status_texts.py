@@ -36,7 +36,7 @@ _MEMORY: Final[_Shape] = {
 _STATE: Final[_Shape] = {
     **dict.fromkeys(("retryPolicy", "paused", "undecided", "task", "requests"), _TEXT),
     **dict.fromkeys(("activities", "leftActivities", "timers", "children", "externals", "operations"), _EACH),
-    **dict.fromkeys(("leftOperations", "callbacks", "markers", "reports", "holds"), _EACH),
+    **dict.fromkeys(("leftOperations", "callbacks", "markers", "reports", "holds", "kept"), _EACH),
     "code": _CODE,
     "memory": _MEMORY,
 }

@@ -258,15 +258,15 @@ class DefinitionBuilder:
         without_source(source.part("inputs"))
         limit = source.take("parallelism")
         flow = FlowBuilder(self, key[0], Scope(params, self._workflow, template=key[1]), limit or self._limit)
+        flow.stops_early = source.take("failFast", False) is True
         if "steps" in source:
             flow.steps(source)
         else:
             flow.dag(source)
-        if source.take("failFast") is False:
-            source.note("failFast", "if a step fails, steps that are running are cancelled")
         source.drop("annotations")
         most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
-        block: Object = {**most, "steps": flow.converted}
+        policy = {"failurePolicy": flow.failure_policy} if flow.is_parallel else {}
+        block: Object = {**most, **policy, "steps": flow.converted}
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)

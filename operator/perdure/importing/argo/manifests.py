@@ -235,9 +235,8 @@ class _Conversion:
         options: Object = {}
         deadline = duration(spec.text("activeDeadlineSeconds"))
         if deadline:
-            options["runTimeout"] = deadline
-            if spec.data.keys() & {"onExit", "hooks"}:
-                spec.note("activeDeadlineSeconds", "handlers do not run after the timeout of a run")
+            handled = spec.data.keys() & {"onExit", "hooks"}
+            options["stepsTimeout" if handled else "runTimeout"] = deadline
         ttl = spec.part("ttlStrategy")
         either, success, failure = (ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure"))
         finished = success if isinstance(success, int) else either

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from perdure.api.policies import FailurePolicy
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.retries import duration
@@ -239,6 +240,10 @@ class FlowBuilder:
         self.converted: list[Object] = []
         self.is_parallel = False
         """Whether steps of different kinds run at the same time."""
+        self.stops_early = False
+        """Whether a failure prevents all later steps and items: `failFast` of a template."""
+        self.failure_policy = FailurePolicy.FINISH_RUNNING.value
+        """What a failure does to other steps: Argo never stops those that run."""
 
     @property
     def scope(self) -> Scope:
@@ -250,6 +255,8 @@ class FlowBuilder:
         stages = template_.take("steps", [])
         parallel = any(isinstance(stage, list) and len(stage) > 1 for stage in stages)
         self.is_parallel = parallel
+        if not self.stops_early:
+            self.failure_policy = FailurePolicy.CONTINUE.value
         before: list[str] = []
         for i, stage in enumerate(stages):
             listed = stage if isinstance(stage, list) else [stage]
@@ -265,9 +272,8 @@ class FlowBuilder:
     def dag(self, template_: Fields) -> None:
         """Convert tasks with dependencies."""
         dag = template_.part("dag")
-        fail_fast = dag.take("failFast", True)
-        if not fail_fast:
-            dag.note("failFast", "if a task fails, tasks that are running are cancelled")
+        if dag.take("failFast", True) is False and not self.stops_early:
+            self.failure_policy = FailurePolicy.CONTINUE.value
         tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
         depends = {name: self._depends(each) for name, each in tasks.items()}
         targeted = self._targets(dag, tasks, depends)
@@ -398,7 +404,9 @@ class FlowBuilder:
         if conditions:
             made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
         if loop is not None:
-            made["forEach"] = {**loop, **({"maxConcurrency": self._limit} if self._limit else {})}
+            policy = FailurePolicy.FINISH_RUNNING if self.stops_early else FailurePolicy.CONTINUE
+            most = {"maxConcurrency": self._limit} if self._limit else {}
+            made["forEach"] = {**loop, **most, "failurePolicy": policy.value}
         given = arguments(self._definition, source, target, scope)
         made |= call_fields(target, given)
         if target.deadline:

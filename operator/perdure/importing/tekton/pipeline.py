@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from perdure.api.policies import FailurePolicy
 from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text
 from perdure.importing.tekton.task import TaskBuilder, TaskContext, WorkspaceBinding
@@ -122,6 +123,8 @@ class Pipeline:
         results = {each.text("name") or "": self._result(each, scope) for each in spec.parts("results")}
         final = spec.parts("finally")
         definition: Object = {"workspaces": self._context.claims} if self._context.claims else {}
+        if len(steps) > 1 or len(final) > 1 or any("forEach" in step for step in steps):
+            definition["failurePolicy"] = FailurePolicy.FINISH_RUNNING.value
         definition |= {"activities": self.activities, "steps": steps}
         handler = self._finally(final, scope, known) if final else {}
         if self.blocks:
@@ -174,7 +177,7 @@ class Pipeline:
         value: Object = {}
         for each in map(valid_name, used):
             value[each] = {
-                "status": "${" + f"{_optional(each)}.?status.orValue('None')" + "}",
+                "status": "${" + _status(each) + "}",
                 "output": "${" + f"{_optional(each)}.?output.orValue(null)" + "}",
             }
         if whole:
@@ -315,6 +318,12 @@ class Pipeline:
         except UntranslatableError as error:
             self._report.gap(path, str(error))
             return ""
+
+
+def _status(step: str) -> str:
+    """Return the expression of the status of a task as Tekton has it: one that was stopped has failed."""
+    status = f"{_optional(step)}.?status.orValue('None')"
+    return f"{status} == 'Cancelled' ? 'Failed' : {status} == 'Skipped' ? 'None' : {status}"
 
 
 def _optional(step: str) -> str:

@@ -71,6 +71,16 @@ class WorkflowIdConflictPolicy(StrEnum):
     """The open run is terminated, and the new run starts."""
 
 
+class CatchupPolicy(StrEnum):
+    """Which of several missed times start a run."""
+
+    ALL = "All"
+    """Each of them, in order."""
+
+    LATEST = "Latest"
+    """Only the newest. The others count as missed."""
+
+
 class OverlapPolicy(StrEnum):
     """What to do if a run is due while an earlier one is still open."""
 

@@ -456,7 +456,7 @@ class EventReason(StrEnum):
     another name."""
 
     CATCHUP_WINDOW_MISSED = "CatchupWindowMissed"
-    """Times passed while the operator was down and are older than `catchupWindow`, so no runs start for them."""
+    """No runs start for times that are older than `catchupWindow`, or that `catchupPolicy` or a pause left out."""
 
     BUFFER_DROPPED = "BufferDropped"
     """The Schedule dropped a start, because too many are waiting."""

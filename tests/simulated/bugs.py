@@ -343,7 +343,7 @@ BUGS = (
     ),
     Bug(
         name="steps start after a failure although only running ones may finish",
-        commit="feat-flow",
+        commit="294b3f29",
         changes=(
             Change(
                 file="language/execution/flow.py",
@@ -357,7 +357,7 @@ BUGS = (
     ),
     Bug(
         name="a retry inherits the cancellation of a child next to the failure",
-        commit="feat-flow",
+        commit="294b3f29",
         changes=(
             Change(
                 file="engine/resets.py",
@@ -370,7 +370,7 @@ BUGS = (
     ),
     Bug(
         name="a retry exceeds the deadline of the run that it repeats",
-        commit="feat-flow",
+        commit="294b3f29",
         changes=(
             Change(
                 file="engine/fold.py",

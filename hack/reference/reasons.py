@@ -37,6 +37,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.CONTINUED_AS_NEW: _UNKNOWN,
             ConditionReason.COMPLETED: _TRUE,
             ConditionReason.FAILED: _FALSE,
+            ConditionReason.DEADLINE_EXCEEDED: _FALSE,
             ConditionReason.TIMED_OUT: _FALSE,
             ConditionReason.CANCELLED: _FALSE,
             ConditionReason.TERMINATED: _FALSE,
@@ -246,10 +247,12 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     },
     "ArtifactSet": {
         EventReason.ARTIFACTS_NOT_DELETED: _WARNING,
+        EventReason.NEWER_STATE: _WARNING,
     },
     "ConfigMap": {
         EventReason.CURRENT_VERSION_CHANGED: _NORMAL,
         EventReason.RAMPING_VERSION_CHANGED: _NORMAL,
+        EventReason.STATE_VERSION: _NORMAL,
     },
     "Lease": {
         EventReason.OPERATOR_JOINED: _NORMAL,

@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--faults", type=float, default=0.05, help="share of requests that fail")
     parser.add_argument("--kills", type=int, default=4, help="how often an operator is killed, frozen or cut off")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes share the seeds")
+    parser.add_argument("--mixed", action="store_true", help="operators are replaced by older and newer ones")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--trace", metavar="TEXT", help="print the timeline of what mentions TEXT; '' for all of it")
     parser.add_argument("--digest", action="store_true", help="print only what is the same whenever a seed is run")
@@ -83,7 +84,7 @@ def _play(scenario: str, options: argparse.Namespace) -> int:
 def _results(scenario: str, options: argparse.Namespace) -> Iterator[tuple[Setting, Result]]:
     """Yield the result of each seed in order, for any number of processes."""
     seeds = range(options.seed, options.seed + options.seeds)
-    common = {name: getattr(options, name) for name in ("operators", "fleet", "faults", "kills")}
+    common = {name: getattr(options, name) for name in ("operators", "fleet", "faults", "kills", "mixed")}
     settings = [Setting(seed=seed, **common) for seed in seeds]
     one = partial(_one, scenario, wanted=options.trace)
     if options.jobs == 1:
@@ -111,6 +112,7 @@ def _one(scenario: str, setting: Setting, wanted: str | None) -> Result:
 def _show(scenario: str, setting: Setting, result: Result) -> None:
     print(f"seed {setting.seed} of {scenario} has failed:", *result.violations, sep="\n  ", flush=True)
     replay = f"--scenario {scenario} --seed {setting.seed} --operators {setting.operators}{' --fleet' * setting.fleet}"
+    replay += " --mixed" * setting.mixed
     print(
         f"  replay: make simulate ARGS='{replay} --faults {setting.faults} --kills {setting.kills} --trace NAME'",
         flush=True,

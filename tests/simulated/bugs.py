@@ -39,6 +39,8 @@ class Bug:
     changes: tuple[Change, ...]
     scenario: str
     operators: int = 1
+    fleet: bool = False
+    """Whether the operators share the work."""
     first_seed: int = 0
     """Where to begin: this seed, or one of the next few, fails with the bug."""
     found: str
@@ -63,6 +65,7 @@ class Bug:
     def search(self, directory: Path, *, first: int, seeds: int) -> "subprocess.CompletedProcess[str]":
         """Run seeds on the operator in a directory until one fails."""
         arguments = ["--scenario", self.scenario, "--operators", str(self.operators), "--until-failure"]
+        arguments += ["--fleet"] * self.fleet
         path = os.pathsep.join([str(directory / "operator"), str(CHECKOUT / "tests")])
         return subprocess.run(
             [sys.executable, "-m", "simulated", *arguments, "--seed", str(first), "--seeds", str(seeds)],
@@ -285,7 +288,7 @@ BUGS = (
         found="the loop spins",
     ),
     Bug(
-        name="an older operator drops a field of a newer one, and signs the loss",
+        name="strictness off: an older operator drops a field of a newer one, and signs the loss",
         commit="67df5dc",
         changes=(
             Change(
@@ -293,10 +296,90 @@ BUGS = (
                 good='rename="camel", forbid_unknown_fields=True',
                 bad='rename="camel"',
             ),
+            Change(
+                file="api/state_versions.py",
+                good='return "" if version <= reads else f"',
+                bad='return "" if True else f"',
+            ),
         ),
         scenario="upgrades",
-        operators=2,
-        found="loses `state.sinceNewer`, which a newer version has written",
+        operators=3,
+        fleet=True,
+        found="which a newer version has written",
+    ),
+    Bug(
+        name="an operator ignores the state version of a status",
+        commit="67df5dc",
+        changes=(
+            Change(
+                file="api/state_versions.py",
+                good='return "" if version <= reads else f"',
+                bad='return "" if True else f"',
+            ),
+        ),
+        scenario="upgrades",
+        operators=1,
+        found="is changed by an operator that cannot read it",
+    ),
+    Bug(
+        name="a fleet writes a form that not all of its operators read",
+        commit="67df5dc",
+        changes=(Change(file="runtime/upgrades.py", good="lowest = min(reads)", bad="lowest = max(reads)"),),
+        scenario="upgrades",
+        operators=3,
+        fleet=True,
+        found="gets state version",
+    ),
+    Bug(
+        name="an upgrade without a hold-back",
+        commit="67df5dc",
+        changes=(
+            Change(file="runtime/upgrades.py", good="until = now + hold_back", bad="until = now + hold_back / 60"),
+        ),
+        scenario="upgrades",
+        operators=3,
+        fleet=True,
+        found="before the end of the hold-back",
+    ),
+    Bug(
+        name="steps start after a failure although only running ones may finish",
+        commit="294b3f29",
+        changes=(
+            Change(
+                file="language/execution/flow.py",
+                good="        if flow.failure_policy is FailurePolicy.FINISH_RUNNING and self._will_fail(frame_path, frame):\n"
+                "            return\n",
+                bad="",
+            ),
+        ),
+        scenario="neighbors",
+        found="with FinishRunning",
+    ),
+    Bug(
+        name="a retry inherits the cancellation of a child next to the failure",
+        commit="294b3f29",
+        changes=(
+            Change(
+                file="engine/resets.py",
+                good="    children = forked.children.keys() - set(restarted)\n",
+                bad="    children = forked.children.keys()\n",
+            ),
+        ),
+        scenario="neighbors",
+        found="the retry of",
+    ),
+    Bug(
+        name="a retry exceeds the deadline of the run that it repeats",
+        commit="294b3f29",
+        changes=(
+            Change(
+                file="engine/fold.py",
+                good="    return timer if timer.restarts is None else ",
+                bad="    return timer if True else ",
+            ),
+        ),
+        scenario="neighbors",
+        found="the retry of",
     ),
 )
 

@@ -1,23 +1,33 @@
-"""Operators of a newer version: today's, with one more field in every state of a run and of a Schedule that they write.
+"""Operators of other versions: an older one, today's, and a newer one, which has one more field in every state that it writes.
 
-A newer operator is today's code behind a translation: what it writes gets the field, and a digest that covers it; what it reads
-loses the field again. So to every other client, it knows a field that today's version does not know.
+An older operator is today's code that reads one state version less. A newer one is today's code that reads one more, behind a
+translation: a status of its state version gets the field, and a digest that covers it; what it reads loses the field again. So to
+every other client, it knows a field that today's version does not know.
 
-`Forms` checks every write: an operator of today's version must change nothing but conditions in what a newer one has written.
+`Forms` checks every write: an operator must change nothing but conditions in what it cannot read, and must not write a version
+before all operators have read it for the hold-back.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 import orjson
 from msgspec.structs import replace
 
+from perdure.api.state_versions import NEWEST, OLDEST, version_of
 from perdure.runtime import status_texts
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, committed
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.store import Object, Write
 from simulated.network import FaultySession
 
+OLDER: Final = NEWEST - 1
+NEWER: Final = NEWEST + 1
+HOLD_BACK: Final = 60.0
+"""How long all operators read a state version before they write it, in seconds."""
+_NOTICED: Final = 45.0
+"""Within this time, operators notice one of another version, in spite of faults."""
 FIELD = "sinceNewer"
 """The field of the newer version: the number of the commit that wrote it."""
 _COVERED = {"workflowruns": OF_RUNS, "schedules": OF_SCHEDULES}
@@ -32,7 +42,7 @@ def as_known(obj: Object) -> Object:
 
 def _as_newer(plural: str, obj: Object) -> Object:
     """An object that a newer operator is about to write, in its form."""
-    if not _state(obj):
+    if not _state(obj) or version_of(obj["status"]) < NEWER:
         return obj
     number = obj["status"]["commit"]["number"]
     return _signed(plural, obj, lambda state: state.update({FIELD: number}))
@@ -76,36 +86,80 @@ class NewerSession(FaultySession):
         return replace(request, body=orjson.dumps(_as_newer(plural, orjson.loads(request.body))))
 
 
-class Forms:
-    """Observes every write, and reports what an operator of today's version changes in the form of a newer one."""
+@dataclass
+class Life:
+    """A process of the operator."""
 
-    def __init__(self, today: Callable[[str], bool], fail: Callable[[Write, str], None]) -> None:
-        """`today`: whether the client with a name is an operator of today's version; `fail` takes what is wrong."""
-        self._today = today
+    reads: int
+    """The newest state version that it reads."""
+    begin: float
+    end: float | None = None
+    """When it was killed."""
+
+    def within(self, begin: float, end: float) -> float:
+        """For how many seconds of a period it lived."""
+        return min(end, end if self.end is None else self.end) - max(begin, self.begin)
+
+
+class Forms:
+    """Observes every write, and reports what an operator changes that it cannot read, and what it writes too early."""
+
+    def __init__(self, lives: Mapping[str, Life], fail: Callable[[str], None]) -> None:
+        """`lives`: all processes of operators, by name; `fail` takes what is wrong."""
+        self._lives = lives
         self._fail = fail
-        self.newer = 0
-        """How many writes were in the newer form."""
+        self.finishing = False
+        """Whether the upgrade was finished on request."""
+        self.written: dict[int, int] = {}
+        """How many statuses were written in each state version."""
         self.met = 0
-        """How often an operator of today's version has reported what it cannot read."""
+        """How often an operator has reported what it cannot read."""
 
     def observe(self, write: Write) -> None:
         """Check a write."""
-        if write.key.plural not in _COVERED:
+        life = self._lives.get(write.actor)
+        if life is None or write.key.plural in {"configmaps", "leases"}:
             return
-        if write.delete_requested and FIELD in _state(write.after) and self._today(write.actor):
-            self._fail(write, "is deleted by an operator that cannot read it")
-        if write.type != "MODIFIED" or write.before is None:
+        before, after = _version_in(write.before), _version_in(write.after)
+        if before > life.reads:
+            self._check_unread(write)
+        elif write.type != "DELETED" and after > max(before, OLDEST):
+            self._check_time(write, after)
+        if write.type == "MODIFIED":
+            self.written[after] = self.written.get(after, 0) + 1
+
+    def _check_unread(self, write: Write) -> None:
+        """Check a change of an object that its writer cannot read."""
+        if write.delete_requested or write.before is None:
+            self._report(write, "is deleted by an operator that cannot read it")
             return
-        self.newer += FIELD in _state(write.after)
-        if FIELD not in _state(write.before) or not self._today(write.actor):
-            return
-        before, after = (_without_conditions(each["status"]) for each in (write.before, write.after))
-        if FIELD not in _state(write.after):
-            self._fail(write, f"loses `state.{FIELD}`, which a newer version has written")
-        elif before != after:
-            self._fail(write, "is changed by an operator that cannot read it")
-        elif write.before["status"] != write.after["status"]:
+        before, after = (_without_conditions(each.get("status") or {}) for each in (write.before, write.after))
+        if FIELD in _state(write.before) and FIELD not in _state(write.after):
+            self._report(write, f"loses `state.{FIELD}`, which a newer version has written")
+        elif before != after or write.before.get("spec") != write.after.get("spec"):
+            self._report(write, "is changed by an operator that cannot read it")
+        elif write.before.get("status") != write.after.get("status"):
             self.met += 1
+
+    def _check_time(self, write: Write, version: int) -> None:
+        """Check that no operator that cannot read a version is left, and that none was during the hold-back."""
+        late, early = write.time - _NOTICED, write.time - HOLD_BACK + _NOTICED
+        for name, life in self._lives.items():
+            if life.reads >= version:
+                continue
+            if life.end is None and life.begin < late:
+                self._report(write, f"gets state version {version}, which {name} cannot read")
+            elif not self.finishing and life.within(early, write.time) > 0 and life.within(0, write.time) > _NOTICED:
+                self._report(write, f"gets state version {version} before the end of the hold-back: {name} was there")
+
+    def _report(self, write: Write, wrong: str) -> None:
+        self._fail(f"{write.time:.3f} {write.actor}: {write.key.plural} {write.key.name} {wrong}")
+
+
+def _version_in(obj: Object | None) -> int:
+    """The state version of an object; 1 if it has none."""
+    parts = ((obj or {}).get(part) for part in ("status", "spec"))
+    return max(version_of(each) if isinstance(each, dict) else OLDEST for each in parts)
 
 
 def _without_conditions(status: Object) -> Object:

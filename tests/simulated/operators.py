@@ -5,8 +5,10 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from perdure.api.state_versions import NEWEST
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.manager import Manager
+from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
@@ -17,7 +19,7 @@ from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import Deliver, Operator, Trace
 from simulated.faults import Faults
 from simulated.network import FaultySession
-from simulated.newer import NewerSession, as_known
+from simulated.newer import NEWER, NewerSession, as_known
 from simulated.watches import LaggingWatch
 
 _Result = TypeVar("_Result")
@@ -44,7 +46,8 @@ class FaultyOperator(Operator):
         fleet: str = "",
         address: str = "",
         lease_seconds: int = 10,
-        newer: bool = False,
+        reads: int = NEWEST,
+        upgrades: UpgradeSettings | None = None,
     ) -> None:
         """Start it.
 
@@ -64,16 +67,17 @@ class FaultyOperator(Operator):
             fleet: With whom it shares the work; empty: with nobody.
             address: Where other members of the fleet reach it.
             lease_seconds: The duration of its Lease.
-            newer: Whether it writes states in the form of a newer version.
+            reads: The newest state version that it reads.
+            upgrades: The settings of upgrades; None: it always writes the newest version that it reads.
         """
-        self.newer = newer
+        self.reads = reads
         self._frontend: Frontend | None = None
         self._random = random
         self._lag = lag
         self._lagging: list[LaggingWatch] = []
 
         tell = None if trace is None else _prefixed(name, trace)
-        self._connections = (NewerSession if newer else FaultySession)(loop, server, faults, name, tell)
+        self._connections = (NewerSession if reads == NEWER else FaultySession)(loop, server, faults, name, tell)
         options = OperatorOptions(
             namespaces=namespaces,
             instance=name,
@@ -81,6 +85,8 @@ class FaultyOperator(Operator):
             fleet=fleet,
             address=address,
             lease_seconds=lease_seconds,
+            reads=reads,
+            upgrades=upgrades,
         )
         super().__init__(
             options,
@@ -111,7 +117,7 @@ class FaultyOperator(Operator):
         def deliver_known(type_: str | None, obj: dict[str, Any]) -> None:
             deliver(type_, as_known(obj))
 
-        taker = deliver_known if self.newer else deliver
+        taker = deliver_known if self.reads == NEWER else deliver
         seen = LaggingWatch(self._random, self._lag, self._loop, self._server, plural, label=label, deliver=taker)
         self._lagging.append(seen)
         return seen

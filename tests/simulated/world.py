@@ -5,11 +5,14 @@ import gc
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from random import Random
 from typing import Any
 
 import orjson
 
+from perdure.api.state_versions import NEWEST
+from perdure.controller.upgrades import UpgradeSettings
 from perdure.frontend.settings import Settings
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
@@ -23,16 +26,20 @@ from simulated.fleet import FleetChecker
 from simulated.ids import seeded_ids
 from simulated.kubelet import SlowKubelet
 from simulated.loop import ShuffledLoop
+from simulated.newer import HOLD_BACK, NEWER, OLDER, Forms, Life
 from simulated.operators import FaultyOperator
 from simulated.sdk.frontends import Frontends
 from simulated.sdk.peers import address_of
 
+RECORD = "perdure-state-version"
+"""The ConfigMap with the record of upgrades."""
 API_VERSION = "perdure.dev/v1alpha1"
 _SETTLE_SECONDS = 150
 """After everything has closed: until the operator has nothing left to tidy up."""
 _IDLE_SECONDS = 300
 _RECOVERY_SECONDS = 60
 _IDLE_WRITES = 5
+_MIXED = (OLDER, NEWEST, NEWEST, NEWER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,8 @@ class Setting:
     faults: float = 0.05
     """Share of requests that fail."""
     kills: int = 4
+    mixed: bool = False
+    """Whether operators are replaced by older and newer ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +92,10 @@ class World:
     """The frontends of the operators; None: they serve no SDKs."""
     clients: list[asyncio.Task[None]] = field(default_factory=list)
     """The clients of the frontends, which end by themselves."""
+    lives: dict[str, Life] = field(default_factory=dict)
+    """All processes that there were, by name; of those with the same name, the last one."""
+    upgrades: UpgradeSettings | None = None
+    """The settings of upgrades; None: all operators always write the newest state version that they read."""
     _started: int = 0
     """How many processes there were."""
     _calm_at: float = 0.0
@@ -97,6 +110,13 @@ class World:
         """Add a line to the timeline, and the text to find it by."""
         if self.tracer is not None:
             self.tracer(line, about)
+
+    def share_versions(self) -> Forms:
+        """Have the operators agree on the state version that they write, and check it."""
+        self.upgrades = UpgradeSettings(record=RECORD, hold_back=timedelta(seconds=HOLD_BACK))
+        forms = Forms(self.lives, self.checker.fail)
+        self.server.observers.append(forms.observe)
+        return forms
 
     # Actions of users
 
@@ -133,11 +153,11 @@ class World:
 
     # Faults of operators
 
-    def begin(self) -> None:
-        """Start the number of operators in the setting."""
+    def begin(self, *, reads: int | None = None) -> None:
+        """Start the number of operators in the setting; see `start`."""
         self.checker.removals.limits = self.limits
         for _ in range(self.setting.operators):
-            self.start()
+            self.start(reads=reads)
         if self.setting.fleet:
             self._fleet = FleetChecker(self.operators, self.faults, self.checker.fail)
             self._checking = self.loop.create_task(self._fleet.run())
@@ -147,14 +167,17 @@ class World:
         if self._checking is not None:
             self._checking.cancel()
 
-    def start(self, frontend: Settings | None = None, *, name: str = "", newer: bool = False) -> FaultyOperator:
+    def start(self, frontend: Settings | None = None, *, name: str = "", reads: int | None = None) -> FaultyOperator:
         """Start one more operator; with the settings of a frontend if Temporal SDKs are served.
 
-        With the ``name`` of one that was killed, it is the same pod, whose container is started again. A ``newer`` one is of a
-        newer version.
+        With the ``name`` of one that was killed, it is the same pod with a new container. ``reads``: the newest state
+        version that it reads; None: today's, or, among mixed versions, any.
         """
         random = self.random(f"operator {self._started}")
         name = name or f"op-{self._started}"
+        if reads is None:
+            reads = self.random(f"version {self._started}").choice(_MIXED) if self.setting.mixed else NEWEST
+        self.lives[name] = Life(reads, self.loop.time())
         self._started += 1
         self.names.add(name)
         if frontend is None and self.frontends is not None:
@@ -173,7 +196,8 @@ class World:
             frontend=frontend,
             fleet="fleet" if self.setting.fleet else "",
             address=address_of(name) if self.setting.fleet and self.frontends is not None else "",
-            newer=newer,
+            reads=reads,
+            upgrades=self.upgrades,
         )
         if frontend is not None and self.frontends is not None:
             self.frontends.serve(operator, fleet=self.setting.fleet)
@@ -203,12 +227,15 @@ class World:
                 case _:
                     self._upset(victim.freeze, random.uniform(1, 60))
 
-    async def replace(self, victim: FaultyOperator, after: float, *, name: str = "", newer: bool = False) -> None:
+    async def replace(self, victim: FaultyOperator, after: float, *, name: str = "", reads: int | None = None) -> None:
         """Kill an operator, and start another one some seconds later."""
         await victim.kill()
         self.operators.remove(victim)
+        self.lives[victim.name].end = self.loop.time()
         await asyncio.sleep(after)
-        self.start(name=name, newer=newer)
+        if name and reads is None:
+            reads = self.lives[name].reads  # the same pod has the same image
+        self.start(name=name, reads=reads)
         self._disturb()
         self._calm_at = max(self._calm_at, self.loop.time())
 
@@ -222,6 +249,9 @@ class World:
 
     async def calm(self, earliest: float) -> None:
         """Wait until that time, and until every operator has had time to finish its pending work."""
+        if self.setting.mixed:  # only the newest can finish what it has begun
+            for operator in [each for each in self.operators if each.reads < NEWER]:
+                await self.replace(operator, 1, reads=NEWER)
         await asyncio.sleep(max(earliest, self._calm_at + _RECOVERY_SECONDS) - self.loop.time())
 
     # Coming to rest
@@ -300,6 +330,8 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
         tracer=(lambda line, about: trace(loop.time(), line, about)) if trace else None,
         names=names,
     )
+    if setting.mixed:
+        world.share_versions()
     SlowKubelet(loop, world.random("kubelet"), server, lambda pod: world.script(pod))  # noqa: PLW0108 - the scenario sets it later
 
     async def play() -> None:

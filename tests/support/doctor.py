@@ -9,8 +9,10 @@ from click.testing import CliRunner, Result
 from perdure import __version__
 from perdure.cli.app import build
 from perdure.controller.fleet.membership import MemberSettings, lease, renewal
+from perdure.controller.state_versions import StateVersions
 from perdure.kube import clock
 from perdure.kube.paths import PLURALS
+from perdure.runtime.upgrades import UpgradeRecord
 from support.apiserver import ApiServer, items
 
 OURS = "/apis/perdure.dev/v1alpha1"
@@ -20,6 +22,7 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 DEPLOYMENTS = "/apis/apps/v1/namespaces/perdure-system/deployments"
 PODS = "/api/v1/namespaces/perdure-system/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/perdure-system/leases"
+RECORDS = "/api/v1/namespaces/perdure-system/configmaps"
 IN_SHOP = f"{OURS}/namespaces/shop"
 
 Json = dict[str, Any]
@@ -36,10 +39,12 @@ def findings(*arguments: str) -> dict[str, Json]:
     return {each["check"]: each for each in found}
 
 
-def member(name: str, *members: str, ago: float = 0) -> Json:
-    settings = MemberSettings(fleet="perdure", name=name, release=__version__)
+def member(name: str, *members: str, ago: float = 0, release: str = __version__) -> Json:
+    settings = MemberSettings(fleet="perdure", name=name, release=release)
     time = clock.now() - timedelta(seconds=ago)
-    made, renewed = lease(settings, name, time), renewal(settings, name, "1", members, time)
+    versions = StateVersions(2, 2)
+    made = lease(settings, name, versions, time)
+    renewed = renewal(settings, name, "1", members, versions, time)
     made["metadata"]["annotations"] = renewed["metadata"]["annotations"]
     return made
 
@@ -80,6 +85,7 @@ def make_healthy(server: ApiServer) -> ApiServer:
         BINDINGS: items(binding),
         DEPLOYMENTS: items(deployment()),
         PODS: items(),
+        RECORDS: items(UpgradeRecord(writes=2).config_map("perdure-state-version")),
         LEASES: lambda: items(member("op-1", "op-1", "op-2"), member("op-2", "op-1", "op-2")),
         "/api/v1/namespaces/shop/pods": items(),
         **{f"{IN_SHOP}/{kind}": items() for kind in PLURALS},

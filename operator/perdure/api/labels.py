@@ -79,6 +79,16 @@ MEMBER_ADDRESS_ANNOTATION: Final = "perdure.dev/address"
 """Annotation on the Leases of operators that share their work: the IP address of the pod, with a port if other operators forward
 RPCs to it; empty if it is not known."""
 
+STATE_VERSIONS_ANNOTATION: Final = "perdure.dev/state-versions"
+"""Annotation on the Leases of operators that share their work: the state versions that the operator reads, such as `1-2`."""
+
+STATE_VERSION_ANNOTATION: Final = "perdure.dev/state-version"
+"""Annotation on Leases, and on ConfigMaps with settings of Temporal clients, written by the operator: the state version of their
+content. Not set: 1."""
+
+UPGRADE_RECORD_LABEL: Final = "perdure.dev/upgrade-record"
+"""Label on the ConfigMap in which the operators of a release record the state version that they write."""
+
 MEMBER_RELEASE_ANNOTATION: Final = "perdure.dev/release"
 """Annotation on the Leases of operators that share their work: the version of Perdure that the operator runs."""
 

@@ -15,9 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serial
 
 from perdure.api.labels import API_VERSION
 from perdure.api.rules import Rule, json_name
+from perdure.api.state_versions import NEWEST, unreadable, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pydantic import GetJsonSchemaHandler, SerializerFunctionWrapHandler
     from pydantic.fields import FieldInfo
@@ -173,11 +174,17 @@ class StatusModel(ApiModel):
     """
 
     @classmethod
-    def newer_part(cls, status: object) -> str:
+    def newer_part(cls, status: Mapping[str, Any], reads: int = NEWEST) -> str:
         """Name the part of a status that only a newer version can read; empty if there is none.
 
         The API server checks each status by the schema of the CRD. So a value that is not valid here is one of a newer version.
+
+        Args:
+            status: The status.
+            reads: The newest state version that this operator reads.
         """
+        if why := unreadable(version_of(status), reads):
+            return why
         try:
             cls.model_validate(status, by_alias=True, by_name=False, extra="forbid")
         except ValidationError as error:

@@ -134,6 +134,9 @@ class ConditionReason(StrEnum):
     FAILED = "Failed"
     """The run failed. `status.failure` has the failure and its causes."""
 
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """The steps of the run exceeded its `stepsTimeout`, so the run failed, after its compensations and handlers."""
+
     CANCELLED = "Cancelled"
     """The run was cancelled on request."""
 
@@ -453,7 +456,7 @@ class EventReason(StrEnum):
     another name."""
 
     CATCHUP_WINDOW_MISSED = "CatchupWindowMissed"
-    """Times passed while the operator was down and are older than `catchupWindow`, so no runs start for them."""
+    """No runs start for times that are older than `catchupWindow`, or that `catchupPolicy` or a pause left out."""
 
     BUFFER_DROPPED = "BufferDropped"
     """The Schedule dropped a start, because too many are waiting."""
@@ -505,6 +508,12 @@ class EventReason(StrEnum):
     OPERATOR_LOST = "OperatorLost"
     """The operator has not renewed its Lease in time: it was killed, or its node or the network failed. The other operators own
     its shards."""
+
+    # ConfigMap of an upgrade.
+
+    STATE_VERSION = "StateVersion"
+    """The version of the form in which the operators store objects has changed, or an upgrade to the next one has begun or was
+    undone. The note has the version, and when the next one follows."""
 
     # Any kind.
 

@@ -13,6 +13,7 @@ import click
 from click.exceptions import Exit
 
 from perdure.api.names import schedule_name
+from perdure.api.reasons import ConditionReason
 from perdure.cli.command import Decimal, argument, option, packed
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
@@ -45,6 +46,7 @@ DONE = {
 """The past participle for messages, by the field of the request in the spec of an Operation."""
 
 
+_PLURALS = {"WorkflowRun": "workflowruns", "Schedule": "schedules"}
 ANSWER_TIMEOUT = "30s"
 """How long commands wait for the answer to a request by default."""
 
@@ -280,6 +282,24 @@ async def _send(
             found.append(made)
         if options.wait:
             await wait_for_results(cluster, found, seconds)
+            for each in found:
+                if not answered(each) and (why := await _why_unanswered(cluster, each)):
+                    click.echo(f"Warning: {why}", err=True)
+
+
+async def _why_unanswered(cluster: Cluster, operation: Object) -> str:
+    """Say why the target of an Operation takes no requests; empty if that is not known."""
+    target = operation["spec"]["target"]
+    name, kind = target.get("name") or _status(operation).get("workflowRun"), target["kind"]
+    if not name or kind not in _PLURALS:
+        return ""
+    try:
+        found = await cluster.read(kind, _PLURALS[kind], name)
+    except CliError:
+        return ""
+    conditions = _status(found).get("conditions") or ()
+    newer = next((each for each in conditions if each.get("reason") == ConditionReason.NEWER_STATE), None)
+    return f"{reference(kind, name)} is {newer['reason']}: {newer.get('message', '')}" if newer else ""
 
 
 def _end(context: click.Context, found: Iterable[Object], options: RequestOptions) -> None:

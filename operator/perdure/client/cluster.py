@@ -215,6 +215,17 @@ class ConfigMaps:
             return None
         return found
 
+    async def labeled(self, label: str) -> list[Object]:
+        """Read the ConfigMaps with a label.
+
+        Raises:
+            CliError: The ConfigMaps cannot be read.
+        """
+        found: list[Object] = await self._requests.perform(
+            self._requests.client.list_all(self._path(), labelSelector=label)
+        )
+        return found
+
     async def store(self, body: Object) -> None:
         """Replace a ConfigMap that has not changed since it was read, or create one.
 

@@ -23,8 +23,9 @@ import msgspec
 import structlog
 
 from perdure.api import labels
-from perdure.api.kinds.artifactset import MAX_HOLDERS, HolderKind
+from perdure.api.kinds.artifactset import MAX_HOLDERS, ArtifactSetSpec, HolderKind
 from perdure.api.kinds.workflow import Activity
+from perdure.api.models import json_fields
 from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name
 from perdure.api.reasons import EventReason
 from perdure.api.times import read_kubernetes_time
@@ -32,7 +33,9 @@ from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.pods.attempt_pods import AttemptBlockedError
+from perdure.controller.reconcile.newer_states import message_for
 from perdure.controller.reconcile.refusals import is_temporary
+from perdure.controller.state_versions import state_versions
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
 from perdure.kube.events import Recorder
@@ -71,7 +74,7 @@ class RunArtifacts:
         artifacts = definition.artifacts
         if artifacts is None or not artifacts.deleted_with_run or artifacts.store in self._stores:
             return
-        body = build_set(self._run, artifacts.store, image)
+        body = state_versions().stamp_spec(build_set(self._run, artifacts.store, image))
         try:
             await self._client.create(_url(self._run.namespace), body)
         except kube.AlreadyExistsError:
@@ -162,6 +165,7 @@ def _url(namespace: str, name: str | None = None) -> str:
     return kube.path(kube.PERDURE, namespace, "artifactsets", name)
 
 
+_FIELDS: Final = json_fields(ArtifactSetSpec)
 LOOK_SECONDS: Final = 60.0
 """Seconds between two checks."""
 UNHELD_FOR: Final = timedelta(minutes=5)
@@ -254,7 +258,7 @@ class DeletionPods:
         folder = artifact_folder(artifacts["metadata"]["namespace"], artifacts["spec"]["runId"])
         hours = GIVE_UP_AFTER // timedelta(hours=1)
         note = f"Could not delete the artifacts below `{folder}/` of store `{store}` for {hours} hours; they stay there"
-        self._warn(artifacts, note)
+        self.warn(artifacts, EventReason.ARTIFACTS_NOT_DELETED, note, "Delete")
         await self._remove(artifacts, store, "Abandoned")
         return True
 
@@ -277,13 +281,13 @@ class DeletionPods:
         metrics.ARTIFACT_DELETIONS.labels("Failed").inc()
         self._log.warning("Could not delete artifacts, retrying", store=store, error=error)
         if sets:
-            self._warn(sets[0], f"Could not delete artifacts from store `{store}`; the operator will retry: {error}")
+            note = f"Could not delete artifacts from store `{store}`; the operator will retry: {error}"
+            self.warn(sets[0], EventReason.ARTIFACTS_NOT_DELETED, note, "Delete")
 
-    def _warn(self, artifacts: kube.Object, note: str) -> None:
+    def warn(self, artifacts: kube.Object, reason: EventReason, note: str, action: str) -> None:
+        """Record a warning about an ArtifactSet."""
         about = {"apiVersion": labels.API_VERSION, "kind": "ArtifactSet", "metadata": artifacts["metadata"]}
-        self._recorder.record(
-            about, kind="Warning", reason=EventReason.ARTIFACTS_NOT_DELETED, note=note, action="Delete"
-        )
+        self._recorder.record(about, kind="Warning", reason=reason, note=note, action=action)
 
 
 class ArtifactCollector:
@@ -300,6 +304,8 @@ class ArtifactCollector:
         self._client = client
         self._directory = directory
         self._pods = pods
+        self._newer: set[str] = set()
+        """UIDs of the reported ArtifactSets of a newer version."""
         self._log = structlog.get_logger("perdure.artifacts")
 
     async def collect_forever(self, served: ServedNamespaces, shards: Shards) -> None:
@@ -332,7 +338,7 @@ class ArtifactCollector:
         unneeded: dict[tuple[str, str], list[kube.Object]] = defaultdict(list)
         async for each in self._client.lists.each(kube.path(kube.PERDURE, namespace, "artifactsets")):
             meta, spec = each["metadata"], each["spec"]
-            if meta.get("deletionTimestamp"):
+            if meta.get("deletionTimestamp") or self._is_newer(each):
                 continue
             if not spec.get("deletingSince") and not await self._is_unneeded(each, unheld, found):
                 continue
@@ -345,6 +351,17 @@ class ArtifactCollector:
                 self._log.warning(
                     "Could not delete artifacts, retrying", namespace=where, store=store, error=repr(error)
                 )
+
+    def _is_newer(self, artifacts: kube.Object) -> bool:
+        """Whether only a newer version can read an ArtifactSet. It is left to that version, and reported once."""
+        meta, spec = artifacts["metadata"], artifacts["spec"]
+        unknown = sorted(spec.keys() - _FIELDS)
+        why = state_versions().unreadable(spec) or (f"unknown field `spec.{unknown[0]}`" if unknown else "")
+        if why and meta["uid"] not in self._newer:
+            self._newer.add(meta["uid"])
+            metrics.NEWER_STATES.labels(meta["namespace"], "ArtifactSet").inc()
+            self._pods.warn(artifacts, EventReason.NEWER_STATE, message_for(why), "Read")
+        return bool(why)
 
     async def _is_unneeded(
         self, artifacts: kube.Object, unheld: Mapping[str, datetime], found: dict[str, datetime]

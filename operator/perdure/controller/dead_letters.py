@@ -18,6 +18,8 @@ from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import message_for
 from perdure.controller.reconcile.record import write_status
+from perdure.controller.recorded_state import distrust
+from perdure.controller.state_versions import state_versions
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
@@ -70,7 +72,7 @@ class DeadLetters:
                 ConditionReason.TARGET_NOT_FOUND, f"there is no DeadLetter `{name}` in namespace `{namespace}`"
             )
         letter, runs = seen
-        if why := DeadLetterStatus.newer_part(letter.get("status") or {}):
+        if why := DeadLetterStatus.newer_part(letter.get("status") or {}, state_versions().reads):
             raise RefusedError(ConditionReason.NEWER_STATE, message_for(why))
         earlier = next((run for run in runs if requested_by(run) == request_id), None)
         if earlier is not None:  # an earlier attempt created the run
@@ -144,13 +146,20 @@ class DeadLetters:
         runs: list[kube.Object] = []
 
         async def compute(letter: kube.Object) -> kube.Object | None:
-            if DeadLetterStatus.newer_part(letter.get("status") or {}):
+            if DeadLetterStatus.newer_part(letter.get("status") or {}, state_versions().reads):
                 return None
             runs[:] = await self._runs(letter)
             for run in runs:
                 if edited(run.get("status") or {}, OF_RUNS):
                     self.suspect(run)
-            return dead_letter_status(letter, runs, wall_clock())
+            status = dead_letter_status(letter, list(map(_as_known, runs)), wall_clock())
+            return state_versions().stamp(status, letter.get("status"))
 
         letter = await write_status(self._client, kube.path(kube.PERDURE, namespace, "deadletters", name), compute)
         return None if letter is None else (letter, runs)
+
+
+def _as_known(run: kube.Object) -> kube.Object:
+    """A run that re-drives a DeadLetter; it counts as open if only a newer version can read how it ended."""
+    is_newer = not edited(run.get("status") or {}, OF_RUNS) and bool(distrust(run))
+    return {**run, "status": {}} if is_newer else run

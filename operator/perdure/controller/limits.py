@@ -39,6 +39,7 @@ from perdure.controller.pods.attempt_pods import has_ended, key_of
 from perdure.controller.queue import LimitKey
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.controller.reconcile.record import write_status
+from perdure.controller.state_versions import state_versions
 from perdure.engine.state import HeldLimits, PendingActivity
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
@@ -160,7 +161,7 @@ class _KnownLimit:
 
     @classmethod
     def read(cls, obj: kube.Object) -> "_KnownLimit":
-        if newer := WorkflowLimitStatus.newer_part(obj.get("status") or {}):
+        if newer := WorkflowLimitStatus.newer_part(obj.get("status") or {}, state_versions().reads):
             return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, newer=newer)
         try:
             queue = LimitQueue.read(obj.get("status") or {})
@@ -285,7 +286,7 @@ class WorkflowLimits:
                     reports = self._newer.setdefault((namespace, name), NewerStateReports("WorkflowLimit", namespace))
                     return reports.ready_status(obj, seen.newer, wall_clock())
                 queue = seen.queue if seen.spec is None else await change(seen.queue, seen.spec)
-                return self._status(seen, queue, wall_clock())
+                return state_versions().stamp(self._status(seen, queue, wall_clock()), obj.get("status"))
 
             url = kube.path(kube.PERDURE, namespace, "workflowlimits", name)
             obj = await write_status(self._client, url, compute, seen.object)

@@ -41,6 +41,8 @@ from perdure.controller.queue import (
 )
 from perdure.controller.retention import FinishedRuns, NamespaceRetention
 from perdure.controller.services import Services
+from perdure.controller.state_versions import state_versions
+from perdure.controller.upgrades import Upgrades, UpgradeSettings
 from perdure.controller.webhooks import Webhooks
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.readiness import Readiness
@@ -62,6 +64,7 @@ class Manager:
         workers: int = 32,
         finished: Limits | None = None,
         frontend: Callable[["Manager"], Workers] = lambda _: NoWorkers(),
+        upgrades: UpgradeSettings | None = None,
     ) -> None:
         """Create a manager without starting it.
 
@@ -71,6 +74,7 @@ class Manager:
             workers: How many objects are processed concurrently.
             finished: The limits of finished runs per namespace; None for the defaults.
             frontend: Creates the server for workers, which keeps the manager, and uses it once it is complete.
+            upgrades: The settings of upgrades; None: the operator writes the same state version all the time, as in simulations.
         """
         self.served = served
         self.client = services.client
@@ -125,6 +129,11 @@ class Manager:
         self._claims = ReleasedClaims(services.client, index.directory, services.pods.settings.pod_ttl)
         deletions = DeletionPods(services.client, services.recorder, services.pods.settings)
         self._artifacts = ArtifactCollector(services.client, index.directory, deletions)
+
+        self._upgrades = None
+        if upgrades is not None:
+            versions = state_versions()
+            self._upgrades = Upgrades(services.client, services.shards, services.recorder, served, versions, upgrades)
 
         # How this process learns which objects exist
         self.informers = {
@@ -193,6 +202,8 @@ class Manager:
         self._clock_jumps.begin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.shards.run())
+            if self._upgrades is not None:
+                group.create_task(self._upgrades.run())
             group.create_task(self._read_first_lists())
             self._queue.start(group)
             group.create_task(self.services.recorder.run())

@@ -24,6 +24,7 @@ from perdure.api.labels import UNCLAIMED_LABEL
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.reconcile.record import Status, encoded
+from perdure.controller.state_versions import state_versions
 from perdure.controller.workers import Workers
 from perdure.engine import inputs
 from perdure.engine.payloads import plain, referred_to
@@ -44,6 +45,10 @@ _UNCLAIMED_FOR: Final = timedelta(minutes=10)
 
 
 _log = structlog.get_logger("perdure.blobs")
+
+
+class NewerBlobError(kube.RequestError):
+    """A newer version has stored a blob, and this one cannot read it. Another operator can, so that clients retry."""
 
 
 class LostBlobError(Exception):
@@ -117,14 +122,14 @@ class Blobs:
         saved = None
         async with self._places:
             try:
-                meta = (await self._client.create(_url(namespace), first))["metadata"]
+                meta = (await self._client.create(_url(namespace), state_versions().stamp_spec(first)))["metadata"]
                 saved = Saved(reference.name, meta["uid"], meta["resourceVersion"])
                 metrics.BLOBS.inc()
             except kube.AlreadyExistsError:
                 meta = (await self._client.metadata(_url(namespace, reference.name)))["metadata"]
             for part in blobs.further_parts(reference, namespace, meta["uid"]):
                 with suppress(kube.AlreadyExistsError):
-                    await self._client.create(_url(namespace), part)
+                    await self._client.create(_url(namespace), state_versions().stamp_spec(part))
         if saved is None and owned_by is not None:
             await add_owner(self._client, namespace, reference.name, owned_by)
         return saved
@@ -139,6 +144,7 @@ class Blobs:
 
         Raises:
             LostBlobError: The blob was deleted or changed.
+            NewerBlobError: Only a newer version can read the blob.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         if isinstance(reference, Reference) and reference.content is not None:
@@ -155,6 +161,8 @@ class Blobs:
                     parts.append(await self._client.get(_url(namespace, part)))
                 except kube.NotFoundError:
                     raise LostBlobError(f"Payload `{part}` is missing: it was deleted") from None
+        if why := next(filter(None, (state_versions().unreadable(each["spec"]) for each in parts)), ""):
+            raise NewerBlobError(f"a newer version of Perdure has stored Payload `{name}` ({why})")
         content = blobs.joined(parts, reference["hash"])
         if content is None:
             raise LostBlobError(f"Payload `{name}` was replaced: it does not have the recorded hash")

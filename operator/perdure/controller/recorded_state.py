@@ -5,6 +5,7 @@ digest. It meets such runs during an upgrade, after a rollback, and when it gain
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,9 @@ from perdure.api.models import json_fields
 from perdure.api.stored import newer_annotation
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Status
+from perdure.controller.state_versions import state_versions
 from perdure.engine import history
+from perdure.engine.payloads import newer_reference
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.engine.step import next_wake
@@ -89,7 +92,8 @@ def stored_state(run: kube.Object) -> RunState | None:
 
 def distrust(run: kube.Object) -> str:
     """Say why the status of a run must not be acted upon: it was edited, or a newer version wrote it. Empty if it may be."""
-    if why := edited(run.get("status") or {}, OF_RUNS):
+    status = run.get("status") or {}
+    if why := state_versions().unreadable(status) or edited(status, OF_RUNS):
         return why
     try:
         stored_state(run)
@@ -101,7 +105,9 @@ def distrust(run: kube.Object) -> str:
 
 
 def _newer_start(run: kube.Object) -> str:
-    """What only a newer version can read in the annotations of a run, or in the fields of its status."""
+    """What only a newer version can read in a run, apart from its state, its latest events, and its definition."""
+    if why := state_versions().unreadable(run.get("status") or {}):
+        return why
     for key, kind in _ANNOTATIONS.items():
         if why := newer_annotation(run, key, kind):
             return why
@@ -110,6 +116,19 @@ def _newer_start(run: kube.Object) -> str:
         part = status if at == "status" else mapping(status.get(at.removeprefix("status.")))
         if unknown := sorted(part.keys() - known):
             return f"unknown field `{at}.{unknown[0]}`"
+    return newer_reference(status) or _newer_references_of_manifest(run)
+
+
+def _newer_references_of_manifest(run: kube.Object) -> str:
+    """What only a newer version can read in the references to large payloads with which a run begins."""
+    annotations = run["metadata"].get("annotations") or {}
+    found = [text for key in _ANNOTATIONS if (text := annotations.get(key))]
+    return newer_reference(run.get("spec")) or next(filter(None, map(_newer_reference_in, found)), "")
+
+
+def _newer_reference_in(text: str) -> str:
+    with suppress(msgspec.DecodeError, RecursionError):  # otherwise, no operator has written it
+        return newer_reference(msgspec.json.decode(text))
     return ""
 
 

@@ -20,6 +20,7 @@ from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work, remove_expired
 from perdure.controller.queue import ExpiryKey
 from perdure.controller.recorded_state import distrust
+from perdure.controller.state_versions import state_versions
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
@@ -104,7 +105,7 @@ def _waits_for_child(parent: kube.Object, run: kube.Object) -> bool:
 
 def _follows(schedule: kube.Object, run: kube.Object) -> bool:
     status = schedule.get("status") or {}
-    if edited(status, OF_SCHEDULES) or newer_state(status):
+    if state_versions().unreadable(status) or edited(status, OF_SCHEDULES) or newer_state(status):
         return True
     running = (status.get("state") or {}).get("running") or ()
     return any(each["name"] == run["metadata"]["name"] or each.get("runId") == first_run_id(run) for each in running)

@@ -21,6 +21,7 @@ from perdure.api.phases import CircuitState
 from perdure.api.reasons import EventReason
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.controller.reconcile.record import write_status
+from perdure.controller.state_versions import state_versions
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube
@@ -58,7 +59,7 @@ class _KnownPolicy:
 
     @classmethod
     def read(cls, obj: kube.Object) -> "_KnownPolicy":
-        newer = RetryPolicyStatus.newer_part(obj.get("status") or {})
+        newer = RetryPolicyStatus.newer_part(obj.get("status") or {}, state_versions().reads)
         try:
             spec = RetryPolicySpec.parse(obj.get("spec") or {})
         except pydantic.ValidationError as error:
@@ -197,7 +198,7 @@ class Policies:
                     return reports.ready_status(obj, seen.newer, wall_clock())
                 before = seen.circuit
                 circuit = change(seen.breaker, before) if seen.breaker and before else None
-                return policy_status(
+                status = policy_status(
                     seen.status,
                     seen.policy,
                     circuit,
@@ -205,6 +206,7 @@ class Policies:
                     mistakes=seen.mistakes,
                     now=wall_clock(),
                 )
+                return state_versions().stamp(status, seen.status)
 
             url = kube.path(kube.PERDURE, namespace, "retrypolicies", name)
             obj = await write_status(self._client, url, compute, seen.object)

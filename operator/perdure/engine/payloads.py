@@ -5,7 +5,7 @@
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -15,6 +15,10 @@ from perdure.api.json_values import nests_deeper
 MARK = b'{"payloads":{"hash":"'
 """The beginning of a reference to a blob in JSON, as the API server and msgspec write it (``runtime/blobs.py``)."""
 _REFERENCE = re.compile(MARK + rb'([0-9a-f]{64})","name":"(payload-[0-9a-f]{32})","sizeBytes":(\d{1,9})\}\}')
+
+_NAME = re.compile("payload-[0-9a-f]{32}")
+_NAMED = b'"name":"payload-'
+_FIELDS = frozenset({"hash", "name", "sizeBytes"})
 
 
 def plain(value: Any) -> Any:
@@ -48,6 +52,34 @@ def referred_to(text: bytes) -> dict[str, int]:
     if MARK not in text:
         return {}
     return {found[2].decode(): int(found[3]) for found in _REFERENCE.finditer(text)}
+
+
+def newer_reference(value: Any) -> str:
+    """Say what only a newer version can read in the references to blobs in a JSON value; empty if there is nothing.
+
+    Args:
+        value: The value, from a status or a spec.
+    """
+    try:
+        text = orjson.dumps(value)
+    except TypeError:
+        return ""  # it nests too deeply, and no operator has written it
+    if text.count(_NAMED) == len(_REFERENCE.findall(text)):
+        return ""  # also if the names are in a value of a user, who cannot write a reference
+    unknown = next((key for found in _references(value) for key in sorted(found.keys() - _FIELDS)), "")
+    return f"unknown field `{unknown}` in a reference to a payload" if unknown else ""
+
+
+def _references(value: Any) -> Iterator[Mapping[str, Any]]:
+    """The references in a JSON value, whatever other fields they have."""
+    if isinstance(value, Mapping):
+        found = value.get("payloads")
+        if isinstance(found, Mapping) and found.keys() >= _FIELDS and _NAME.fullmatch(str(found["name"])):
+            yield found
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _references(each)
 
 
 def size_of(text: bytes) -> int:

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from perdure.api.stored import decode_known, is_known
+from perdure.controller.state_versions import state_versions
 from perdure.frontend.errors import exhausted, namespace_not_found, precondition, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -157,11 +158,14 @@ class NamespaceRegistry(Generic[Entry]):
 
     async def _write(self, namespace: str, change: Callable[[Entries[Entry]], Entries[Entry]]) -> Entries[Entry]:
         found = await self._get(namespace)
-        stored = found.get("data") or {}
+        stored, meta = found.get("data") or {}, found.get("metadata") or {}
         before = self._decoded(found)
         after = change(before)
         if after == before:
             return before
+        if why := state_versions().unreadable_settings(meta):
+            message = f"a newer version of Perdure has written ConfigMap {self._kind.config_map} ({why})"
+            raise unavailable(f"{message}: this operator leaves it as it is")
         # Keep an invalid entry until someone fixes it.
         unread = {key: value for key, value in stored.items() if _name(key) not in before}
         for name in after.keys() & {_name(key) for key in unread}:
@@ -176,7 +180,7 @@ class NamespaceRegistry(Generic[Entry]):
                 )
         kept = {_key(name): stored[_key(name)] for name in after.keys() - changed.keys()}
         data = {**unread, **kept, **{_key(name): msgspec.json.encode(each).decode() for name, each in changed.items()}}
-        meta = found.get("metadata") or {"name": self._kind.config_map, "namespace": namespace}
+        meta = state_versions().annotate(meta or {"name": self._kind.config_map, "namespace": namespace})
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         if found:
             stored = await self._client.replace(_url(namespace, self._kind.config_map), body)

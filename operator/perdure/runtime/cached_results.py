@@ -14,6 +14,7 @@ from perdure.api.kinds.workflow import MAX_CACHED_BYTES, WORK_KINDS, Activity
 from perdure.api.labels import API_VERSION
 from perdure.api.models import json_fields
 from perdure.api.names import cached_result_name, label_value
+from perdure.api.state_versions import unreadable, version_of
 from perdure.api.times import format_time, read_kubernetes_time
 from perdure.engine.inputs import AttemptCompleted
 from perdure.runtime.attempts import KubeObject, RunRef
@@ -60,14 +61,20 @@ class CacheKey:
             read_kubernetes_time(spec.get("expiryTime")),
         )
         is_same = CacheKey(spec["activity"], spec["definitionHash"], spec["key"]) == self
-        if not is_same or is_newer(cached) or meta.get("deletionTimestamp") or completed is None or expiry is None:
+        if not is_same or meta.get("deletionTimestamp") or completed is None or expiry is None:
             return False
         return now < min(completed + max_age, expiry)
 
 
-def is_newer(cached: KubeObject) -> bool:
-    """Whether a newer version has stored a CachedResult with fields that only it knows."""
-    return bool(cached["spec"].keys() - _FIELDS)
+def newer_part(cached: KubeObject, reads: int) -> str:
+    """Name the part of a CachedResult that only a newer version can read; empty if there is none.
+
+    Args:
+        cached: The CachedResult.
+        reads: The newest state version that this operator reads.
+    """
+    unknown = sorted(cached["spec"].keys() - _FIELDS)
+    return unreadable(version_of(cached["spec"]), reads) or (f"unknown field `spec.{unknown[0]}`" if unknown else "")
 
 
 def build_cached_result(  # noqa: PLR0917 (the facts about it)

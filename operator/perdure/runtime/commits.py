@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 import orjson
 
 from perdure.api import labels
+from perdure.api.state_versions import FIELD as STATE_VERSION
 
 _LARGEST_INTEGER: Final = 2**63
 """The API server keeps integers below this bound; it turns larger ones into floating-point numbers."""
@@ -71,12 +72,12 @@ RESTORED_LABEL: Final = "velero.io/restore-name"
 
 OF_RUNS: Final = (
     *("attempt", "completionTime", "definition", "failure", "firstRunId", "history", "output", "phase", "runId"),
-    *("startTime", "state"),
+    *("startTime", "state", STATE_VERSION),
 )
 """Fields of a run's status that the operator relies on.
 
 The API server fills in defaults at each read: one in these fields that commits do not write would look like an edit."""
-OF_SCHEDULES: Final = ("lastCompletionResult", "lastFailure", "state")
+OF_SCHEDULES: Final = ("lastCompletionResult", "lastFailure", "state", STATE_VERSION)
 """Fields of a Schedule's status that the operator relies on."""
 
 

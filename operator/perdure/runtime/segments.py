@@ -14,9 +14,12 @@ from typing import Any, Final
 
 import orjson
 
+from perdure.api.kinds.historysegment import HistorySegmentSpec
 from perdure.api.labels import API_VERSION
+from perdure.api.models import json_fields
 from perdure.api.names import segment_name
 from perdure.api.reasons import ConditionReason
+from perdure.api.state_versions import unreadable, version_of
 from perdure.engine import payloads
 from perdure.runtime.attempts import KubeObject, RunRef
 from perdure.runtime.commits import canonical
@@ -25,6 +28,8 @@ MAX_TAIL_EVENTS: Final = 200
 """Maximum events of a tail; a longer one is sealed."""
 MAX_TAIL_BYTES: Final = 48 * 1024
 """Maximum bytes of a tail; a larger one is sealed."""
+
+_SPEC_FIELDS: Final = json_fields(HistorySegmentSpec)
 
 Json = dict[str, Any]
 
@@ -132,6 +137,20 @@ def fault(segment: KubeObject, uid: str, index: int, previous: str | None) -> st
     except ValueError as error:
         return str(error)
     return None if found == spec.get("hash") else f"has events with hash {found} instead of {spec.get('hash')}"
+
+
+def newer_part(segment: KubeObject, reads: int) -> str:
+    """Name the part of a segment that only a newer version can read; empty if there is none.
+
+    Args:
+        segment: A HistorySegment as the API server returned it.
+        reads: The newest state version that this operator reads.
+    """
+    spec = segment.get("spec") or {}
+    if why := unreadable(version_of(spec), reads):
+        return why
+    unknown = sorted(spec.keys() - _SPEC_FIELDS)
+    return f"unknown field `spec.{unknown[0]}`" if unknown else payloads.newer_reference(spec.get("events") or [])
 
 
 def continues(segment: KubeObject, tail: Sequence[Json]) -> bool:

@@ -8,11 +8,13 @@ from typing import Any, Final
 from rich.text import Text
 
 from perdure.api import labels, times
+from perdure.api.state_versions import OLDEST, parse_version
 from perdure.controller.fleet.shards import shard_of, shards_of
+from perdure.runtime.upgrades import UpgradeRecord
 from perdure.view import tables, text
 from perdure.view.page import Page
 
-_HEADING: Final = ("FLEET", "OPERATOR", "SHARDS", "RENEWED", "VERSION", "ADDRESS", "MEMBERS")
+_HEADING: Final = ("FLEET", "OPERATOR", "SHARDS", "RENEWED", "VERSION", "READS", "WRITES", "ADDRESS", "MEMBERS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +28,17 @@ class Member:
     renewed: datetime | None
     expired: bool
     release: str
+    reads: str
+    """The state versions that the operator reads, such as `1-2`."""
+    writes: str
+    """The state version that it writes."""
     address: str
     members: tuple[str, ...]
+
+    @property
+    def newest_read(self) -> int:
+        """The newest state version that the operator reads."""
+        return parse_version(self.reads.rpartition("-")[2])
 
 
 def members_of(leases: Iterable[Mapping[str, Any]], now: datetime) -> list[Member]:
@@ -72,9 +83,34 @@ def _member(lease: Mapping[str, Any], now: datetime) -> Member:
         renewed=renewed,
         expired=expired,
         release=str(annotations.get(labels.MEMBER_RELEASE_ANNOTATION, "")),
+        reads=str(annotations.get(labels.STATE_VERSIONS_ANNOTATION, OLDEST)),
+        writes=str(annotations.get(labels.STATE_VERSION_ANNOTATION, OLDEST)),
         address=str(annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, "")),
         members=members,
     )
+
+
+def behind(members: Iterable[Member], version: int) -> list[str]:
+    """The live operators that cannot read a state version, by name."""
+    return [each.name for each in members if not each.expired and each.newest_read < version]
+
+
+def upgrade_line(members: Sequence[Member], record: UpgradeRecord, now: datetime) -> str:
+    """Say which state version the operators write, and when they write the next one.
+
+    Args:
+        members: The operators; none if a single one does all the work.
+        record: The upgrade record.
+        now: The time.
+    """
+    line = f"The operators write state version {record.writes}"
+    if record.follows is not None and record.until is not None:
+        left = text.duration(max(record.until - now, timedelta(0)))
+        return f"{line}, and version {record.follows} in {left}, or after `perdure fleet --finish-upgrade`."
+    newest = max((each.newest_read for each in members if not each.expired), default=0)
+    if newest <= record.writes:
+        return f"{line}."
+    return f"{line}. Version {newest} follows when these are replaced: {', '.join(behind(members, newest))}."
 
 
 def as_json(members: Sequence[Member]) -> list[dict[str, object]]:
@@ -87,6 +123,8 @@ def as_json(members: Sequence[Member]) -> list[dict[str, object]]:
             "renewTime": text.iso(member.renewed) if member.renewed else None,
             "expired": member.expired,
             "version": member.release,
+            "readsStateVersions": member.reads,
+            "writesStateVersion": member.writes,
             "address": member.address,
             "members": list(member.members),
         }
@@ -115,6 +153,8 @@ def _row(member: Member, page: Page) -> tuple[str, ...]:
         str(member.shards),
         f"{renewed} (expired)" if member.expired else renewed,
         member.release,
+        member.reads,
+        member.writes,
         member.address,
         ",".join(member.members),
     )

@@ -143,15 +143,29 @@ def test_namespaced_mode_has_only_access_reviews_as_cluster_wide_permissions(hel
     assert "ClusterRole, perdure-temporal" not in notes(NAMESPACED, "temporal.enabled=false")
 
 
+def test_the_operator_may_write_only_its_own_record_of_upgrades(render: Render) -> None:
+    role = named(render(), "Role", "perdure-upgrades")
+    assert role["metadata"]["namespace"] == "perdure-system"
+    named_only = [each for each in role["rules"] if each.get("resourceNames")]
+    assert named_only == [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["perdure-state-version"],
+            "verbs": ["get", "update"],
+        }
+    ]
+
+
 def test_namespaced_mode_without_a_frontend_has_no_cluster_wide_permissions(render: Render) -> None:
     alone = ("temporal.enabled=false",)
     manifests = render(NAMESPACED, *alone)
     assert not of_kind(manifests, "ClusterRoleBinding")
     assert "perdure" not in [x["metadata"]["name"] for x in of_kind(manifests, "ClusterRole")]
     roles, bindings = of_kind(manifests, "Role"), of_kind(manifests, "RoleBinding")
-    assert [x["metadata"]["namespace"] for x in roles] == ["perdure-system", "team-a", "team-b"]
-    assert [x["metadata"]["namespace"] for x in bindings] == ["perdure-system", "team-a", "team-b"]
-    roles = [x for x in roles if x["metadata"]["name"] != "perdure-fleet"]
+    assert [x["metadata"]["namespace"] for x in roles] == ["perdure-system", "perdure-system", "team-a", "team-b"]
+    assert [x["metadata"]["namespace"] for x in bindings] == ["perdure-system", "perdure-system", "team-a", "team-b"]
+    roles = [x for x in roles if x["metadata"]["name"] not in {"perdure-fleet", "perdure-upgrades"}]
     (cluster_role,) = [x for x in of_kind(render(*alone), "ClusterRole") if x["metadata"]["name"] == "perdure"]
     assert all(x["rules"] == cluster_role["rules"] for x in roles)
     assert all(x["subjects"][0]["namespace"] == "perdure-system" for x in bindings)

@@ -4,27 +4,39 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from perdure.api.labels import FLEET_LABEL
 from perdure.cli.app import build
 from perdure.controller.fleet.membership import MemberSettings, lease, renewal
 from perdure.controller.fleet.shards import shard_of, shards_of
+from perdure.controller.state_versions import StateVersions
 from perdure.kube import clock
+from perdure.runtime.upgrades import UpgradeRecord
 from support.apiserver import ApiServer
 
+RECORDS = "/api/v1/namespaces/perdure-system/configmaps"
+RECORD = f"{RECORDS}/perdure-state-version"
 PATH = "/apis/coordination.k8s.io/v1/namespaces/perdure-system/leases"
+
+
+@pytest.fixture(autouse=True)
+def no_record(server: ApiServer) -> None:
+    server.answers[RECORDS] = {"metadata": {}, "items": []}
 
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(build("perdure", ["fleet", "version"]), ["fleet", *arguments], prog_name="perdure")
 
 
-def member(name: str, ago: float, *members: str) -> dict[str, Any]:
+def member(name: str, ago: float, *members: str, reads: int = 2) -> dict[str, Any]:
     """A Lease as an operator writes it."""
     settings = MemberSettings(fleet="perdure", name=name, address=f"10.0.0.{name[-1]}:7234", release="0.1.0")
     time = clock.now() - timedelta(seconds=ago)
-    made, renewed = lease(settings, name, time), renewal(settings, name, "1", members, time)
+    versions = StateVersions(reads, 1)
+    made = lease(settings, name, versions, time)
+    renewed = renewal(settings, name, "1", members, versions, time)
     made["metadata"]["annotations"] = renewed["metadata"]["annotations"]
     return made
 
@@ -38,10 +50,20 @@ def test_each_operator_is_listed_with_its_shards(server: ApiServer) -> None:
     done = run()
     assert done.exit_code == 0, done.output + repr(done.exception)
     heading, first, second, third = done.stdout.splitlines()
-    assert heading.split() == ["FLEET", "OPERATOR", "SHARDS", "RENEWED", "VERSION", "ADDRESS", "MEMBERS"]
+    assert heading.split() == [
+        "FLEET",
+        "OPERATOR",
+        "SHARDS",
+        "RENEWED",
+        "VERSION",
+        "READS",
+        "WRITES",
+        "ADDRESS",
+        "MEMBERS",
+    ]
     assert first.split()[:2] == ["perdure", "op-1"]
     assert int(first.split()[2]) + int(second.split()[2]) == 64
-    assert first.split()[-3:] == ["0.1.0", "10.0.0.1:7234", "op-1,op-2"]
+    assert first.split()[-5:] == ["0.1.0", "1-2", "1", "10.0.0.1:7234", "op-1,op-2"]
     assert "(expired)" in third
     assert third.split()[1:3] == ["op-3", "0"]
     assert all("(expired)" not in line for line in (first, second))
@@ -79,3 +101,72 @@ def test_a_missing_fleet_is_reported(server: ApiServer) -> None:
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == "No operators share the work in namespace `perdure-system`.\n"
     assert any(FLEET_LABEL in str(asked) for asked in server.asked)
+
+
+def upgrading(server: ApiServer, *members: dict[str, Any], **record: Any) -> dict[str, Any]:
+    """Have a server answer with operators and with their upgrade record, which an operator finishes when it is allowed."""
+    stored = UpgradeRecord(**{"writes": 1, **record}).config_map("perdure-state-version")
+    stored["metadata"] |= {"namespace": "perdure-system", "resourceVersion": "7"}
+
+    def read() -> dict[str, Any]:
+        found = server.answers[RECORDS]["items"][0]
+        if found["data"].get("finish"):
+            found["data"] = {"writes": found["data"]["finish"]}
+        return found
+
+    server.answers[PATH] = {"metadata": {}, "items": list(members)}
+    server.answers[RECORDS] = {"metadata": {}, "items": [stored]}
+    server.answers[RECORD] = read
+    server.answers["/api/v1/namespaces/perdure-system"] = {"metadata": {"name": "perdure-system"}}
+    return stored
+
+
+def test_the_written_state_version_and_the_next_one_are_shown(server: ApiServer) -> None:
+    live = ("op-1", "op-2")
+    waiting = {"follows": 2, "until": clock.now() + timedelta(hours=3, seconds=30)}
+    upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live), **waiting)
+    *_, line = run().stdout.splitlines()
+    assert line == (
+        "The operators write state version 1, and version 2 in 3h, or after `perdure fleet --finish-upgrade`."
+    )
+
+
+def test_operators_that_hold_an_upgrade_back_are_named(server: ApiServer) -> None:
+    live = ("op-1", "op-2")
+    upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live, reads=1))
+    *_, line = run().stdout.splitlines()
+    assert line == "The operators write state version 1. Version 2 follows when these are replaced: op-2."
+
+
+def test_an_upgrade_is_finished_on_request(server: ApiServer) -> None:
+    stored = upgrading(server, member("op-1", 0, "op-1"), follows=2, until=clock.now() + timedelta(hours=3))
+    written: list[dict[str, Any]] = []
+    replace = server.replace
+
+    def note(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        written.append(body)
+        status = replace(path, body)
+        stored["data"] = dict(body["data"])
+        server.answers[RECORD] = lambda: {**stored, "data": {"writes": "2"}}
+        return status
+
+    server.replace = note  # type: ignore[method-assign]
+    done = run("--finish-upgrade", "--timeout", "10s")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert [each["data"]["finish"] for each in written] == ["2"]
+
+
+def test_an_upgrade_is_not_finished_while_an_older_operator_is_left(server: ApiServer) -> None:
+    live = ("op-1", "op-2")
+    stored = upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live, reads=1))
+    done = run("--finish-upgrade")
+    assert done.exit_code == 1
+    assert "these operators do not read state version 2: op-2; wait until the upgrade has replaced them" in done.stderr
+    assert "finish" not in stored["data"]
+
+
+def test_an_upgrade_without_a_record_cannot_be_finished(server: ApiServer) -> None:
+    server.answers[PATH] = {"metadata": {}, "items": []}
+    done = run("--finish-upgrade")
+    assert done.exit_code == 2
+    assert "there is no upgrade record that you can read in namespace `perdure-system`" in done.stderr

@@ -166,3 +166,14 @@ def test_exit_codes_distinguish_missing_runs_from_rejected_requests(
 def test_the_request_of_an_operation_ignores_defaulted_fields(verb: str) -> None:
     spec = {"target": {"name": "order"}, "ttlSecondsAfterFinished": 3600, verb: {}}
     assert request_of({"spec": dict(sorted(spec.items()))}) == verb
+
+
+def test_a_request_without_an_answer_says_that_a_newer_version_has_written_the_run(server: ApiServer) -> None:
+    newer = {"type": "NewerState", "status": "True", "reason": "NewerState", "message": "this operator cannot read it"}
+    run = {"metadata": {"name": "order", "namespace": "shop"}, "status": {"conditions": [newer]}}
+    server.answers["/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order"] = run
+    done = call("cancel", "order", "-n", "shop", "--timeout", "1s")
+    assert done.exit_code == 124
+    first, second = done.stderr.splitlines()
+    assert first == "Warning: workflowrun.perdure.dev/order is NewerState: this operator cannot read it"
+    assert second.startswith("Error: timed out after 1s waiting for Operation")

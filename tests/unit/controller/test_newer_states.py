@@ -16,30 +16,20 @@ from msgspec import inspect
 from perdure.api.kinds.operation import Reset
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION, START_ANNOTATION
 from perdure.api.reasons import ConditionReason
+from perdure.api.state_versions import NEWEST
 from perdure.api.times import format_time
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.recorded_state import stored_state
 from perdure.controller.runs.resets import reset
 from perdure.engine import history, inputs
-from perdure.engine.events import AnyEvent
-from perdure.engine.starts import StartExtras
-from perdure.engine.state import RunState
-from perdure.frontend.deployments.rules import WorkerDeployment
-from perdure.frontend.matching.dispatch import QueueSettings
-from perdure.frontend.matching.queues import OfferBatch, PolledQueues
-from perdure.frontend.nexus.endpoints import Endpoint
-from perdure.frontend.peers.client import OfferTaken
 from perdure.kube.clock import now
-from perdure.language.memory import Memory
 from perdure.observe.metrics import REGISTRY
 from perdure.runtime import status_texts
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import Continuation, Parent, ResetOrigin, adopted
+from perdure.runtime.chains import adopted
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, committed, edited
-from perdure.runtime.operation_requests import StartSignal
-from perdure.schedule.run_manifests import ScheduledBy
-from perdure.schedule.state import ScheduleState
+from support.stored_forms import STORED, parts
 from unit.controller.shop import Json, Store, halfway, operator, pods, reason, schedule, succeed, until
 
 if TYPE_CHECKING:
@@ -48,44 +38,10 @@ if TYPE_CHECKING:
 KEY, LIMIT, POLICY, NIGHTLY = "workflowruns/order", "workflowlimits/oven", "retrypolicies/calm", "schedules/nightly"
 ONE_STEP: Json = {"steps": [{"name": "x", "return": {"output": 1}}]}
 
-STORED = [
-    *(
-        RunState,
-        AnyEvent,
-        Memory,
-        ScheduleState,
-        Continuation,
-        Parent,
-        ResetOrigin,
-        ScheduledBy,
-        StartExtras,
-        StartSignal,
-    ),
-    *(OfferBatch, OfferTaken, PolledQueues, WorkerDeployment, Endpoint, QueueSettings),
-]
-"""What the operator stores or sends to other operators, as a whole."""
-
-
-def parts(kind: Any) -> dict[Any, inspect.Type]:
-    """All types with fields in a type."""
-    found: dict[Any, inspect.Type] = {}
-    left = [inspect.type_info(kind)]
-    while left:
-        each = left.pop()
-        has_fields = isinstance(each, inspect.StructType | inspect.DataclassType | inspect.TypedDictType)
-        if has_fields and each.cls not in found:
-            found[each.cls] = each
-            left += [field.type for field in each.fields]
-        for name in ("item_type", "key_type", "value_type"):
-            left += [getattr(each, name)] if hasattr(each, name) else []
-        for name in ("types", "item_types"):
-            left += getattr(each, name, ())
-    return found
-
 
 @pytest.mark.parametrize("kind", STORED, ids=lambda kind: getattr(kind, "__name__", "AnyEvent"))
 def test_every_stored_type_refuses_unknown_fields(kind: Any) -> None:
-    found = parts(kind)
+    found = {cls: each for cls, each in parts(kind).items() if not isinstance(each, inspect.EnumType)}
     assert found
     for cls, described in found.items():
         assert isinstance(described, inspect.StructType), f"{cls} accepts unknown fields"
@@ -103,8 +59,8 @@ def newer_run(change: Callable[[Json], Any]) -> Callable[[Json], None]:
         status = run["status"]
         commit = status.pop("commit")
         run["status"] = committed(status, OF_RUNS, commit["uid"], commit["number"])
-        run["status"]["commit"] |= {"form": run.pop("form")} if "form" in run else {}
         assert not edited(run["status"], OF_RUNS)
+        run["status"]["commit"] |= {key: run.pop(key) for key in ("form", "digest") if key in run}
 
     return write
 
@@ -149,6 +105,12 @@ def another_policy(run: Json) -> None:
     run["metadata"]["annotations"] = {PARENT_ANNOTATION: tie}
 
 
+def in_reference(run: Json) -> None:
+    reference = {"hash": "0" * 64, "name": f"payload-{'a' * 32}", "sizeBytes": 20_000, "encoding": "zstd"}
+    run["status"]["history"]["events"][0]["input"] = {"payloads": reference}
+
+
+TOO_NEW = f"state version {NEWEST + 1}, and this operator reads versions 1 to {NEWEST}"
 FORMS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "a field of the state": (in_state(hibernated=True), "`status.state`: Object contains unknown field `hibernated`"),
     "a status of the run": (in_state(status="Hibernated"), "Invalid enum value 'Hibernated'"),
@@ -156,7 +118,13 @@ FORMS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "a field of the memory": (in_memory, "unknown field `checkpoints`"),
     "a field of an event": (in_event, "`status.history.events`: Object contains unknown field `revision`"),
     "a type of event": (another_event, "WorkflowExecutionHibernated"),
-    "a field of the status": (lambda run: run["status"].update(stateVersion=2), "unknown field `status.stateVersion`"),
+    "a field of the status": (lambda run: run["status"].update(hibernated=True), "unknown field `status.hibernated`"),
+    "a state version": (lambda run: run["status"].update(stateVersion=NEWEST + 1), TOO_NEW),
+    "a state version and a digest of another kind": (
+        lambda run: (run["status"].update(stateVersion=NEWEST + 1), run.update(digest="blake3:00")),
+        TOO_NEW,
+    ),
+    "a reference to a payload": (in_reference, "unknown field `encoding` in a reference to a payload"),
     "a field of the definition": (in_definition, "unknown field `status.definition.tracing`"),
     "a field of the spec": (in_spec, "unknown field `spec.hibernation`"),
     "a field of the history": (lambda run: run["status"]["history"].update(archive=1), "`status.history.archive`"),

@@ -1,14 +1,19 @@
 """Options of the operator in environment variables."""
 
+from datetime import timedelta
+
 import pytest
 
+from perdure.controller.upgrades import UpgradeSettings
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
+
+UPGRADES = UpgradeSettings(record="perdure-state-version", hold_back=timedelta(days=1))
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     options = OperatorOptions.from_environment({"POD_NAME": "perdure-0"})
-    assert options == OperatorOptions(instance="perdure-0")
+    assert options == OperatorOptions(instance="perdure-0", upgrades=UPGRADES)
     assert options.namespaces == ()
     assert options.port == 8080
     assert options.log_level == "info"
@@ -24,11 +29,15 @@ def test_environment_variables_set_the_options() -> None:
             "PERDURE_LOG_LEVEL": "debug",
             "PERDURE_WORKERS": "8",
             "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "worker",
+            "PERDURE_IMAGE_PULL_SECRETS": "one, two",
+            "PERDURE_RUN_AS_USER": "None",
             "PERDURE_FINISHED_RUNS": "0",
             "PERDURE_FINISHED_MIB": "64",
             "PERDURE_FLEET": "perdure",
             "PERDURE_LEASE_SECONDS": "15",
             "PERDURE_ROUTINE_EVENTS": "true",
+            "PERDURE_UPGRADE_RECORD": "shop-state-version",
+            "PERDURE_UPGRADE_HOLD_BACK_SECONDS": "0",
             "POD_NAME": "perdure-0",
             "POD_IP": "10.0.0.7",
             "POD_UID": "1234",
@@ -43,12 +52,15 @@ def test_environment_variables_set_the_options() -> None:
         routine_events=True,
         workers=8,
         activity_identity="worker",
+        pull_secrets=("one", "two"),
+        run_as_user=None,
         finished=Limits(runs=0, size=64 * 1024 * 1024),
         instance="perdure-0",
         fleet="perdure",
         pod_uid="1234",
         lease_seconds=15,
         address="10.0.0.7",
+        upgrades=UpgradeSettings(record="shop-state-version", hold_back=timedelta(0)),
     )
 
 
@@ -60,9 +72,18 @@ def test_a_fleet_with_a_frontend_requires_peer_addresses() -> None:
 
 
 def test_empty_variables_count_as_unset() -> None:
-    names = ("WATCH_NAMESPACES", "EXCLUDE_NAMESPACES", "HTTP_PORT", "LOG_LEVEL", "ACTIVITY_SERVICE_ACCOUNT")
+    names = (
+        "WATCH_NAMESPACES",
+        "EXCLUDE_NAMESPACES",
+        "HTTP_PORT",
+        "LOG_LEVEL",
+        "ACTIVITY_SERVICE_ACCOUNT",
+        "RUN_AS_USER",
+    )
     empty = {f"PERDURE_{name}": "" for name in names}
-    assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(instance="p")
+    assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(
+        instance="p", upgrades=UPGRADES
+    )
 
 
 @pytest.mark.parametrize(

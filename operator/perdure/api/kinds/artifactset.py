@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.fields import ResourceName, Time, Uid, map_list, set_list
+from perdure.api.fields import Positive, ResourceName, Time, Uid, map_list, set_list
 from perdure.api.models import Column, KindInfo, Resource, SpecModel
 
 MAX_HOLDERS = 5_000
@@ -55,6 +55,10 @@ class ArtifactSetSpec(SpecModel):
 
     deleting_since: Time | None = None
     """When the operator found that nothing needs the artifacts. Not set before."""
+
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored the object; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
 
 
 class ArtifactSet(Resource):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.fields import Json, JsonObject, Time
+from perdure.api.fields import Json, JsonObject, Positive, Time
 from perdure.api.kinds.deadletter import RunReference
 from perdure.api.kinds.workflow import MAX_CACHE_KEY
 from perdure.api.kinds.workflowrun import StepPath
@@ -43,6 +43,10 @@ class CachedResultSpec(SpecModel):
 
     expiry_time: Time
     """When the operator deletes the result."""
+
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored the object; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
 
 
 class CachedResult(Resource):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.fields import Count, Json, JsonObject, Large, Time, Uid, WorkflowId
+from perdure.api.fields import Count, Json, JsonObject, Large, Positive, Time, Uid, WorkflowId
 from perdure.api.kinds.status import Conditions
 from perdure.api.kinds.workflowrun import Failure, StepPath
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
@@ -65,6 +65,10 @@ class DeadLetterStatus(StatusModel):
 
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
+
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored this status; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
 
     conditions: Conditions = Field(default_factory=list)
     """`Redriven`: Unknown while the activity runs again, True once it succeeded, False if it failed again."""

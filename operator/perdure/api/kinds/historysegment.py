@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.fields import Count, JsonObject, Large, atomic_list
+from perdure.api.fields import Count, JsonObject, Large, Positive, atomic_list
 from perdure.api.kinds.deadletter import RunReference
 from perdure.api.models import Column, KindInfo, Resource, SpecModel
 from perdure.api.rules import Rule, immutable
@@ -48,6 +48,10 @@ class HistorySegmentSpec(SpecModel):
 
     hash: Hash
     """Hash of the events and of `previousHash`."""
+
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored the object; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
 
 
 class HistorySegment(Resource):

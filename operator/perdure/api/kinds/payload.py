@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.fields import Count, Large
+from perdure.api.fields import Count, Large, Positive
 from perdure.api.models import Column, KindInfo, Resource, SpecModel
 from perdure.api.rules import immutable
 
@@ -28,6 +28,10 @@ class PayloadSpec(SpecModel):
 
     data: Annotated[str, Field(max_length=MAX_DATA)]
     """The bytes of this part, in base64. All parts together are a `Payloads` message of Temporal's API."""
+
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored the object; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
 
 
 class Payload(Resource):

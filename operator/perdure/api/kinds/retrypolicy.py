@@ -168,6 +168,10 @@ class RetryPolicyStatus(StatusModel):
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
 
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored this status; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
+
     conditions: Conditions = Field(default_factory=list)
     """`Ready`: the policy is valid. `CircuitClosed`: its circuit breaker lets attempts start."""
 

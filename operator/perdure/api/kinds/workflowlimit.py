@@ -13,6 +13,7 @@ from perdure.api.fields import (
     FieldShape,
     Flag,
     Large,
+    Positive,
     ResourceName,
     Template,
     Time,
@@ -213,6 +214,10 @@ class WorkflowLimitStatus(StatusModel):
 
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
+
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored this status; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
 
     conditions: Conditions = Field(default_factory=list)
     """`Ready`: the limit is valid, and can be taken."""

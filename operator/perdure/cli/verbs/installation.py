@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.exceptions import Exit
@@ -21,11 +22,18 @@ from perdure.cli.options import (
     namespace_option,
     output_option,
     report_option,
+    seconds_of,
     system_namespace_option,
 )
 from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
-from perdure.client.errors import ExitCode
+from perdure.client.errors import CliError, ExitCode, ForbiddenError
 from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from perdure.client.cluster import Cluster
+
+_FINISHED_WITHIN: Final = "60s"
+_LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,37 +98,64 @@ def doctor(context: click.Context, options: ReportOptions) -> None:
     default="",
     help="Show only the operator that reconciles the runs of this workflow ID",
 )
+@option(
+    "--finish-upgrade", is_flag=True, help="Store objects in the new form now, so that a rollback is not safe any more"
+)
+@option("--timeout", default=_FINISHED_WITHIN, help="How long to wait for the end of the upgrade")
 @output_option
 @color_option
 @context_option
 @click.pass_context
 def fleet(
-    context: click.Context, *, namespace: str, owner_of: str, output: Output, color: Color, cluster: str | None
+    context: click.Context,
+    *,
+    namespace: str,
+    owner_of: str,
+    finish_upgrade: bool,
+    timeout: str,
+    output: Output,
+    color: Color,
+    cluster: str | None,
 ) -> None:
     """List the operators that share the work.
 
     Shows the shards of each operator, when it last renewed its Lease, the version
-    that it runs, and the operators among which it divides the work. All of them
-    must name the same operators, apart from the seconds after a change.
+    that it runs, the versions of the stored form that it reads and writes, and the
+    operators among which it divides the work. All of them must name the same
+    operators, apart from the seconds after a change.
 
     A single operator does all the work, and has no Lease.
+
+    After an upgrade, the operators store objects in the new form once all of them
+    read it and the hold-back of the chart has passed. --finish-upgrade ends the
+    hold-back. From then on, operators of the version before leave these objects
+    as they are.
+
+    Exit status: 0 done, 1 an older operator is left, 2 error, 124 timeout.
 
     \b
     Examples:
       {program} fleet
       {program} fleet --namespace perdure-system --output json
       {program} fleet --owner-of shop/order-7
+      {program} fleet --finish-upgrade
     """
     of, separator, workflow_id = owner_of.partition("/")
     if owner_of and not (of and separator and workflow_id):
         raise click.BadParameter("must have the form NAMESPACE/WORKFLOW_ID", param_hint="--owner-of")
+    if finish_upgrade and owner_of:
+        raise click.BadParameter("cannot be combined with --owner-of", param_hint="--finish-upgrade")
+    seconds = seconds_of(timeout, "--timeout")
 
-    async def read() -> list[dict[str, Any]]:
+    async def read() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return await found.leases()
+            if finish_upgrade:
+                await _finish(found, seconds)
+            return await found.leases(), await _records(found)
 
-    leases = asyncio.run(read())
-    from perdure.view.fleet import as_json, members_of, owners_of, table
+    leases, records = asyncio.run(read())
+    from perdure.runtime.upgrades import UpgradeRecord
+    from perdure.view.fleet import as_json, members_of, owners_of, table, upgrade_line
 
     screen = Screen(color)
     page = page_of(context, screen)
@@ -129,10 +164,76 @@ def fleet(
         members = owners_of(members, of, workflow_id)
     if not is_for_users(output):
         screen.write_data(output, as_json(members), (member.name for member in members))
-    elif not members:
-        click.echo(f"No operators share the work in namespace `{namespace}`.", err=True)
-    else:
+        return
+    if members:
         screen.show(table(members, page))
+    else:
+        click.echo(f"No operators share the work in namespace `{namespace}`.", err=True)
+    if not owner_of:
+        for record in records:
+            screen.write(upgrade_line(members, UpgradeRecord.read(record), page.now))
+
+
+async def _records(cluster: Cluster) -> list[dict[str, Any]]:
+    """Read the upgrade records in the namespace; none if the user may not read ConfigMaps."""
+    from perdure.api.labels import UPGRADE_RECORD_LABEL
+
+    try:
+        return await cluster.config_maps.labeled(UPGRADE_RECORD_LABEL)
+    except ForbiddenError:
+        return []
+
+
+async def _finish(cluster: Cluster, seconds: float) -> None:
+    """Allow the operators to write the next state version, and wait until they do.
+
+    Raises:
+        CliError: There is no record, an older operator is left, or the record cannot be written.
+        Exit: An older operator is left, or the operators do not write the version in time.
+    """
+    from perdure.runtime.upgrades import UpgradeRecord
+    from perdure.view.fleet import behind, members_of
+
+    records = await _records(cluster)
+    if not records:
+        raise CliError(
+            f"there is no upgrade record that you can read in namespace `{cluster.namespace}`; name that of the operator with -n"
+        )
+    for stored in records:
+        record = UpgradeRecord.read(stored)
+        members = members_of(await cluster.leases(), clock.now())
+        newest = max((each.newest_read for each in members if not each.expired), default=record.writes)
+        if older := behind(members, newest):
+            click.echo(
+                f"Error: these operators do not read state version {newest}: {', '.join(older)}; wait until the upgrade has "
+                "replaced them",
+                err=True,
+            )
+            raise Exit(ExitCode.NO)
+        if record.follows is None:
+            continue
+        stored["data"]["finish"] = str(record.follows)
+        await cluster.config_maps.store(stored)
+        await _finished(cluster, stored["metadata"]["name"], record.follows, seconds)
+
+
+async def _finished(cluster: Cluster, name: str, version: int, seconds: float) -> None:
+    """Wait until the operators write a state version.
+
+    Raises:
+        Exit: They do not in time.
+    """
+    from perdure.runtime.upgrades import UpgradeRecord
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while True:
+                found = await cluster.config_maps.read(name)
+                if found is not None and UpgradeRecord.read(found).writes >= version:
+                    return
+                await asyncio.sleep(_LOOK_SECONDS)
+    click.echo(f"Error: timed out waiting for the operators to write state version {version}; see their log", err=True)
+    raise Exit(ExitCode.TIMEOUT)
 
 
 @verb()

@@ -27,8 +27,10 @@ import structlog
 from perdure.api import labels
 from perdure.api.labels import FLEET_LABEL
 from perdure.api.reasons import EventReason
+from perdure.api.state_versions import OLDEST, parse_version
 from perdure.api.times import write_micro_time
 from perdure.controller.fleet.shards import SHARDS, owners, shard_of, shards_of
+from perdure.controller.state_versions import StateVersions, state_versions
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.decoding import decode
@@ -76,9 +78,11 @@ class MemberLease:
     """The members among which it divides the shards, itself included."""
     address: str = ""
     """The address of the member."""
+    reads: int = OLDEST
+    """The newest state version that it reads."""
 
 
-def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
+def lease(settings: MemberSettings, holder: str, versions: StateVersions, now: datetime) -> kube.Object:
     """Build the Lease of a joining member, which knows no others yet. `holder` is its process."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -86,15 +90,20 @@ def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
         "metadata": {
             "name": settings.name,
             "labels": {labels.FLEET_LABEL: settings.fleet},
-            "annotations": _annotations(settings, ()),
+            "annotations": _annotations(settings, (), versions),
             **_owner(settings),
         },
         "spec": {**_renewed(settings, holder, now), "acquireTime": write_micro_time(now)},
     }
 
 
-def renewal(
-    settings: MemberSettings, holder: str, version: str, members: Collection[str], now: datetime
+def renewal(  # noqa: PLR0917 (the content of a Lease)
+    settings: MemberSettings,
+    holder: str,
+    version: str,
+    members: Collection[str],
+    versions: StateVersions,
+    now: datetime,
 ) -> kube.Object:
     """Build the merge patch that renews the Lease if its resourceVersion has not changed."""
     return {
@@ -102,7 +111,7 @@ def renewal(
             "resourceVersion": version,
             # Without the label the others would not count on this member, which would continue to decide.
             "labels": {labels.FLEET_LABEL: settings.fleet},
-            "annotations": _annotations(settings, members),
+            "annotations": _annotations(settings, members, versions),
         },
         "spec": _renewed(settings, holder, now),
     }
@@ -115,8 +124,10 @@ def _owner(settings: MemberSettings) -> dict[str, Any]:
     return {"ownerReferences": [pod]}
 
 
-def _annotations(settings: MemberSettings, members: Collection[str]) -> dict[str, str]:
+def _annotations(settings: MemberSettings, members: Collection[str], versions: StateVersions) -> dict[str, str]:
     return {
+        labels.STATE_VERSIONS_ANNOTATION: f"{OLDEST}-{versions.reads}",
+        labels.STATE_VERSION_ANNOTATION: str(versions.writes),
         labels.MEMBER_ADDRESS_ANNOTATION: settings.address,
         labels.MEMBERS_ANNOTATION: ",".join(sorted(members)),
         labels.MEMBER_RELEASE_ANNOTATION: settings.release,
@@ -144,6 +155,7 @@ def read_lease(obj: kube.Object, default: float) -> MemberLease:
         renewed=str(spec.get("renewTime") or ""),
         members=frozenset(annotations.get(labels.MEMBERS_ANNOTATION, "").split(",")),
         address=annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, ""),
+        reads=parse_version(annotations.get(labels.STATE_VERSIONS_ANNOTATION, "").rpartition("-")[2]),
     )
 
 
@@ -256,6 +268,11 @@ class FleetView:
         """The addresses of the other members, by name."""
         return {other.lease.member: other.lease.address for other in self._living()}
 
+    @property
+    def others_read(self) -> dict[str, int]:
+        """The newest state version that each of the other members reads, by name."""
+        return {other.lease.member: other.lease.reads for other in self._living()}
+
     def is_active(self, now: float) -> bool:
         """Whether this member may decide."""
         return self._active_from <= now < self._fence
@@ -364,6 +381,11 @@ class Membership:
         """The addresses of the other members, by name."""
         return self._view.others
 
+    @property
+    def others_read(self) -> Mapping[str, int]:
+        """The newest state version that each of the other members reads, by name."""
+        return self._view.others_read
+
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call a function whenever the members, the shards of this member, or its active state change."""
         self._subscribers.append(changed)
@@ -461,7 +483,7 @@ class Membership:
 
     async def _create(self, now: datetime) -> kube.Object:
         settings = self._settings
-        body = lease(settings, self._holder, now)
+        body = lease(settings, self._holder, state_versions(), now)
         try:
             return await self._client.create(self._url, body)
         except kube.AlreadyExistsError:  # the response was lost
@@ -469,7 +491,7 @@ class Membership:
             return await self._write(now)
 
     async def _write(self, now: datetime) -> kube.Object:
-        body = renewal(self._settings, self._holder, self._version, self._view.members, now)
+        body = renewal(self._settings, self._holder, self._version, self._view.members, state_versions(), now)
         return await self._client.merge(f"{self._url}/{self._settings.name}", body)
 
     async def _read(self) -> MemberLease:

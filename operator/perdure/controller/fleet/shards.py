@@ -66,6 +66,11 @@ class Shards(Protocol):
         """The addresses of the other members, by name."""
         ...
 
+    @property
+    def others_read(self) -> Mapping[str, int]:
+        """The newest state version that each of the other members reads, by name."""
+        ...
+
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call a function whenever the ownership changes."""
         ...
@@ -92,6 +97,7 @@ class AllShards:
 
     active = True
     others: Final[Mapping[str, str]] = {}
+    others_read: Final[Mapping[str, int]] = {}
 
     def holds(self, namespace: str, name: str) -> bool:
         """Return True: this process holds everything."""

@@ -24,6 +24,7 @@ from perdure.api.names import pod_name
 from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.refusals import is_temporary
+from perdure.controller.state_versions import state_versions
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
@@ -166,7 +167,8 @@ class AttemptLeases:
         """
         url = kube.path(kube.COORDINATION, run.namespace, "leases")
         try:
-            await self._client.create(url, build_lease(run, attempt, pod["metadata"]["uid"]))
+            lease = build_lease(run, attempt, pod["metadata"]["uid"])
+            await self._client.create(url, {**lease, "metadata": state_versions().annotate(lease["metadata"])})
         except kube.AlreadyExistsError:
             name = pod["metadata"]["name"]
             try:

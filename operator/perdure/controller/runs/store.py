@@ -20,6 +20,7 @@ import structlog
 from perdure.api.names import segment_name
 from perdure.controller.artifacts import RunArtifacts
 from perdure.controller.payloads import Blobs, BlobsOfRun
+from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record, Status, encoded
 from perdure.controller.recorded_state import DamagedStateError, next_event_id, stored_state
 from perdure.controller.runs.status import (
@@ -31,6 +32,7 @@ from perdure.controller.runs.status import (
     truncated,
     without_sealed,
 )
+from perdure.controller.state_versions import state_versions
 from perdure.engine.decider import Decider
 from perdure.engine.fold import apply
 from perdure.engine.state import RunState
@@ -114,7 +116,8 @@ class RunStore:
         Raises:
             ConflictError, TooLargeError: As `Record.write`, whose arguments these are.
         """
-        await self.record.write(self._witness.commit(status, self.record.status), texts)
+        before = self.record.status
+        await self.record.write(self._witness.commit(state_versions().stamp(status, before), before), texts)
         self._witness.recorded(self.record.status)
 
     async def commit(  # noqa: PLR0917 (the parts of a commit)
@@ -214,6 +217,7 @@ async def past_of(client: kube.Client, run: kube.Object) -> AssembledHistory:
     """Read the whole history of a run, and its damage, if any.
 
     Raises:
+        NewerStateError: A newer version has written a part of it.
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
     meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}
@@ -221,7 +225,10 @@ async def past_of(client: kube.Client, run: kube.Object) -> AssembledHistory:
     for index in range(history.get("segments", 0)):
         name = segment_name(meta["name"], meta["uid"], index)
         with suppress(kube.NotFoundError):
-            found.append(await client.get(kube.path(kube.PERDURE, meta["namespace"], "historysegments", name)))
+            segment = await client.get(kube.path(kube.PERDURE, meta["namespace"], "historysegments", name))
+            if why := segments.newer_part(segment, state_versions().reads):
+                raise NewerStateError(f"HistorySegment `{name}`: {why}")
+            found.append(segment)
     return segments.gather(run, found)
 
 
@@ -250,12 +257,17 @@ class Segments:
             return Sealed(status)
         index, previous = history.get("segments", 0), history.get("lastSegmentHash")
         damage = await self._last_damaged(index, previous)
-        segment = segments.build(self._run, index, tail, previous)
+        segment = state_versions().stamp_spec(segments.build(self._run, index, tail, previous))
         try:
             await self._client.create(self._url(), segment)
             metrics.SEGMENTS.inc()
         except kube.AlreadyExistsError:
             segment = await self._client.get(self._url(segment["metadata"]["name"]))
+            if why := segments.newer_part(segment, state_versions().reads):
+                # A newer operator was killed before its commit. It uses the segment; for this one, the tail grows up to a limit.
+                self._not_before = len(tail) + _AGAIN_AFTER
+                self._log.warning("A newer version has sealed the history", problem=why)
+                return Sealed(status)
             wrong = segments.fault(segment, self._run.uid, index, previous)
             if wrong is None and not segments.continues(segment, tail):
                 wrong = "contains different events than the run's status"
@@ -284,7 +296,7 @@ class Segments:
         for segment in chained:
             spec, name = segment["spec"], segment["metadata"]["name"]
             try:
-                await self._client.create(self._url(), segment)
+                await self._client.create(self._url(), state_versions().stamp_spec(segment))
             except kube.AlreadyExistsError:
                 found = await self._client.get(self._url(name))
                 wrong = segments.fault(found, self._run.uid, spec["index"], spec.get("previousHash"))

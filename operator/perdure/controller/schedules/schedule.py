@@ -34,6 +34,7 @@ from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.schedules.runs import ScheduledRuns
 from perdure.controller.services import Peers
+from perdure.controller.state_versions import state_versions
 from perdure.controller.workflows.definitions import Definitions, NotReadyError, input_error
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import PolicyReference
@@ -312,7 +313,8 @@ class ReconciledSchedule:
         """Resume from the stored status, and return whether the Schedule can continue."""
         status, self._state, self._try_again = self._record.status, None, None
         damage = self._witness.damage(self._record.latest())
-        why = newer_annotation(self._record.object, labels.START_ANNOTATION, StartExtras)
+        why = state_versions().unreadable(status)  # regardless of the digest, which may have another form
+        why = why or newer_annotation(self._record.object, labels.START_ANNOTATION, StartExtras)
         if not damage and not self._witness.accepted and Commit.of(status):
             why = why or newer_state(status)
         if why:
@@ -369,7 +371,7 @@ class ReconciledSchedule:
         if not transition.durable and all(status.get(key) == before.get(key) for key in _SHOWN):
             return
         ready = _ready(before)
-        await self._record.write(self._witness.commit(status, before))
+        await self._record.write(self._witness.commit(state_versions().stamp(status, before), before))
         self._witness.recorded(self._record.status)
         if problem is not None and _ready(status) != ready:
             self._event_recorder.warn(_WARNED.get(problem.reason, EventReason.INVALID_SPEC), problem.message, "Read")

@@ -30,6 +30,7 @@ from temporalio.api.operatorservice.v1 import (
 
 from perdure.api.stored import StoredStruct, decode_known, is_known
 from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.state_versions import state_versions
 from perdure.frontend.errors import exists, invalid, not_found, precondition, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
@@ -181,7 +182,10 @@ class EndpointRegistry:
 
     async def _changed(self, change: Callable[[dict[str, Endpoint]], dict[str, Endpoint]]) -> Endpoints:
         found = await self._get()
-        stored = found.get("data") or {}
+        stored, meta = found.get("data") or {}, found.get("metadata") or {}
+        if why := state_versions().unreadable_settings(meta):
+            message = f"a newer version of Perdure has written ConfigMap {CONFIG_MAP} ({why})"
+            raise unavailable(f"{message}: this operator leaves it as it is")
         before = _decoded(found)
         after = change(before)
         newer = {each.id for name, each in before.items() if not is_known(stored[name], Endpoint)}
@@ -195,7 +199,7 @@ class EndpointRegistry:
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": found.get("metadata") or {"name": CONFIG_MAP, "namespace": self._namespace},
+            "metadata": state_versions().annotate(meta or {"name": CONFIG_MAP, "namespace": self._namespace}),
             "data": {**kept, **{name: msgspec.json.encode(each).decode() for name, each in changed.items()}},
         }
         if found:

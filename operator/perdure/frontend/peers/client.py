@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import GrpcStatus
 
 from perdure.api.stored import MessageStruct
+from perdure.controller.state_versions import state_versions
 from perdure.frontend.errors import STATUS_DETAILS, RpcError, unavailable
 from perdure.frontend.matching.queues import Kind, Offer, Poller
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ
@@ -30,6 +31,8 @@ PRINCIPAL: Final = "perdure-principal-bin"
 """Header with the user that called the member, which has authenticated and authorized the user."""
 CALL: Final = "perdure-call"
 """Header with the ID of a forwarded call, for `RECHECK`."""
+VERSION: Final = "perdure-state-version"
+"""Header with the state version of the message."""
 PINGS: Final = [
     ("grpc.keepalive_time_ms", 3_000),
     ("grpc.keepalive_timeout_ms", 3_000),
@@ -46,7 +49,7 @@ ANSWER: Final = "perdure-answer"
 HANDLED, NOT_OWNER = "handled", "not-owner"
 """Values: the error is the response to the RPC, or the member does not own the shard of the RPC and has done nothing."""
 
-_RESERVED: Final = frozenset({"authorization", "user-agent", "te", "content-type", CALL, MEMBER, PRINCIPAL})
+_RESERVED: Final = frozenset({"authorization", "user-agent", "te", "content-type", CALL, MEMBER, PRINCIPAL, VERSION})
 """Headers of a caller that are not passed on."""
 _OPTIONS: Final = [
     ("grpc.max_send_message_length", MAX_READ),
@@ -220,6 +223,7 @@ class PeerClient:
     ) -> list[tuple[str, str | bytes]]:
         passed = [(key, value) for key, value in metadata if key not in _RESERVED and not key.startswith("grpc-")]
         headers = [*passed, (MEMBER, self._identity.name), (PRINCIPAL, principal.encode()), (CALL, call_id)]
+        headers.append((VERSION, str(state_versions().writes)))
         if self._identity.token is not None:
             headers.append(("authorization", f"Bearer {self._identity.token.read_text(encoding='ascii').strip()}"))
         return headers

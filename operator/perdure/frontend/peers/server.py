@@ -12,8 +12,10 @@ import grpc
 import grpc.aio
 from msgspec.structs import replace
 
+from perdure.api.state_versions import parse_version, unreadable
+from perdure.controller.state_versions import state_versions
 from perdure.frontend.core import Frontend
-from perdure.frontend.errors import RpcError, denied, invalid
+from perdure.frontend.errors import RpcError, denied, invalid, unavailable
 from perdure.frontend.matching.queues import OfferBatch
 from perdure.frontend.peers.client import (
     ANSWER,
@@ -30,6 +32,7 @@ from perdure.frontend.peers.client import (
     SERVICE,
     SIZES,
     TAKE,
+    VERSION,
     NotOwnerError,
     OfferTaken,
     PeerClient,
@@ -117,6 +120,7 @@ class PeerServer:
         async def serve_one(_: Any, context: Any) -> bytes:
             try:
                 await self._authenticate(context)
+                _check_version(_header(tuple(context.invocation_metadata() or ()), VERSION))
             except RpcError as error:
                 # This rejects the member, not the user: without the trailer, it is not a response to the RPC.
                 await context.abort(error.code, error.message)
@@ -195,6 +199,16 @@ class PeerServer:
         """Reload settings that another member has changed: those of a namespace, or of all namespaces."""
         await self._frontend.reload(raw.decode())
         return b""
+
+
+def _check_version(sent: str) -> None:
+    """Check that this member can read a message with a state version.
+
+    Raises:
+        RpcError: Only a newer member can read it.
+    """
+    if why := unreadable(parse_version(sent), state_versions().reads):
+        raise unavailable(f"an operator of a newer version has sent a message that this one cannot read ({why})")
 
 
 def _header(metadata: tuple[tuple[str, str | bytes], ...], name: str) -> str:

@@ -418,6 +418,8 @@ class RunGateway:
                 past = await past_of(self._manager.client, view.object)
             except kube.RequestError as error:
                 raise unavailable(str(error)) from error
+            except NewerStateError as error:
+                raise unavailable(message_for(str(error))) from error
             if past.damage:
                 raise damaged(past.damage[0].message)
             events, begins = past.events, 1

@@ -14,6 +14,7 @@ from perdure.controller.artifacts import RunArtifacts, hold_for
 from perdure.controller.pods.attempt_pods import PodKey, scope_of
 from perdure.controller.reconcile.refusals import pause
 from perdure.controller.runs.attempts.definitions import ActivityDefinitions
+from perdure.controller.state_versions import state_versions
 from perdure.engine.inputs import AttemptCompleted, AttemptInput
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
@@ -21,7 +22,7 @@ from perdure.language.keys import cache_key
 from perdure.language.step_failures import StepError
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.cached_results import CacheKey, build_cached_result, is_newer, too_large
+from perdure.runtime.cached_results import CacheKey, build_cached_result, newer_part, too_large
 
 _MAX_TRIES: Final = 5
 """How often the operator tries to store a result. A result that is not stored costs only time later."""
@@ -108,14 +109,15 @@ class StoredResults:
             NotStoredError: A newer version has stored it.
         """
         with suppress(kube.NotFoundError, kube.UnreadableError):
-            if is_newer(await self._client.get(self._url(key.name))):
-                raise NotStoredError(f"a newer version of Perdure has stored CachedResult `{key.name}`")
+            found = await self._client.get(self._url(key.name))
+            if why := newer_part(found, state_versions().reads):
+                raise NotStoredError(f"a newer version of Perdure has stored CachedResult `{key.name}` ({why})")
         await self._client.delete(self._url(key.name))
         with suppress(kube.AlreadyExistsError):
             await self._create(body)
 
     async def _create(self, body: kube.Object) -> None:
-        stored = await self._client.create(self._url(), body)
+        stored = await self._client.create(self._url(), state_versions().stamp_spec(body))
         self._count("Stored")
         await hold_for(self._client, HolderKind.CACHED_RESULT, stored)
 
@@ -129,7 +131,8 @@ class StoredResults:
                 raise
             self._log.warning("Could not look for a cached result", name=key.name, error=error.message)
             return None
-        return found if key.matches(found, max_age, now) else None
+        is_newer = bool(newer_part(found, state_versions().reads))
+        return found if not is_newer and key.matches(found, max_age, now) else None
 
     async def _remove(self, cached: kube.Object) -> None:
         meta = cached["metadata"]

@@ -1,0 +1,46 @@
+"""State versions: they count the changes of the form in which operators store objects, not releases.
+
+Everything that an operator stores carries the version of its form. An operator reads all versions up to its newest one, and does
+nothing with an object of a higher one. A fleet writes the lowest version that all of its operators read, so that `helm rollback`
+right after an upgrade is safe (`controller/upgrades.py`). To change a stored form, add a version here: a field that an
+operator does not know is as unreadable for it as a higher version. tests/golden/forms has objects of each version.
+
+| state version | since | change |
+| --- | --- | --- |
+| 1 | before 0.1.0 | objects do not carry a version |
+| 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+OLDEST: Final = 1
+"""The oldest version that this operator reads."""
+NEWEST: Final = 2
+"""The newest version that this operator reads and writes."""
+FIELD: Final = "stateVersion"
+"""The field with the version, in the status of an object, or in the spec of one that only operators write."""
+_FIRST_WITH_FIELD: Final = 2
+
+
+def version_of(part: Mapping[str, Any]) -> int:
+    """The version of a status or a spec. One that is not valid counts as newer than all known ones."""
+    found = part.get(FIELD, OLDEST)
+    is_valid = isinstance(found, int) and not isinstance(found, bool) and found >= OLDEST
+    return found if is_valid else NEWEST + 1
+
+
+def parse_version(text: str | None) -> int:
+    """Read a version from an annotation, a header, or a ConfigMap; 1 if it is missing or not valid."""
+    return max(int(text), OLDEST) if text and text.isascii() and text.isdecimal() else OLDEST
+
+
+def unreadable(version: int, reads: int) -> str:
+    """Say why an operator that reads versions up to `reads` cannot read one; empty if it can."""
+    return "" if version <= reads else f"state version {version}, and this operator reads versions {OLDEST} to {reads}"
+
+
+def stamped(part: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """A status or a spec with its version; one of version 1 has no field for it."""
+    rest = {key: value for key, value in part.items() if key != FIELD}
+    return rest if version < _FIRST_WITH_FIELD else {**rest, FIELD: version}

@@ -1,0 +1,129 @@
+"""Move the operators of a release to a new state version: not while an older operator is left, and only after a hold-back.
+
+First the operators are replaced, then the form of what they store changes, never both at once. Until the end of the hold-back,
+`helm rollback` leaves nothing behind that the older operators cannot read. A single operator does the same by itself.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from perdure.api.reasons import EventReason
+from perdure.controller.fleet.shards import Shards
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.state_versions import StateVersions
+from perdure.kube import client as kube
+from perdure.kube.clock import now
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
+from perdure.runtime.upgrades import UpgradeRecord, advance
+
+_LOOK_SECONDS: Final = 10.0
+"""Pause between two looks at the record and at the other operators."""
+_STORED: Final = ("workflowruns", "schedules")
+"""The kinds without whose objects there is nothing that another version could have stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeSettings:
+    """The settings of the chart for upgrades."""
+
+    record: str
+    """Name of the ConfigMap with the record."""
+    hold_back: timedelta
+    """How long all operators must read a state version before they write it."""
+
+
+class Upgrades:
+    """Keeps the state version that this process writes in agreement with the other operators."""
+
+    def __init__(  # noqa: PLR0917 (what it depends on)
+        self,
+        client: kube.Client,
+        shards: Shards,
+        recorder: Recorder,
+        served: ServedNamespaces,
+        versions: StateVersions,
+        settings: UpgradeSettings,
+    ) -> None:
+        """Create it without looking. The record is in the namespace of the operator.
+
+        Args:
+            client: Reads and writes the record.
+            shards: Knows the other operators.
+            recorder: Records an Event when the version changes.
+            served: The served namespaces.
+            versions: The state versions of this process, which writes the oldest one until the record was read.
+            settings: The settings.
+        """
+        self._client = client
+        self._shards = shards
+        self._recorder = recorder
+        self._served = served
+        self._versions = versions
+        self._settings = settings
+        self._url = kube.path(kube.CORE, client.access.namespace, "configmaps")
+        self._trouble = ""
+        self._log = structlog.get_logger("perdure.upgrades")
+        metrics.STATE_VERSION.labels("read").set(versions.reads)
+        metrics.STATE_VERSION.labels("written").set(versions.writes)
+
+    async def run(self) -> None:
+        """Look at the record and at the other operators, until cancelled."""
+        while True:
+            try:
+                await self._look()
+                self._trouble = ""
+            except kube.RequestError as error:
+                if repr(error) != self._trouble:  # such as a missing permission, which does not end by itself
+                    self._trouble = repr(error)
+                    self._log.warning("Could not read or write the upgrade record, retrying", error=self._trouble)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        """Update the record, and write the version in it from now on."""
+        if not self._shards.active:
+            return  # the other operators are not known
+        try:
+            found = await self._client.get(f"{self._url}/{self._settings.record}")
+        except kube.NotFoundError:
+            found = None
+        before = None if found is None else UpgradeRecord.read(found)
+        reads = [self._versions.reads, *self._shards.others_read.values()]
+        is_new = before is None and await self._is_new()
+        after = advance(before, reads, self._settings.hold_back, now(), is_new=is_new)
+        if after != before:
+            await self._write(found, after)
+        self._versions.writes = min(after.writes, self._versions.reads)
+        metrics.STATE_VERSION.labels("written").set(self._versions.writes)
+
+    async def _is_new(self) -> bool:
+        """Whether nothing is stored yet."""
+        for namespace in self._served:
+            for plural in _STORED:
+                async for _ in self._client.lists.each_metadata(kube.path(kube.PERDURE, namespace, plural)):
+                    return False
+        return True
+
+    async def _write(self, found: kube.Object | None, record: UpgradeRecord) -> None:
+        """Write the record, unless another operator has written it since; the next look then follows that one."""
+        body = record.config_map(self._settings.record)
+        with suppress(kube.ConflictError, kube.AlreadyExistsError):
+            if found is None:
+                stored = await self._client.create(self._url, body)
+            else:
+                body["metadata"] = found["metadata"]
+                stored = await self._client.replace(f"{self._url}/{self._settings.record}", body)
+            self._report(stored, record)
+
+    def _report(self, stored: kube.Object, record: UpgradeRecord) -> None:
+        note = f"The operators write state version {record.writes}"
+        if record.follows is not None and record.until is not None:
+            note += f", and version {record.follows} from {record.until:%Y-%m-%d %H:%M:%S} UTC on"
+        about = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": stored["metadata"]}
+        self._recorder.record(about, kind="Normal", reason=EventReason.STATE_VERSION, note=note, action="Upgrade")
+        self._log.info("The state version has changed", writes=record.writes, next=record.follows, until=record.until)

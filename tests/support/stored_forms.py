@@ -1,0 +1,88 @@
+"""The types of everything that operators store, or send to each other, and their fields."""
+
+from enum import Enum
+from typing import Any
+
+from msgspec import inspect
+
+from perdure.api.kinds.artifactset import ArtifactSetSpec
+from perdure.api.kinds.cachedresult import CachedResultSpec
+from perdure.api.kinds.deadletter import DeadLetterStatus
+from perdure.api.kinds.historysegment import HistorySegmentSpec
+from perdure.api.kinds.payload import PayloadSpec
+from perdure.api.kinds.retrypolicy import RetryPolicyStatus
+from perdure.api.kinds.schedule import ScheduleStatus
+from perdure.api.kinds.workflowlimit import WorkflowLimitStatus
+from perdure.api.kinds.workflowrun import WorkflowRunStatus
+from perdure.engine.events import AnyEvent
+from perdure.engine.starts import StartExtras
+from perdure.engine.state import RunState
+from perdure.frontend.deployments.rules import WorkerDeployment
+from perdure.frontend.matching.dispatch import QueueSettings
+from perdure.frontend.matching.queues import OfferBatch, PolledQueues
+from perdure.frontend.nexus.endpoints import Endpoint
+from perdure.frontend.peers.client import OfferTaken
+from perdure.language.memory import Memory
+from perdure.runtime.chains import Continuation, Parent, ResetOrigin
+from perdure.runtime.operation_requests import StartSignal
+from perdure.schedule.run_manifests import ScheduledBy
+from perdure.schedule.state import ScheduleState
+
+STORED = [
+    *(
+        RunState,
+        AnyEvent,
+        Memory,
+        ScheduleState,
+        Continuation,
+        Parent,
+        ResetOrigin,
+        ScheduledBy,
+        StartExtras,
+        StartSignal,
+    ),
+    *(OfferBatch, OfferTaken, PolledQueues, WorkerDeployment, Endpoint, QueueSettings),
+]
+"""What the operator stores as JSON, or sends to other operators, as a whole."""
+MODELS = [
+    *(WorkflowRunStatus, ScheduleStatus, WorkflowLimitStatus, RetryPolicyStatus, DeadLetterStatus),
+    *(HistorySegmentSpec, CachedResultSpec, ArtifactSetSpec, PayloadSpec),
+]
+"""The statuses, and the specs that only operators write."""
+
+
+def parts(kind: Any) -> dict[Any, inspect.Type]:
+    """All types with fields in a type, and all enumerations."""
+    found: dict[Any, inspect.Type] = {}
+    left = [inspect.type_info(kind)]
+    while left:
+        each = left.pop()
+        has_fields = isinstance(each, inspect.StructType | inspect.DataclassType | inspect.TypedDictType)
+        if has_fields and each.cls not in found:
+            found[each.cls] = each
+            left += [field.type for field in each.fields]
+        if isinstance(each, inspect.EnumType):
+            found[each.cls] = each
+        for name in ("item_type", "key_type", "value_type"):
+            left += [getattr(each, name)] if hasattr(each, name) else []
+        for name in ("types", "item_types"):
+            left += getattr(each, name, ())
+    return found
+
+
+def fields() -> dict[str, list[str]]:
+    """The fields of all stored types, and the values of their enumerations, by name."""
+    found: dict[str, list[str]] = {}
+    for kind in STORED:
+        for cls, described in parts(kind).items():
+            if isinstance(described, inspect.EnumType):
+                found[cls.__name__] = [str(each.value) for each in cls if isinstance(each, Enum)]
+            else:
+                found[f"{cls.__module__.removeprefix('perdure.').partition('.')[0]}.{cls.__name__}"] = [
+                    each.encode_name for each in described.fields
+                ]
+    for model in MODELS:
+        schema = model.model_json_schema(by_alias=True)
+        for name, part in {model.__name__: schema, **schema.get("$defs", {})}.items():
+            found[name] = [*part.get("properties", {}), *map(str, part.get("enum", ()))]
+    return {name: sorted(each) for name, each in sorted(found.items())}

@@ -361,7 +361,7 @@ BUGS = (
         changes=(
             Change(
                 file="engine/resets.py",
-                good="    children = forked.children.keys() - set(restarted)\n",
+                good="    children = forked.children.keys() - restarted.children.keys()\n",
                 bad="    children = forked.children.keys()\n",
             ),
         ),

@@ -353,6 +353,7 @@ BUGS = (
             ),
         ),
         scenario="neighbors",
+        first_seed=4,
         found="with FinishRunning",
     ),
     Bug(
@@ -366,6 +367,7 @@ BUGS = (
             ),
         ),
         scenario="neighbors",
+        first_seed=2,
         found="the retry of",
     ),
     Bug(

@@ -26,8 +26,7 @@ def play(scenario: Callable[[World], Awaitable[None]], *, operators: int = 1) ->
 
 
 def record(world: World) -> dict[str, str]:
-    data: dict[str, str] = world.server.get(ObjectKey("configmaps", "default", RECORD))["data"]
-    return data
+    return dict(world.server.get(ObjectKey("configmaps", "default", RECORD))["data"])
 
 
 async def version_of_run(world: World, name: str) -> int | None:

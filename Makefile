@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down store image wheels install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down store image wheels version release install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint format generate clean
 
 # kind: a new kind cluster. existing: the cluster of KUBECONFIG.
 CLUSTER ?= kind
@@ -42,10 +42,16 @@ store: setup ## Start an S3 server in a pod and create its Secret, to try artifa
 	PYTHONPATH=operator:tests:hack $(RUN) python -m support.artifacts $(ARGS)
 
 image: ## Build the image into build/perdure.tar
-	python3 hack/cluster image --tag localhost/perdure:0.1.0 --out build/perdure.tar
+	python3 hack/cluster image --tag localhost/perdure:$(shell python3 hack/version.py) --out build/perdure.tar
 
 wheels: setup ## Build the wheel of perdure.activity, for activity images, into dist/
-	$(UV) build --quiet --wheel --out-dir dist packages/perdure-activity
+	PERDURE_REVISION=$$(git rev-parse HEAD) $(UV) build --quiet --wheel --out-dir dist packages/perdure-activity
+
+version: ## Set the version of the next release, and its copies: VERSION=0.2.0
+	python3 hack/version.py $(VERSION)
+
+release: setup ## Build everything that users install into dist/: VERSION=0.1.0, or a development build; REGISTRY, ADDRESS, KEY
+	$(RUN) python hack/release $(if $(VERSION),--version $(VERSION)) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(ADDRESS),--address $(ADDRESS)) $(if $(KEY),--key $(KEY))
 
 install: setup ## Install Perdure into the cluster
 	CLUSTER=$(CLUSTER) NAME=$(NAME) $(RUN) python hack/quickstart.py --install-only
@@ -85,10 +91,12 @@ lint: setup ## Run all static checks
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
-	MYPYPATH=hack $(RUN) mypy -p benchmark -p cluster -p deploy -p quickstart -p reference -p runtests -p website
+	MYPYPATH=hack $(RUN) mypy -p benchmark -p cluster -p deploy -p quickstart -p reference -p release -p runtests -p version -p website
 	$(RUN) lint-imports --no-cache
 	$(RUN) python -m perdure.api.crdgen --check
 	$(RUN) python hack/reference --check
+	$(RUN) python hack/version.py --check
+	$(RUN) python hack/release licenses
 	$(RUN) python hack/wordlist.py
 	$(RUN) python hack/sizes.py
 	$(RUN) properdocs build --strict

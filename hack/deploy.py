@@ -14,10 +14,11 @@ from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from cluster.registry import registry_answers
 from cluster.tools import DEFAULT_TOOLS, ensure_tools
+from version import declared_version
 
 NAMESPACE = "perdure-system"
 RELEASE = "perdure"
-IMAGE = "localhost/perdure:0.1.0"
+IMAGE = f"localhost/perdure:{declared_version(REPOSITORY)}"
 ARCHIVE = REPOSITORY / "build" / "perdure.tar"
 
 

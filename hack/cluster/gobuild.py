@@ -108,6 +108,11 @@ KWOK = GoProgram("kwok", "sigs.k8s.io/kwok")
 TEMPORAL = GoProgram("temporal", "go.temporal.io/server", target=".")
 UI = GoProgram("ui", "github.com/temporalio/ui-server/v2")
 VERSITYGW = GoProgram("versitygw", "github.com/versity/versitygw")
+REGISTRY = GoProgram(
+    "registry",
+    "github.com/distribution/distribution/v3",
+    stamps=("github.com/distribution/distribution/v3/version.version={version}",),
+)
 
 NODE_PROGRAMS = (KUBERNETES, CONTAINERD, RUNC, CRICTL, COREDNS)
 

@@ -41,6 +41,7 @@ def build(cache: Cache, dockerfile: Path, context: Path, tag: str, output: Path)
                     [
                         *("docker", "build", f"--file={dockerfile}", f"--tag={tag}"),
                         *pip_build_arguments(os.environ),
+                        *revision_arguments(context),
                         str(context),
                     ],
                     cache.logs / "image.log",
@@ -73,6 +74,7 @@ def build_with_buildah(cache: Cache, work: Path, *, dockerfile: Path, context: P
                 # Never from a registry: if one were reachable, Docker would have built the image.
                 "--pull=never",
                 f"--build-arg=BASE={base}",
+                *revision_arguments(context),
                 *volumes(os.environ, work),
                 f"--file={dockerfile}",
                 f"--tag={tag}",
@@ -137,6 +139,15 @@ def pip_build_arguments(environment: Mapping[str, str]) -> list[str]:
     """Return build arguments for the same settings; docker reads them from its environment."""
     names = [f"PIP_{name.upper().replace('-', '_')}" for name in pip_settings(environment)]
     return [f"--build-arg={name}" for name in names]
+
+
+def revision_arguments(context: Path) -> list[str]:
+    """Return a build argument with the commit of the build context; none if it is not a checkout."""
+    try:
+        commit = commands.capture(["git", "-C", str(context), "rev-parse", "--verify", "HEAD"]).strip()
+    except ClusterError:
+        return []
+    return [f"--build-arg=REVISION={commit}"]
 
 
 def volumes(environment: Mapping[str, str], work: Path) -> list[str]:

@@ -73,6 +73,13 @@ TOOLS = {
         ("--version",),
         lambda version: version == version_in(gobuild.VERSITYGW.version),
     ),
+    "registry": Tool(
+        "registry",
+        gobuild.REGISTRY,
+        "registry",
+        ("--version",),
+        lambda version: version == version_in(gobuild.REGISTRY.version),
+    ),
 }
 DEFAULT_TOOLS = ("kind", "kubectl", "helm")
 

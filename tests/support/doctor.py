@@ -39,8 +39,8 @@ def findings(*arguments: str) -> dict[str, Json]:
     return {each["check"]: each for each in found}
 
 
-def member(name: str, *members: str, ago: float = 0) -> Json:
-    settings = MemberSettings(fleet="perdure", name=name, release=__version__)
+def member(name: str, *members: str, ago: float = 0, release: str = __version__) -> Json:
+    settings = MemberSettings(fleet="perdure", name=name, release=release)
     time = clock.now() - timedelta(seconds=ago)
     versions = StateVersions(2, 2)
     made = lease(settings, name, versions, time)

@@ -78,11 +78,33 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- join "," (list $service $full (printf "%s.svc" $full) (printf "%s.svc.cluster.local" $full) "localhost") }}
 {{- end }}
 
+{{/* A whole name of an image, from `image`, the default `tag`, and `all`, the registry of all images. */}}
+{{- define "perdure.imageName" -}}
+{{- $name := .image.repository }}
+{{- $registry := .all | default .image.registry }}
+{{- /* As in every name of an image: the first part is a registry if it has a dot or a port, or is localhost. */ -}}
+{{- if and $registry (not (regexMatch "^([^/]*[.:][^/]*|localhost)/" $name)) }}
+{{- $name = printf "%s/%s" (trimSuffix "/" $registry) $name }}
+{{- end }}
+{{- if .image.digest }}{{ printf "%s@%s" $name .image.digest }}{{ else }}{{ printf "%s:%s" $name (.image.tag | default .tag) }}{{ end }}
+{{- end }}
+
 {{- define "perdure.image" -}}
-{{- if .Values.image.digest }}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
-{{- else }}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- include "perdure.imageName" (dict "image" .Values.image "tag" .Chart.AppVersion "all" .Values.imageRegistry) }}
+{{- end }}
+
+{{/* The names in `imagePullSecrets`. */}}
+{{- define "perdure.pullSecretNames" -}}
+{{- range $index, $each := . }}{{ if $index }},{{ end }}{{ $each.name }}{{ end }}
+{{- end }}
+
+{{/* The user and group of a pod; none if the platform sets them. */}}
+{{- define "perdure.user" -}}
+{{- $root := first . }}{{ $user := last . }}
+{{- if not (kindIs "invalid" $root.Values.runAsUser) -}}
+runAsUser: {{ int $user }}
+runAsGroup: {{ int $user }}
+fsGroup: {{ int $user }}
 {{- end }}
 {{- end }}
 
@@ -109,9 +131,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "perdure.uiImage" -}}
-{{- with .Values.ui.image }}
-{{- if .digest }}{{ printf "%s@%s" .repository .digest }}{{ else }}{{ printf "%s:%s" .repository .tag }}{{ end }}
-{{- end }}
+{{- include "perdure.imageName" (dict "image" .Values.ui.image "tag" "" "all" .Values.imageRegistry) }}
 {{- end }}
 
 {{/* CEL: the definition in an object of Perdure, `old` or `new`; null if it has none. */}}

@@ -114,9 +114,9 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
         operator_check = unknown("Operator", error)
     else:
         operator_check = await _explained("Operator", check_operator(api, operator, system))
-    checks: list[Awaitable[CheckResult]] = [_explained("Versions", check_versions(api, operator))]
     url = paths.path(paths.COORDINATION, system, "leases")
     leases = asyncio.ensure_future(api.list(url, labelSelector=FLEET_LABEL))
+    checks: list[Awaitable[CheckResult]] = [_explained("Versions", check_versions(api, operator, leases))]
     if not hidden:
         checks.append(_explained("Fleet", check_fleet(api, operator, leases)))
         checks.append(_explained("State version", check_upgrade(api, system, leases)))
@@ -187,18 +187,46 @@ async def check_crds(api: Diagnosis) -> CheckResult:
     return ok("CRDs", f"{counted(len(paths.PLURALS), 'kind')} of perdure.dev/v1alpha1")
 
 
-async def check_versions(api: Diagnosis, deployment: OperatorDeployment | None) -> CheckResult:
-    """Check that the CRDs, the operator, and this command have the same version."""
+async def check_versions(
+    api: Diagnosis, deployment: OperatorDeployment | None, leases: Awaitable[Sequence[Object]]
+) -> CheckResult:
+    """Check that the CRDs, the chart, the operators, and this command are the same build.
+
+    Args:
+        api: Reads the CRDs.
+        deployment: The Deployment of the operator, if it was found. Its version is that of the chart.
+        leases: Reads the Leases of operators that share the work, which name the build that each of them runs.
+    """
+    from perdure.view.fleet import members_of
+
     installed = await crd_versions(api)
-    operator = deployment.version if deployment else ""
-    text = (
-        f"command {__version__}, operator {operator or 'unknown'}, CRDs {', '.join(installed) or 'without a version'}"
-    )
-    if operator and any(version != operator for version in installed):
-        return warning("Versions", text, _UPGRADE.replace("this version", "the operator's version"))
-    if operator not in {"", __version__}:
-        return warning("Versions", text, f"use the command of version {operator}, or upgrade the operator")
+    chart = deployment.version if deployment else ""
+    try:
+        found = await leases
+    except ForbiddenError:
+        found = ()  # the chart says which version it has installed
+    members = members_of(found, api.server_time() or clock.now())
+    builds = sorted({member.release for member in members if not member.expired} - {""}) or [chart] * bool(chart)
+    shown = ", ".join(builds) or "unknown"
+    text = f"command {__version__}, operator {shown}, CRDs {', '.join(installed) or 'without a version'}"
+    if len(builds) > 1:
+        fix = "wait until `kubectl rollout status` of the operator ends; if it does not, see the check `Operator`"
+        return warning("Versions", f"{text}: the operators are different builds", fix)
+    for operator in builds:
+        if chart and not _same_build(operator, chart):
+            fix = f"upgrade the chart to version {operator}, or remove `image.tag` and `image.digest` from its values"
+            return warning("Versions", f"{text}, chart {chart}: the image is not that of the chart", fix)
+        if not all(_same_build(operator, version) for version in installed):
+            return warning("Versions", text, _UPGRADE.replace("this version", "the operator's version"))
+        if not _same_build(operator, __version__):
+            return warning("Versions", text, f"use the command of version {operator}, or upgrade the operator")
     return ok("Versions", text)
+
+
+def _same_build(one: str, other: str) -> bool:
+    """Whether two versions can be the same build: a checkout does not know its commit, all other builds do."""
+    (first, _, commit), (second, _, other_commit) = one.partition(".g"), other.partition(".g")
+    return first == second and (commit == other_commit or not commit or not other_commit)
 
 
 async def crd_versions(api: Diagnosis) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from perdure import __version__
+from perdure import VERSION, __version__
 from perdure.api.state_versions import NEWEST, OLDEST
 from perdure.controller import state_versions
 from perdure.controller.dead_letters import DeadLetters
@@ -48,8 +48,12 @@ class OperatorOptions:
     """How many runs and schedules are processed concurrently; one namespace gets at most half of that number."""
     activity_identity: str = "perdure-activity"
     """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding with its permissions."""
-    sidecar_image: str = "localhost/perdure:0.1.0"
-    """Default image of the sidecars of activities: the operator's own image."""
+    sidecar_image: str = f"localhost/perdure:{VERSION}"
+    """Image of the containers that the operator adds to pods: its own."""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets, in the namespaces of activities, with which nodes pull that image."""
+    run_as_user: int | None = 65532
+    """The user of pods that do not set one; None: the platform sets it."""
     pod_ttl: timedelta = timedelta(minutes=5)
     """How long the pods of successful attempts are kept for their logs; zero: they are deleted immediately."""
     instance: str = "perdure"
@@ -82,8 +86,8 @@ class OperatorOptions:
 
         Raises:
             ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS,
-                PERDURE_FINISHED_MIB, PERDURE_LEASE_SECONDS or PERDURE_UPGRADE_HOLD_BACK_SECONDS is not a number; or
-                PERDURE_FLEET and PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS or POD_IP is not.
+                PERDURE_FINISHED_MIB, PERDURE_LEASE_SECONDS, PERDURE_UPGRADE_HOLD_BACK_SECONDS or PERDURE_RUN_AS_USER is not a
+                number; or PERDURE_FLEET and PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS or POD_IP is not.
         """
         fleet, temporal = environment.get("PERDURE_FLEET", ""), environment.get("PERDURE_TEMPORAL_ADDRESS", "")
         peer, address = "", environment.get("POD_IP", "")
@@ -102,7 +106,9 @@ class OperatorOptions:
             log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
             workers=int(environment.get("PERDURE_WORKERS") or 32),
             activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
-            sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or "localhost/perdure:0.1.0",
+            sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or f"localhost/perdure:{VERSION}",
+            pull_secrets=_listed(environment.get("PERDURE_IMAGE_PULL_SECRETS", "")),
+            run_as_user=_user(environment.get("PERDURE_RUN_AS_USER", "")),
             pod_ttl=timedelta(seconds=int(environment.get("PERDURE_POD_TTL_SECONDS") or 300)),
             instance=environment.get("POD_NAME") or socket.gethostname(),
             finished=Limits(
@@ -141,6 +147,10 @@ def _port(address: str) -> str:
     return address.rpartition(":")[2]
 
 
+def _user(text: str) -> int | None:
+    return None if text == "None" else int(text or 65532)
+
+
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(","))))
 
@@ -163,7 +173,11 @@ def assemble(
     recorder = Recorder(client, instance=options.instance, routine=options.routine_events)
     client.lists.skipped = Undecoded(recorder).report
     settings = PodSettings(
-        service_account=options.activity_identity, sidecar_image=options.sidecar_image, pod_ttl=options.pod_ttl
+        run_as_user=options.run_as_user,
+        service_account=options.activity_identity,
+        sidecar_image=options.sidecar_image,
+        pull_secrets=options.pull_secrets,
+        pod_ttl=options.pod_ttl,
     )
     services = Services(
         client=client,

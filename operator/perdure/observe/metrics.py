@@ -1,6 +1,5 @@
 """Metrics for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
 
-import os
 import platform
 from contextlib import suppress
 from time import monotonic
@@ -9,7 +8,7 @@ from types import SimpleNamespace
 import aiohttp
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from perdure import __version__
+from perdure import REVISION, __version__
 
 _NO_ANSWER = "none"
 """The code of a request without a response."""
@@ -24,9 +23,7 @@ BUILD = Gauge(
     ["version", "revision", "python_version"],
     registry=REGISTRY,
 )
-BUILD.labels(
-    version=__version__, revision=os.environ.get("PERDURE_REVISION", ""), python_version=platform.python_version()
-).set(1)
+BUILD.labels(version=__version__, revision=REVISION, python_version=platform.python_version()).set(1)
 RUNS = Counter(
     "perdure_workflow_runs",
     "Closed runs, by outcome: Completed, Failed, TimedOut, Cancelled, Terminated or ContinuedAsNew.",

@@ -12,7 +12,7 @@ from perdure.api.kinds.artifactset import HolderKind
 from perdure.api.labels import API_VERSION
 from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name, label_value
 from perdure.api.times import read_kubernetes_time
-from perdure.runtime.attempts import KubeObject, PodSettings, RunRef
+from perdure.runtime.attempts import KubeObject, PodSettings, RunRef, add_pull_secrets
 from perdure.runtime.pods.artifacts import build_store_pod
 
 _SECONDS: Final = 600
@@ -73,8 +73,8 @@ def uploaders_in(text: bytes, namespace: str) -> set[str]:
     start = f"{namespace}/".encode()
     if start not in text:
         return set()
-    found = re.finditer(rb"(?<![-a-z0-9])" + re.escape(start) + rb"([a-z0-9][-a-z0-9]{0,62})/\d+-\d+/", text)
-    return {each[1].decode() for each in found}
+    keys = re.finditer(rb"(?<![-a-z0-9])" + re.escape(start) + rb"([a-z0-9][-a-z0-9]{0,62})/\d+-\d+/", text)
+    return {each[1].decode() for each in keys}
 
 
 def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], settings: PodSettings) -> KubeObject:
@@ -94,7 +94,7 @@ def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], s
         "annotations": {labels.ARTIFACT_SETS_ANNOTATION: json.dumps([each["metadata"]["name"] for each in sets])},
         "ownerReferences": [_owner(each["metadata"]) for each in sets],
     }
-    return build_store_pod(
+    pod = build_store_pod(
         metadata,
         "deletion",
         store,
@@ -103,6 +103,8 @@ def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], s
         user=settings.run_as_user,
         seconds=_SECONDS,
     )
+    add_pull_secrets(pod["spec"], settings)
+    return pod
 
 
 def _owner(meta: KubeObject) -> KubeObject:
@@ -145,7 +147,7 @@ def deletion_report(pod: KubeObject, now: datetime) -> DeletionReport | None:
 def _json(text: Any, kind: type[Any]) -> Any:
     """Decode JSON of a kind; an empty value if it is anything else."""
     try:
-        found = json.loads(text or "")
+        value = json.loads(text or "")
     except (ValueError, TypeError):
         return kind()
-    return found if isinstance(found, kind) else kind()
+    return value if isinstance(value, kind) else kind()

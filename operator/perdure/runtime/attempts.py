@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from perdure import VERSION
 from perdure.api import labels
 from perdure.engine.failures import Failure, FailureKind
 
@@ -117,13 +118,31 @@ class PodSettings:
     """The user ID for pods that do not set one; None leaves it to the image."""
     service_account: str = "perdure-activity"
     """The ServiceAccount of attempts that have a Lease and do not specify an account."""
-    sidecar_image: str = "localhost/perdure:0.1.0"
-    """The image of sidecars that do not specify one."""
+    sidecar_image: str = f"localhost/perdure:{VERSION}"
+    """The image of the operator: that of sidecars that do not specify one, and of all other containers that Perdure adds."""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of Secrets, in the namespace of the pod, with which nodes pull that image."""
     pod_ttl: timedelta = timedelta(minutes=5)
     """How long pods of successful attempts are kept with `podRetention` Expire; zero deletes them immediately."""
     deadline_margin: timedelta = timedelta(minutes=5)
     """The time after the start-to-close timeout at which a node stops the pod without the operator. The node's deadline starts
     before images are pulled and init containers run, the timeout when the activity starts; the margin covers the difference."""
+
+
+def add_pull_secrets(spec: KubeObject, settings: PodSettings) -> None:
+    """Let a pod that has a container with the image of the operator pull it.
+
+    Args:
+        spec: The spec of the pod, modified in place.
+        settings: The operator's settings.
+    """
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    if all(each.get("image") != settings.sidecar_image for each in containers):
+        return
+    given = spec.get("imagePullSecrets") or []
+    names = {each.get("name") for each in given}
+    if missing := [{"name": name} for name in settings.pull_secrets if name not in names]:
+        spec["imagePullSecrets"] = [*given, *missing]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -291,6 +291,58 @@ def test_the_image_tag_defaults_to_the_chart_version(render: Render) -> None:
     assert operator_container(render(f'image.digest="{digest}"'))["image"] == f"localhost/perdure@{digest}"
 
 
+@pytest.mark.parametrize(
+    ("settings", "operator", "ui"),
+    [
+        ((), "localhost/perdure:", "docker.io/temporalio/ui:"),
+        (
+            ('image.registry="registry.example:5000/team"',),
+            "registry.example:5000/team/perdure:",
+            "docker.io/temporalio/ui:",
+        ),
+        (('imageRegistry="mirror.example/all/"',), "mirror.example/all/perdure:", "mirror.example/all/temporalio/ui:"),
+        (
+            ('image.repository="registry.example/flow"', 'imageRegistry="mirror.example"'),
+            "registry.example/flow:",
+            "mirror.example/temporalio/ui:",
+        ),
+        (('image.registry=""', 'image.repository="flow"'), "flow:", "docker.io/temporalio/ui:"),
+    ],
+    ids=["defaults", "the image's own registry", "one for all images", "a whole name", "no registry"],
+)
+def test_images_come_from_the_registry_in_the_values(
+    render: Render, settings: tuple[str, ...], operator: str, ui: str
+) -> None:
+    manifests = render("ui.enabled=true", "console.enabled=true", *settings)
+    images = {
+        name: named(manifests, "Deployment", name)["spec"]["template"]["spec"]["containers"][0]["image"]
+        for name in ("perdure", "perdure-console", "perdure-ui")
+    }
+    assert images["perdure"].rpartition(":")[0] + ":" == operator
+    assert images["perdure-console"] == images["perdure"]
+    assert images["perdure-ui"].rpartition(":")[0] + ":" == ui
+
+
+def test_all_pods_use_the_pull_secrets_in_the_values(render: Render) -> None:
+    secrets = [{"name": "one"}, {"name": "two"}]
+    manifests = render("ui.enabled=true", "console.enabled=true", f"imagePullSecrets={json.dumps(secrets)}", tests=True)
+    pods = [each["spec"]["template"]["spec"] for each in of_kind(manifests, "Deployment")]
+    pods += [each["spec"] for each in of_kind(manifests, "Pod")]
+    assert [pod["imagePullSecrets"] for pod in pods] == [secrets] * 4
+    env = {each["name"]: each.get("value") for each in operator_container(manifests)["env"]}
+    assert env["PERDURE_IMAGE_PULL_SECRETS"] == "one,two"
+
+
+def test_the_platform_can_choose_the_user(render: Render) -> None:
+    manifests = render("ui.enabled=true", "console.enabled=true", "runAsUser=null", tests=True)
+    pods = [each["spec"]["template"]["spec"] for each in of_kind(manifests, "Deployment")]
+    pods += [each["spec"] for each in of_kind(manifests, "Pod")]
+    contexts = [pod["securityContext"] for pod in pods]
+    assert contexts == [{"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}] * 4
+    env = {each["name"]: each.get("value") for each in operator_container(manifests)["env"]}
+    assert env["PERDURE_RUN_AS_USER"] == "None"
+
+
 def test_the_network_policy_lists_callers_of_each_port(render: Render) -> None:
     def callers(*settings: str) -> dict[str, Any]:
         policy = named(render("networkPolicy.enabled=true", "replicas=1", *settings), "NetworkPolicy", "perdure")

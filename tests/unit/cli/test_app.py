@@ -11,6 +11,7 @@ import click
 import pytest
 import yaml
 
+from perdure import __version__
 from perdure.cli.app import VERBS, build, program_name, verb_first
 from perdure.runtime import segments, status_texts
 from perdure.runtime.attempts import RunRef
@@ -59,7 +60,7 @@ def test_version_imports_no_unnecessary_modules() -> None:
         "print(sorted({'aiohttp', 'asyncio', 'kubernetes', 'kopf', 'rich', 'yaml'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["perdure 0.1.0", "[]"]
+    assert done.stdout.splitlines() == [f"perdure {__version__}", "[]"]
 
 
 def test_describe_shows_the_run_and_requests_its_pods(server: ApiServer) -> None:

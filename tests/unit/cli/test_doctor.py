@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from perdure import __version__
+from perdure import VERSION, __version__
 from perdure.cli.app import build
 from perdure.kube import clock
 from perdure.kube.paths import PLURALS
@@ -66,6 +66,29 @@ def test_every_kind_is_checked() -> None:
     assert {file.stem.removeprefix("perdure.dev_") for file in crds.glob("*.yaml")} == PLURALS
 
 
+@pytest.mark.parametrize(
+    ("chart", "running", "result", "part"),
+    [
+        (VERSION, VERSION, "Warning", f"use the command of version {VERSION}"),
+        (f"{VERSION}-dev", f"{VERSION}-dev.gc0ffee", "OK", ""),
+        (f"{VERSION}-dev.gbad", f"{VERSION}-dev.gc0ffee", "Warning", "remove `image.tag`"),
+        ("0.0.9", "0.0.9", "Warning", "install the CRDs of the operator's version"),
+    ],
+    ids=["a release and a checkout", "a checkout without a commit", "two commits", "two releases"],
+)
+def test_builds_are_told_apart(healthy: ApiServer, chart: str, running: str, result: str, part: str) -> None:
+    healthy.answers[DEPLOYMENTS] = items(deployment(version=chart))
+    if chart == VERSION:
+        healthy.answers[CRDS] = items(*(crd(kind, chart) for kind in PLURALS))
+    healthy.answers[LEASES] = lambda: items(
+        *(member(name, "op-1", "op-2", release=running) for name in ("op-1", "op-2"))
+    )
+    finding = findings()["Versions"]
+    assert finding["result"] == result
+    assert f"operator {running}, " in finding["message"]
+    assert part in finding.get("fix", "")
+
+
 def test_a_failed_check_shows_its_remedy_and_exits_with_1(healthy: ApiServer) -> None:
     healthy.answers[DEPLOYMENTS] = items()
     done = run()
@@ -92,7 +115,15 @@ def test_no_cluster_is_an_error(healthy: ApiServer) -> None:
         (OURS, {"resources": [{"name": n} for n in PLURALS - {"payloads"}]}, "CRDs: Failed", "no payloads"),
         (OURS, {"resources": [{"name": n} for n in PLURALS]}, "CRDs: Failed", "No status subresource"),
         (CRDS, items(crd("schedules", "0.0.9")), "Versions: Warning", "0.0.9"),
-        (DEPLOYMENTS, items(deployment(version="0.0.9")), "Versions: Warning", "operator 0.0.9"),
+        (DEPLOYMENTS, items(deployment(version="0.0.9")), "Versions: Warning", "chart 0.0.9: the image is not that"),
+        (
+            LEASES,
+            lambda: items(
+                member("op-1", "op-1", "op-2", release=f"{__version__}.gc0ffee"), member("op-2", "op-1", "op-2")
+            ),
+            "Versions: Warning",
+            "the operators are different builds",
+        ),
         (POLICIES, items(), "Admission policies: Warning", "None"),
         (BINDINGS, items(), "Admission policies: Failed", "`perdure-runs` denies nothing"),
         (BINDINGS, items(policy("perdure-runs", "Audit")[1]), "Admission policies: Failed", "denies nothing"),

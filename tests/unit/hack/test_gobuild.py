@@ -8,7 +8,7 @@ from cluster.paths import NODE_IMAGE
 from cluster.tools import kubectl_suits, version_in
 
 PROGRAMS = [*gobuild.NODE_PROGRAMS, gobuild.KIND, gobuild.HELM, gobuild.KWOK]
-PROGRAMS += [gobuild.TEMPORAL, gobuild.UI, gobuild.VERSITYGW]
+PROGRAMS += [gobuild.TEMPORAL, gobuild.UI, gobuild.VERSITYGW, gobuild.REGISTRY]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

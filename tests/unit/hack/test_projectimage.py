@@ -1,6 +1,8 @@
+import re
 from pathlib import Path
 
 from cluster import projectimage
+from cluster.paths import REPOSITORY
 
 ENVIRONMENT = {
     "PIP_INDEX_URL": "https://example.com/simple",
@@ -35,3 +37,9 @@ def test_settings_and_local_wheels_are_mounted_read_only(tmp_path: Path) -> None
 
 def test_a_host_without_pip_settings_gets_no_pip_conf(tmp_path: Path) -> None:
     assert not any("pip.conf" in volume for volume in projectimage.volumes({}, tmp_path))
+
+
+def test_the_image_of_a_checkout_has_its_commit(tmp_path: Path) -> None:
+    assert projectimage.revision_arguments(tmp_path) == []
+    (found,) = projectimage.revision_arguments(REPOSITORY)
+    assert re.fullmatch(r"--build-arg=REVISION=[0-9a-f]{40}", found)

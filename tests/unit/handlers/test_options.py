@@ -29,6 +29,8 @@ def test_environment_variables_set_the_options() -> None:
             "PERDURE_LOG_LEVEL": "debug",
             "PERDURE_WORKERS": "8",
             "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "worker",
+            "PERDURE_IMAGE_PULL_SECRETS": "one, two",
+            "PERDURE_RUN_AS_USER": "None",
             "PERDURE_FINISHED_RUNS": "0",
             "PERDURE_FINISHED_MIB": "64",
             "PERDURE_FLEET": "perdure",
@@ -50,6 +52,8 @@ def test_environment_variables_set_the_options() -> None:
         routine_events=True,
         workers=8,
         activity_identity="worker",
+        pull_secrets=("one", "two"),
+        run_as_user=None,
         finished=Limits(runs=0, size=64 * 1024 * 1024),
         instance="perdure-0",
         fleet="perdure",
@@ -68,7 +72,14 @@ def test_a_fleet_with_a_frontend_requires_peer_addresses() -> None:
 
 
 def test_empty_variables_count_as_unset() -> None:
-    names = ("WATCH_NAMESPACES", "EXCLUDE_NAMESPACES", "HTTP_PORT", "LOG_LEVEL", "ACTIVITY_SERVICE_ACCOUNT")
+    names = (
+        "WATCH_NAMESPACES",
+        "EXCLUDE_NAMESPACES",
+        "HTTP_PORT",
+        "LOG_LEVEL",
+        "ACTIVITY_SERVICE_ACCOUNT",
+        "RUN_AS_USER",
+    )
     empty = {f"PERDURE_{name}": "" for name in names}
     assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(
         instance="p", upgrades=UPGRADES

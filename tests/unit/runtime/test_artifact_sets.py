@@ -41,7 +41,10 @@ def sets(make: Any, *run_ids: str) -> list[dict[str, Any]]:
 
 def test_a_pod_deletes_the_folders_with_the_credentials_of_the_secret(make: Any) -> None:
     pod = build_deletion_pod(
-        "shop", "perdure-artifacts", sets(make, _ONE, _TWO), PodSettings(sidecar_image="perdure:x")
+        "shop",
+        "perdure-artifacts",
+        sets(make, _ONE, _TWO),
+        PodSettings(sidecar_image="perdure:x", pull_secrets=("pull",)),
     )
     (container,) = pod["spec"]["containers"]
     variables = {each["name"]: each for each in container["env"]}
@@ -49,6 +52,7 @@ def test_a_pod_deletes_the_folders_with_the_credentials_of_the_secret(make: Any)
     secret = {"name": "perdure-artifacts", "key": "bucket"}
     assert variables["PERDURE_STORE_BUCKET"]["valueFrom"]["secretKeyRef"] == secret
     assert container["image"] == "perdure:x"
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
     assert pod["spec"]["automountServiceAccountToken"] is False
     assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
     assert "perdure.dev/run-id" not in pod["metadata"]["labels"], "it is not the pod of an attempt"

@@ -45,6 +45,21 @@ def test_only_the_pod_reads_secrets(make: Any) -> None:
     assert variables["PERDURE_WORK_FILE"] == "/perdure/work.json"
 
 
+def test_pods_with_the_operators_image_get_its_pull_secrets(make: Any) -> None:
+    settings = PodSettings(sidecar_image="ours", pull_secrets=("one", "two"))
+
+    def secrets(**fields: Any) -> list[str]:
+        spec = build_pod(make.run, make.attempt, make.activity(**fields), settings)["spec"]
+        return [each["name"] for each in spec.get("imagePullSecrets") or ()]
+
+    assert secrets(http=HTTP) == secrets(resource=RESOURCE) == ["one", "two"]
+    assert secrets(container={"image": "theirs"}) == []
+    assert secrets(container={"image": "theirs"}, sidecar={}) == ["one", "two"]
+    assert secrets(container={"image": "theirs"}, sidecar={"image": "mine"}) == []
+    given = {"spec": {"containers": [{"image": "ours"}], "imagePullSecrets": [{"name": "two"}]}}
+    assert secrets(podTemplate=given) == ["two", "one"]
+
+
 def test_an_action_has_the_permissions_of_its_service_account(make: Any) -> None:
     pod = build(make, resource={**RESOURCE, "resources": {"limits": {"memory": "1Gi"}}})
     assert pod["spec"]["serviceAccountName"] == "trainer"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from perdure import __version__
+from perdure import REVISION, __version__
 from perdure.cli.command import Words, argument, option, verb
 from perdure.cli.completion import KUBECTL, script
 from perdure.cli.flags import GLOBAL
@@ -133,7 +133,7 @@ def version(context: click.Context, *, server: bool, system: str, output: Output
       {program} version --server
       {program} version --server --output json
     """
-    versions = {"perdure": __version__}
+    versions = {"perdure": __version__, **({"commit": REVISION} if REVISION else {})}
     if server:
         import asyncio
 

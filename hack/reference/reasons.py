@@ -37,6 +37,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.CONTINUED_AS_NEW: _UNKNOWN,
             ConditionReason.COMPLETED: _TRUE,
             ConditionReason.FAILED: _FALSE,
+            ConditionReason.DEADLINE_EXCEEDED: _FALSE,
             ConditionReason.TIMED_OUT: _FALSE,
             ConditionReason.CANCELLED: _FALSE,
             ConditionReason.TERMINATED: _FALSE,

@@ -341,6 +341,46 @@ BUGS = (
         fleet=True,
         found="before the end of the hold-back",
     ),
+    Bug(
+        name="steps start after a failure although only running ones may finish",
+        commit="294b3f29",
+        changes=(
+            Change(
+                file="language/execution/flow.py",
+                good="        if flow.failure_policy is FailurePolicy.FINISH_RUNNING and self._will_fail(frame_path, frame):\n"
+                "            return\n",
+                bad="",
+            ),
+        ),
+        scenario="neighbors",
+        found="with FinishRunning",
+    ),
+    Bug(
+        name="a retry inherits the cancellation of a child next to the failure",
+        commit="294b3f29",
+        changes=(
+            Change(
+                file="engine/resets.py",
+                good="    children = forked.children.keys() - set(restarted)\n",
+                bad="    children = forked.children.keys()\n",
+            ),
+        ),
+        scenario="neighbors",
+        found="the retry of",
+    ),
+    Bug(
+        name="a retry exceeds the deadline of the run that it repeats",
+        commit="294b3f29",
+        changes=(
+            Change(
+                file="engine/fold.py",
+                good="    return timer if timer.restarts is None else ",
+                bad="    return timer if True else ",
+            ),
+        ),
+        scenario="neighbors",
+        found="the retry of",
+    ),
 )
 
 

@@ -109,7 +109,13 @@ class Checker:
             return False
         notes = pod["metadata"]["annotations"]
         attempt = notes[labels.SCHEDULED_EVENT_ANNOTATION], int(notes[labels.ATTEMPT_ANNOTATION])
-        completed = (e for e in self._histories.of(run) if e["eventType"] == "ActivityTaskCompleted")
+        events = self._histories.of(run)
+        completed = (e for e in events if e["eventType"] == "ActivityTaskCompleted")
+        # The deletion of a canceled activity's pod may be under way when another operator records that it has completed.
+        if any(
+            e["eventType"] == "ActivityTaskCancelRequested" and str(e["scheduledEventId"]) == attempt[0] for e in events
+        ):
+            return False
         kept = retention_of(pod, succeeded=True) is not Retention.DELETE
         return kept and attempt in {(str(event["scheduledEventId"]), event.get("attempt", 1)) for event in completed}
 

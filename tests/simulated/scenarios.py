@@ -19,6 +19,7 @@ from simulated.caching import caching
 from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import activity_limits, limits, step_limits
+from simulated.neighbors import neighbors
 from simulated.schedule_starts import wait_for_starts
 from simulated.sdk.scenario import code, crowd
 from simulated.upgrades import upgrades
@@ -483,6 +484,7 @@ SCENARIOS: dict[str, Scenario] = {
         limits,
         activity_limits,
         step_limits,
+        neighbors,
         workspaces,
         artifacts,
         caching,

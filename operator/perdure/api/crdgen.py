@@ -343,17 +343,17 @@ def _version(kind: type[Resource], name: str) -> dict[str, Any]:
     """Create a version of a CRD, which must be small enough for client-side `kubectl apply`.
 
     Where possible, only the preferred version, which `kubectl explain` shows, has descriptions. A definition in a WorkflowRun has
-    the fields of a Workflow, and the template of a Schedule those of a WorkflowRun: these kinds describe them. A status has
-    only rules on changes, because only the operator writes it.
+    the fields of a Workflow, and the template of a Schedule those of a WorkflowRun: these kinds describe them. A definition in a
+    Schedule has no rules between fields; the operator reports their violations in the condition Ready.
     """
     info, schema = kind.info, structural_schema(kind)
-    if "status" in schema["properties"]:
-        schema["properties"]["status"] = _reduced(schema["properties"]["status"], descriptions=True)
     if kind is WorkflowRun:
         _describe_fields_only(schema["properties"]["spec"]["properties"]["inline"])
     elif kind is Schedule:
-        template = schema["properties"]["spec"]["properties"]["workflowRunTemplate"]
-        _describe_fields_only(template["properties"]["spec"])
+        template = schema["properties"]["spec"]["properties"]["workflowRunTemplate"]["properties"]["spec"]
+        _describe_fields_only(template)
+        inline = template["properties"]["inline"]
+        template["properties"]["inline"] = _reduced(inline) | {"description": inline["description"]}
     # If all versions have the same selectable fields, the API server requires that their schemas are the same, too.
     if name != SERVED_VERSIONS[0] and not info.selectable:
         schema = _reduced(schema, rules=True)
@@ -392,20 +392,18 @@ def minimal_definition(manifest: dict[str, Any]) -> dict[str, Any]:
     return manifest | {"spec": manifest["spec"] | {"versions": versions}}
 
 
-def _reduced(schema: Schema, *, descriptions: bool = False, rules: bool = False) -> Schema:
-    """Return a structural schema with or without descriptions, and with all rules or only those on changes."""
-    found = {key: value for key, value in schema.items() if descriptions or key != "description"}
+def _reduced(schema: Schema, *, rules: bool = False) -> Schema:
+    """Return a structural schema without descriptions, and with all rules or only those on changes."""
+    found = {key: value for key, value in schema.items() if key != "description"}
     if _RULES in found and not rules:
         found[_RULES] = [rule for rule in found[_RULES] if "oldSelf" in rule["rule"]]
         if not found[_RULES]:
             del found[_RULES]
     for key in ("items", "additionalProperties"):
         if isinstance(found.get(key), dict):
-            found[key] = _reduced(found[key], descriptions=descriptions, rules=rules)
+            found[key] = _reduced(found[key], rules=rules)
     if "properties" in found:
-        found["properties"] = {
-            name: _reduced(field, descriptions=descriptions, rules=rules) for name, field in found["properties"].items()
-        }
+        found["properties"] = {name: _reduced(field, rules=rules) for name, field in found["properties"].items()}
     return found
 
 

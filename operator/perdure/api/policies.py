@@ -19,6 +19,22 @@ class ParentClosePolicy(StrEnum):
     """Let the child continue."""
 
 
+class FailurePolicy(StrEnum):
+    """What a failure does to its neighbors: the other steps of a list, items of a loop, or branches of a parallel step.
+
+    In each case, the list, loop, or parallel step fails in the end. A failure that a `catch` handles changes nothing.
+    """
+
+    CANCEL_RUNNING = "CancelRunning"
+    """Cancel those that are running, and start no others."""
+
+    FINISH_RUNNING = "FinishRunning"
+    """Let those that are running finish, with their retries, and start no others."""
+
+    CONTINUE = "Continue"
+    """Continue with everything that does not need what has failed."""
+
+
 class ResetPoint(StrEnum):
     """A point in a history."""
 
@@ -53,6 +69,16 @@ class WorkflowIdConflictPolicy(StrEnum):
 
     TERMINATE_EXISTING = "TerminateExisting"
     """The open run is terminated, and the new run starts."""
+
+
+class CatchupPolicy(StrEnum):
+    """Which of several missed times start a run."""
+
+    ALL = "All"
+    """Each of them, in order."""
+
+    LATEST = "Latest"
+    """Only the newest. The others count as missed."""
 
 
 class OverlapPolicy(StrEnum):

@@ -134,6 +134,9 @@ class ConditionReason(StrEnum):
     FAILED = "Failed"
     """The run failed. `status.failure` has the failure and its causes."""
 
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """The steps of the run exceeded its `stepsTimeout`, so the run failed, after its compensations and handlers."""
+
     CANCELLED = "Cancelled"
     """The run was cancelled on request."""
 
@@ -453,7 +456,7 @@ class EventReason(StrEnum):
     another name."""
 
     CATCHUP_WINDOW_MISSED = "CatchupWindowMissed"
-    """Times passed while the operator was down and are older than `catchupWindow`, so no runs start for them."""
+    """No runs start for times that are older than `catchupWindow`, or that `catchupPolicy` or a pause left out."""
 
     BUFFER_DROPPED = "BufferDropped"
     """The Schedule dropped a start, because too many are waiting."""

@@ -50,6 +50,8 @@ class StartTimer:
 
     timer_id: str
     start_to_fire_timeout: timedelta
+    restarts: bool = False
+    """Whether it starts again if the run is reset, as the timeouts of the run do."""
     user_metadata: Any = None
 
 

@@ -19,7 +19,14 @@ from perdure.api.policies import ParentClosePolicy
 from perdure.api.stored import StoredStruct
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import Callback, CarriedSignal, ExternalReference, ParentReference, WorkflowStart
+from perdure.engine.starts import (
+    Callback,
+    CarriedSignal,
+    ExternalReference,
+    ParentReference,
+    RestartedOperation,
+    WorkflowStart,
+)
 from perdure.engine.versioning import DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 
 
@@ -61,6 +68,8 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     task_queue: str | None = None
     workflow_execution_timeout: timedelta | None = None
     workflow_run_timeout: timedelta | None = None
+    steps_timeout: timedelta | None = None
+    """The `stepsTimeout` of the run, which replaces that of its definition."""
     workflow_task_timeout: timedelta | None = None
     workflow_execution_expiration_time: datetime | None = None
     first_workflow_task_backoff: timedelta | None = None
@@ -329,6 +338,11 @@ class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
     workflow_run_expiration_time: datetime | None = None
     successor: str = ""
     """Name of the WorkflowRun that will continue or retry this one."""
+    restarted_children: dict[str, WorkflowStart] = {}
+    """The open children that start again, by the ID of the event that initiated them: the other run has cancelled them after this
+    point, or a retry repeats them."""
+    restarted_operations: dict[str, RestartedOperation] = {}
+    """The open Nexus operations that start again, by the ID of the event that scheduled them."""
 
 
 class WorkflowTaskTimedOut(Event, frozen=True, kw_only=True):
@@ -347,6 +361,8 @@ class TimerStarted(CommandEvent, frozen=True, kw_only=True):
 
     timer_id: str
     start_to_fire_timeout: timedelta
+    restarts: bool = False
+    """Whether it starts again if the run is reset."""
 
 
 class TimerFired(Event, frozen=True, kw_only=True):

@@ -78,7 +78,8 @@ class RetryState(StrEnum):
 
 _WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW, FailureKind.NEXUS_OPERATION})
 """Kinds that only name the part of a run that failed; the cause says why."""
-_THEN = "then failed as well: "
+THEN: Final = "then failed as well: "
+"""Precedes the message of each suppressed failure in the message of the first one."""
 
 
 class Failure(StoredStruct, frozen=True, kw_only=True):
@@ -90,7 +91,7 @@ class Failure(StoredStruct, frozen=True, kw_only=True):
     kind: FailureKind
     message: str = ""
     type: str | None = None
-    """Application: the type that `catch` and `nonRetryableErrorTypes` match, exactly."""
+    """Application: the type that `catch` and `nonRetryableErrorTypes` match, exactly. Timeout: one more type that they match."""
     details: Any = None
     """Application: any JSON value from the failing code."""
     non_retryable: bool = False
@@ -129,7 +130,7 @@ class Failure(StoredStruct, frozen=True, kw_only=True):
     """Message and stack trace, encoded by the user's codec, opaque."""
     cause: "Failure | None" = None
     suppressed: "tuple[Failure, ...]" = ()
-    """Failures of the compensations and handlers that ran because of this failure."""
+    """Other failures: of steps that ran next to this one, and of compensations and handlers that ran because of it."""
 
     def chain(self) -> "list[Failure]":
         """This failure and its causes, outermost first."""
@@ -148,11 +149,11 @@ class Failure(StoredStruct, frozen=True, kw_only=True):
         """
         message, after = self.message, ""
         for other in reversed(self.suppressed):
-            addition = f"{_THEN}{other.message}"
+            addition = f"{THEN}{other.message}"
             if message.endswith(addition):
                 shorter = message.removesuffix(addition)
                 message = shorter.removesuffix("; ")
-                after = shorter[len(message) :] + _THEN + other.full_message + after
+                after = shorter[len(message) :] + THEN + other.full_message + after
         cause = self.cause
         if cause is not None and cause.message and message.endswith(cause.message):
             message = message.removesuffix(cause.message) + cause.full_message
@@ -170,7 +171,9 @@ class Failure(StoredStruct, frozen=True, kw_only=True):
         """
         match self.kind:
             case FailureKind.TIMEOUT:
-                return frozenset({"Timeout", f"TemporalTimeout:{self.timeout_type}"})
+                return frozenset(
+                    {"Timeout", f"TemporalTimeout:{self.timeout_type}", *([self.type] if self.type else ())}
+                )
             case FailureKind.APPLICATION | FailureKind.NEXUS_HANDLER if self.type:
                 return frozenset({self.type})
             case _:

@@ -93,6 +93,7 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
                 started_event_id=event.event_id,
                 timer_id=event.timer_id,
                 fire_time=event.event_time + event.start_to_fire_timeout,
+                restarts=event.start_to_fire_timeout if event.restarts else None,
             )
             return change(state, timers={**state.timers, event.timer_id: timer})
         case ev.TimerFired() | ev.TimerCanceled():
@@ -481,17 +482,48 @@ def _reset_state(state: RunState, event: ev.WorkflowTaskFailed) -> RunState:
         run_id=event.new_run_id,
         successor=event.successor,
         activities={key: msgspec.structs.replace(each, **restarted) for key, each in state.activities.items()},
-        operations={key: _with_new_call(each, event.event_time) for key, each in state.operations.items()},
+        children={key: _child_after_reset(state, each, event) for key, each in state.children.items()},
+        timers={key: _restarted(each, event.event_time) for key, each in state.timers.items()},
+        operations={key: _operation_after_reset(each, event) for key, each in state.operations.items()},
         markers={},
         code=msgspec.structs.replace(state.code, task=None, wanted=True) if state.code is not None else None,
     )
 
 
-def _with_new_call(operation: PendingOperation, time: datetime) -> PendingOperation:
-    """An operation of a reset run. Its request ID stays the same, so that the handler finds the operation that it has started."""
-    if operation.started_time is not None:
-        return operation
-    return msgspec.structs.replace(operation, calls=HandlerCalls(due=time))
+def _child_after_reset(state: RunState, child: PendingChild, event: ev.WorkflowTaskFailed) -> PendingChild:
+    """A child of a reset run. One that starts again for code keeps its start event: SDKs accept no second one."""
+    start = event.restarted_children.get(str(child.initiated_event_id))
+    if start is None:
+        return child
+    again = state.code is not None and child.started_event_id != 0
+    number = child.started_event_id if again else 0
+    return msgspec.structs.replace(child, start=start, started_event_id=number, run_id="", restarted=again)
+
+
+def _restarted(timer: PendingTimer, time: datetime) -> PendingTimer:
+    """A timer of a reset run."""
+    return timer if timer.restarts is None else msgspec.structs.replace(timer, fire_time=time + timer.restarts)
+
+
+def _operation_after_reset(operation: PendingOperation, event: ev.WorkflowTaskFailed) -> PendingOperation:
+    """An operation of a reset run. Its request ID stays the same, so that the handler finds the operation that it has started.
+
+    One that was canceled after the point starts again, as a new operation of the handler.
+    """
+    calls = HandlerCalls(due=event.event_time)
+    again = event.restarted_operations.get(str(operation.scheduled_event_id))
+    if again is not None:
+        return msgspec.structs.replace(
+            operation,
+            input=again.input,
+            request_id=again.request_id,
+            scheduled_time=event.event_time,
+            started_time=None,
+            operation_token="",
+            restarted=operation.restarted or operation.started_time is not None,
+            calls=calls,
+        )
+    return operation if operation.started_time is not None else msgspec.structs.replace(operation, calls=calls)
 
 
 def _closed_state(state: RunState, event: ev.ClosingEvent) -> RunState:
@@ -515,6 +547,7 @@ def _closed_state(state: RunState, event: ev.ClosingEvent) -> RunState:
             and (child.parent_close_policy is not ParentClosePolicy.ABANDON or child.start is not None)
         },
         externals={key: each for key, each in state.externals.items() if each.initiated_event_id > kept},
+        kept={},
         start_successor=bool(getattr(event, "new_workflow_run", "")),
         paused=None,
         undecided=(),
@@ -572,6 +605,7 @@ def as_recorded(state: RunState) -> RunState:
             closing=False,
             completed="",
         )
+    children = {key: _child(each) for key, each in state.children.items()}
     delivered = {"children": {}, "externals": {}, "start_successor": False} if state.closed else {}
     return msgspec.structs.replace(
         state,
@@ -583,12 +617,18 @@ def as_recorded(state: RunState) -> RunState:
         reports={},
         successor_refused="",
         callbacks={} if state.closed else _callbacks(state),
-        **delivered,
+        **{"children": children, **delivered},
         markers={},
+        kept={},
         operations={key: _operation(each) for key, each in state.operations.items()},
         activities={key: _activity(each) for key, each in state.activities.items()},
         left_activities={key: _activity(each) for key, each in state.left_activities.items()},
     )
+
+
+def _child(child: PendingChild) -> PendingChild:
+    """A child, without a start that no event records."""
+    return msgspec.structs.replace(child, start=None, run_id="") if child.restarted else child
 
 
 def _callbacks(state: RunState) -> dict[str, PendingCallback]:
@@ -604,6 +644,9 @@ def _callbacks(state: RunState) -> dict[str, PendingCallback]:
 def _operation(operation: PendingOperation) -> PendingOperation:
     """An operation without the failed calls of its handler, which no event records."""
     calls, cancellation = HandlerCalls(due=operation.scheduled_time), operation.cancellation
+    if operation.restarted:
+        unrecorded = {"input": None, "handler_namespace": "", "started_time": None, "operation_token": ""}
+        return msgspec.structs.replace(operation, calls=calls, cancellation=None, **unrecorded)
     if cancellation is not None:
         cancellation = msgspec.structs.replace(cancellation, calls=None)
     return msgspec.structs.replace(operation, calls=calls, cancellation=cancellation)

@@ -141,6 +141,9 @@ class NexusOperations:
     # Start and end of operations
 
     def _started(self, operation: PendingOperation, item: inp.OperationReported | inp.OperationEnded) -> None:
+        if operation.restarted:
+            self._started_again(operation, item)
+            return
         self._ledger.emit(
             ev.NexusOperationStarted(
                 scheduled_event_id=operation.scheduled_event_id,
@@ -152,6 +155,25 @@ class NexusOperations:
             ),
             decide=True,
         )
+
+    def _started_again(self, operation: PendingOperation, item: inp.OperationReported | inp.OperationEnded) -> None:
+        """Record the start of an operation whose first start, before a reset, is in the history."""
+        now, state = self._ledger.now, self._ledger.state
+        cancellation = operation.cancellation
+        if cancellation is not None:
+            calls = HandlerCalls(due=now)
+            cancellation = msgspec.structs.replace(cancellation, calls=calls, requested_time=now)
+        started = msgspec.structs.replace(
+            operation,
+            input=None,
+            handler_namespace=item.handler_namespace,
+            started_time=now,
+            operation_token=item.operation_token,
+            cancellation=cancellation,
+            calls=operation.calls.answered(now),
+        )
+        self._ledger.change(operations={**state.operations, str(operation.scheduled_event_id): started})
+        self._ledger.durable = True
 
     def _close(self, operation: PendingOperation, item: inp.OperationReported | inp.OperationEnded) -> None:
         about: dict[str, Any] = {

@@ -42,7 +42,12 @@ class RelatedRuns:
                 return
             number, failed = item.initiated_event_id, inp.ChildOutcome.FAILED
             item = inp.ChildClosed(initiated_event_id=number, run_id="", outcome=failed, failure=item.failure)
-        if child.start is not None:
+        if child.start is not None and child.restarted:
+            child = msgspec.structs.replace(child, start=None, run_id=item.run_id)
+            children = {**self._ledger.state.children, str(child.initiated_event_id): child}
+            self._ledger.change(children=children)
+            self._ledger.durable = True
+        elif child.start is not None:
             extras = child.start.extras
             header = extras.header if extras is not None else None
             started = ev.ChildWorkflowExecutionStarted(

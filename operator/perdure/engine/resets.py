@@ -4,20 +4,22 @@ Temporal's model (service/history/ndc/workflow_resetter.go): the events up to th
 records the reset, and external inputs after the point are applied again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from perdure.api.policies import WorkflowIdReusePolicy
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import apply
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import PendingActivity, RunState
+from perdure.engine.starts import RestartedOperation, WorkflowStart
+from perdure.engine.state import KeptResult, RunState, digest_of
 from perdure.engine.step import RunTransition, step
 
 _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
@@ -29,35 +31,98 @@ _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class KeptResult:
-    """The result of an activity that does not run again."""
-
-    key: tuple[str, str, bytes]
-    """The ID, the type, and the encoded input of the activity."""
-    result: Any
-    artifacts: dict[str, Any]
-
-
-def kept_results(forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[int]) -> Iterator[KeptResult]:
-    """The results of activities that completed after the point.
+def kept_results(
+    forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[int]
+) -> Iterator[tuple[str, KeptResult]]:
+    """The results of activities and children that completed after the point, by ID.
 
     Args:
         forked: The state at the point.
         later: The events after it.
-        kept: IDs of the ActivityTaskCompleted events whose results to keep.
+        kept: IDs of the ActivityTaskCompleted and ChildWorkflowExecutionCompleted events whose results to keep.
     """
     wanted = set(kept)
-    scheduled = {each.scheduled_event_id: _key(each) for each in forked.activities.values()}
+    begun: dict[int, tuple[str, str, Any]] = {
+        each.scheduled_event_id: (each.activity_id, each.activity_type, each.input)
+        for each in forked.activities.values()
+    }
     for event in later:
-        if isinstance(event, ev.ActivityTaskScheduled):
-            scheduled[event.event_id] = _key(event)
-        elif isinstance(event, ev.ActivityTaskCompleted) and event.event_id in wanted:
-            yield KeptResult(scheduled[event.scheduled_event_id], event.result, event.artifacts)
+        match event:
+            case ev.ActivityTaskScheduled():
+                begun[event.event_id] = event.activity_id, event.activity_type, event.input
+            case ev.StartChildWorkflowExecutionInitiated():
+                begun[event.event_id] = event.child_id, event.start.workflow_type, event.start.input
+            case ev.ActivityTaskCompleted() if event.event_id in wanted:
+                path, type_, value = begun[event.scheduled_event_id]
+                digest = digest_of(value)
+                yield path, KeptResult(type=type_, input_digest=digest, result=event.result, artifacts=event.artifacts)
+            case ev.ChildWorkflowExecutionCompleted() if event.event_id in wanted:
+                path, type_, value = begun[event.initiated_event_id]
+                digest = digest_of(value)
+                yield path, KeptResult(type=type_, input_digest=digest, result=event.result, run_id=event.run_id)
+            case _:
+                pass
 
 
-def _key(activity: PendingActivity | ev.ActivityTaskScheduled) -> tuple[str, str, bytes]:
-    return activity.activity_id, activity.activity_type, msgspec.json.encode(activity.input, order="deterministic")
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The open children and Nexus operations at the point of a reset that start again."""
+
+    children: Mapping[str, WorkflowStart] = field(default_factory=dict)
+    """By the ID of the event that initiated them."""
+    operations: Mapping[str, RestartedOperation] = field(default_factory=dict)
+    """By the ID of the event that scheduled them."""
+
+
+def restarted(
+    forked: RunState,
+    events: Sequence[ev.AnyEvent],
+    later: Sequence[ev.AnyEvent],
+    new_id: Callable[[], str],
+    repeated: Collection[int] = (),
+) -> Restarted:
+    """What starts again: the run canceled it after the point, because of what is now decided again.
+
+    What completed nevertheless does not start again. A child that does may use the workflow ID of the other run's child.
+
+    Args:
+        forked: The state at the point.
+        events: The events up to the point.
+        later: The events after it.
+        new_id: Creates the ID of a request that nobody can guess.
+        repeated: IDs of the events that initiated the children that a retry repeats.
+    """
+    canceled = {
+        event.workflow_id
+        for event in later
+        if isinstance(event, ev.RequestCancelExternalWorkflowExecutionInitiated) and event.child_workflow_only
+    }
+    completed = {event.initiated_event_id for event in later if isinstance(event, ev.ChildWorkflowExecutionCompleted)}
+    children = {
+        child.initiated_event_id
+        for child in forked.children.values()
+        if child.initiated_event_id in repeated
+        or (child.workflow_id in canceled and child.initiated_event_id not in completed)
+    }
+    operations = {event.scheduled_event_id for event in later if isinstance(event, ev.NexusOperationCancelRequested)}
+    operations -= {event.scheduled_event_id for event in later if isinstance(event, ev.NexusOperationCompleted)}
+    operations &= {each.scheduled_event_id for each in forked.operations.values()}
+    reuse = WorkflowIdReusePolicy.ALLOW_DUPLICATE.value
+    return Restarted(
+        {
+            str(event.event_id): msgspec.structs.replace(event.start, workflow_id_reuse_policy=reuse)
+            for event in events
+            if isinstance(event, ev.StartChildWorkflowExecutionInitiated) and event.event_id in children
+        },
+        {
+            str(event.event_id): RestartedOperation(request_id=new_id(), input=event.input)
+            for event in events
+            if isinstance(event, ev.NexusOperationScheduled) and event.event_id in operations
+        },
+    )
+
+
+_NOTHING: Final = Restarted()
 
 
 def reset_event(
@@ -72,6 +137,7 @@ def reset_event(
     reason: str = "",
     identity: str = "",
     principal: str = "",
+    restarted: Restarted = _NOTHING,
 ) -> ev.WorkflowTaskFailed:
     """The event that records a reset.
 
@@ -86,6 +152,7 @@ def reset_event(
         reason: Why the run was reset.
         identity: The client's own name for itself.
         principal: The user that the API server authenticated.
+        restarted: What starts again.
     """
     expiration = _after(now, first.workflow_execution_timeout)
     deadlines = filter(None, (_after(now, first.workflow_run_timeout), expiration))
@@ -103,6 +170,8 @@ def reset_event(
         workflow_execution_expiration_time=expiration,
         workflow_run_expiration_time=min(deadlines, default=None),
         successor=successor,
+        restarted_children=dict(restarted.children),
+        restarted_operations=dict(restarted.operations),
     )
 
 
@@ -114,7 +183,7 @@ def begin(
     requests: Sequence[str],
     *,
     policies: Mapping[str, RetryPolicy] | None = None,
-    kept: Iterable[KeptResult] = (),
+    kept: Iterable[tuple[str, KeptResult]] = (),
 ) -> RunTransition:
     """The first step of a run that a reset created.
 
@@ -125,40 +194,24 @@ def begin(
         decider: The decider of the run.
         requests: IDs of requests that the other run has applied. They change nothing if they are sent again.
         policies: The RetryPolicies that deciders can name.
-        kept: Results of activities that do not run again if they are scheduled with the same input.
+        kept: Results of activities and children that do not run again if they are scheduled with the same input, by ID.
     """
-    state = apply(forked, event)
+    state = msgspec.structs.replace(apply(forked, event), kept=dict(kept))
     # As on Temporal's server, the first workflow task follows the inputs that are applied again.
     together = state.code is not None
     transition = step(state, inputs, event.event_time, decider, policies, together=together)
-    left = {each.key: each for each in kept}
-    while left:
-        found = [each for each in transition.state.activities.values() if _key(each) in left]
-        if not found and not transition.more:
-            break
-        done = [_completed(each, left.pop(_key(each))) for each in found]
-        following = step(transition.state, done, event.event_time, decider, policies)
-        transition = replace(
-            following,
-            events=(*transition.events, *following.events),
-            retired=(*transition.retired, *following.retired),
-            answers={**transition.answers, **following.answers},
-        )
     state = msgspec.structs.replace(transition.state, requests=tuple(requests))
     return replace(transition, state=state, events=(event, *transition.events), durable=True)
 
 
-def _completed(activity: PendingActivity, kept: KeptResult) -> inp.AttemptCompleted:
-    return inp.AttemptCompleted(
-        scheduled_event_id=activity.scheduled_event_id,
-        attempt=activity.attempt,
-        result=kept.result,
-        artifacts=kept.artifacts,
-    )
-
-
 def since(
-    forked: RunState, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool, updates: bool = True
+    forked: RunState,
+    later: Sequence[ev.AnyEvent],
+    run_id: str,
+    *,
+    signals: bool,
+    updates: bool = True,
+    restarted: Restarted = _NOTHING,
 ) -> Iterator[inp.RunInput]:
     """Yield the external inputs of a run after the point.
 
@@ -170,7 +223,10 @@ def since(
         run_id: ID of the run with these events.
         signals: Whether to include signals.
         updates: Whether to include accepted updates.
+        restarted: What starts again. What happened to it after the point is omitted.
     """
+    children = forked.children.keys() - restarted.children.keys()
+    operations = forked.operations.keys() - restarted.operations.keys()
     started = {
         each.scheduled_event_id: each.handler_namespace
         for each in forked.operations.values()
@@ -182,9 +238,9 @@ def since(
                 yield reapply_update(event)
             case ev.WorkflowExecutionSignaled() if signals:
                 yield reapply_signal(event, run_id)
-            case ev.ChildWorkflowExecutionStarted() if str(event.initiated_event_id) in forked.children:
+            case ev.ChildWorkflowExecutionStarted() if str(event.initiated_event_id) in children:
                 yield inp.ChildStarted(initiated_event_id=event.initiated_event_id, run_id=event.run_id)
-            case ev.StartChildWorkflowExecutionFailed() if str(event.initiated_event_id) in forked.children:
+            case ev.StartChildWorkflowExecutionFailed() if str(event.initiated_event_id) in children:
                 yield inp.ChildStartFailed(initiated_event_id=event.initiated_event_id, failure=event.failure)
             case (
                 ev.ChildWorkflowExecutionCanceled()
@@ -192,7 +248,7 @@ def since(
                 | ev.ChildWorkflowExecutionFailed()
                 | ev.ChildWorkflowExecutionTerminated()
                 | ev.ChildWorkflowExecutionTimedOut()
-            ) if str(event.initiated_event_id) in forked.children:
+            ) if str(event.initiated_event_id) in children:
                 yield inp.ChildClosed(
                     initiated_event_id=event.initiated_event_id,
                     run_id=event.run_id,
@@ -213,7 +269,7 @@ def since(
             case ev.WorkflowExecutionOptionsUpdated() if updates or not event.update_id:
                 yield reapply_options(event)
             case _:
-                yield from _reapply_operation(event, forked, started)
+                yield from _reapply_operation(event, operations, started)
 
 
 _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
@@ -223,9 +279,11 @@ _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
 }
 
 
-def _reapply_operation(event: ev.AnyEvent, forked: RunState, started: dict[int, str]) -> Iterator[inp.RunInput]:
+def _reapply_operation(
+    event: ev.AnyEvent, operations: Collection[str], started: dict[int, str]
+) -> Iterator[inp.RunInput]:
     """Yield the inputs of a Nexus operation. `started`: the namespaces of the handlers that have started operations."""
-    if str(getattr(event, "scheduled_event_id", 0)) not in forked.operations:
+    if str(getattr(event, "scheduled_event_id", 0)) not in operations:
         return
     match event:
         case ev.NexusOperationStarted():

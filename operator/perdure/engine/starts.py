@@ -80,6 +80,14 @@ class WorkflowStart(StoredStruct, frozen=True, kw_only=True):
     extras: StartExtras | None = None
 
 
+class RestartedOperation(StoredStruct, frozen=True, kw_only=True):
+    """A Nexus operation that starts again after a reset."""
+
+    request_id: str
+    """The ID of the new request: with the old one, the handler would find the operation that was canceled."""
+    input: Any = None
+
+
 class ParentReference(StoredStruct, frozen=True, kw_only=True):
     """The run that a child belongs to."""
 

@@ -4,6 +4,7 @@ All entries are immutable. Tables have strings as keys, because the keys of a JS
 workers decide has more state (`Code`): its workflow task, and the events that wait for it.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -358,6 +359,8 @@ class PendingTimer(StoredStruct, frozen=True, kw_only=True):
     started_event_id: int
     timer_id: str
     fire_time: datetime
+    restarts: timedelta | None = None
+    """The length of a timer that starts again if the run is reset; None for others."""
 
 
 class PendingChild(StoredStruct, frozen=True, kw_only=True):
@@ -374,8 +377,32 @@ class PendingChild(StoredStruct, frozen=True, kw_only=True):
     start: WorkflowStart | None = None
     """None once the child has started."""
     started_event_id: int = 0
+    """The event of its start; of a restarted child, that of its first start."""
+    restarted: bool = False
+    """Whether it starts again, or has, after a reset of code. SDKs accept no second start event, so none records it."""
     run_id: str = ""
     """Run ID of the first run of the child; empty until it has started."""
+
+
+class KeptResult(StoredStruct, frozen=True, kw_only=True):
+    """The result of an activity or a child that does not run again in a retry, if it is scheduled with the same input."""
+
+    type: str
+    """The type of the activity, or the workflow type of the child."""
+    input_digest: str
+    result: Any = None
+    artifacts: dict[str, Any] = {}
+    run_id: str = ""
+    """The run of the child; empty for an activity."""
+
+    def fits(self, type_: str, value: Any) -> bool:
+        """Whether it is the result for a type and an input."""
+        return (self.type, self.input_digest) == (type_, digest_of(value))
+
+
+def digest_of(value: Any) -> str:
+    """The digest of an input."""
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
 
 
 class PendingExternal(StoredStruct, frozen=True, kw_only=True):
@@ -495,6 +522,8 @@ class PendingOperation(StoredStruct, frozen=True, kw_only=True):
     started_time: datetime | None = None
     operation_token: str = ""
     cancellation: OperationCancellation | None = None
+    restarted: bool = False
+    """Whether it starts again, or has, after a reset, although the history has its start. SDKs accept no second start event."""
     calls: HandlerCalls
 
     @property
@@ -631,6 +660,9 @@ class RunState(StoredStruct, frozen=True, kw_only=True):
     of an update does."""
     markers: dict[str, ev.MarkerRecorded] = {}
     """Markers whose dead letters are not created yet, by event ID."""
+    kept: dict[str, KeptResult] = {}
+    """In a retry: results of the previous run, by the ID of the activity or child that has not been scheduled again yet. No event
+    records them."""
     start_successor: bool = False
     """In a closed run: whether the next run of the chain must still be created."""
     successor_refused: str = ""

@@ -12,7 +12,7 @@ A run whose history has grown too large is terminated before the next decision.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -115,7 +115,44 @@ def step(
         policies: The RetryPolicies that deciders can name.
         together: Whether to record all inputs before the first decision.
     """
-    return RunStep(state, now, decider, policies).run(inputs, together=together)
+    transition = RunStep(state, now, decider, policies).run(inputs, together=together)
+    while transition.state.kept:
+        known, completions = _completions(transition.state)
+        transition = replace(transition, state=known)
+        if not completions:
+            break
+        following = RunStep(known, now, decider, policies).run(completions)
+        transition = replace(
+            following,
+            events=(*transition.events, *following.events),
+            retired=(*transition.retired, *following.retired),
+            durable=transition.durable or following.durable,
+            answers={**transition.answers, **following.answers},
+        )
+    return transition
+
+
+def _completions(state: RunState) -> tuple[RunState, list[inp.RunInput]]:
+    """The completions of activities and children of a retry whose results are kept, and the state without these results."""
+    left, completions = dict(state.kept), list[inp.RunInput]()
+    for activity in state.activities.values():
+        kept = left.pop(activity.activity_id, None)
+        if kept is not None and kept.fits(activity.activity_type, activity.input):
+            number, attempt = activity.scheduled_event_id, activity.attempt
+            completions.append(
+                inp.AttemptCompleted(
+                    scheduled_event_id=number, attempt=attempt, result=kept.result, artifacts=kept.artifacts
+                )
+            )
+    for child in state.children.values():
+        kept = left.pop(child.child_id, None)
+        if kept is not None and child.start is not None and kept.fits(child.workflow_type, child.start.input):
+            number, completed = child.initiated_event_id, inp.ChildOutcome.COMPLETED
+            completions += (
+                inp.ChildStarted(initiated_event_id=number, run_id=kept.run_id),
+                inp.ChildClosed(initiated_event_id=number, run_id=kept.run_id, outcome=completed, result=kept.result),
+            )
+    return (state if len(left) == len(state.kept) else msgspec.structs.replace(state, kept=left)), completions
 
 
 def terminate(state: RunState, reason: str, now: datetime, decider: Decider) -> RunTransition:

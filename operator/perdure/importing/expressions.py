@@ -432,15 +432,15 @@ def template(text: str, resolve: Resolve, known: Callable[[str], bool] = lambda 
     Raises:
         UntranslatableError: A tag has no counterpart.
     """
-    made = ""
+    result = ""
     for i, piece in enumerate(TAG.split(text)):
         if i % 2 == 0:
-            made += piece.replace("${", "$${")
+            result += piece.replace("${", "$${")
         elif not known(piece.strip()):
-            made += "{{" + piece.replace("${", "$${") + "}}"
+            result += "{{" + piece.replace("${", "$${") + "}}"
         else:
-            made += interpolation(tag(piece, resolve))
-    return made
+            result += interpolation(tag(piece, resolve))
+    return result
 
 
 def interpolation(source: str) -> str:

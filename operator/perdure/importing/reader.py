@@ -135,6 +135,8 @@ class Shapes:
     lists: Collection[str]
     opaque: Collection[str] = ()
     """Fields with arbitrary content of the user."""
+    flat: Collection[str] = ()
+    """Maps of texts: their fields may have the names of maps or lists."""
 
     def checked(self, value: Any, path: str, report: ConversionReport) -> Any:
         """Remove and report the fields with another shape, and return the value without them."""
@@ -142,19 +144,20 @@ class Shapes:
             return [self.checked(each, f"{path}[{i}]", report) for i, each in enumerate(value)]
         if not isinstance(value, dict):
             return value
-        made = {}
+        kept = {}
         for key, each in value.items():
             where = f"{path}.{key}" if path else key
             if each is None and key not in self.maps:
                 continue
             if key in self.opaque:
-                made[key] = each
+                kept[key] = each
             elif self._fits(key, each):
-                made[key] = self.checked({} if each is None else each, where, report)
+                given = {} if each is None else each
+                kept[key] = given if key in self.flat else self.checked(given, where, report)
             else:
                 expected = "a map" if key in self.maps else "a list of maps"
                 report.gap(where, f"must be {expected}, not {format_value(each)}")
-        return made
+        return kept
 
     def _fits(self, key: str, value: Any) -> bool:
         if key in self.maps:
@@ -175,5 +178,5 @@ class ConvertedObject:
 def name_of(document: Object) -> str:
     """Return kind and name of an object."""
     metadata = document.get("metadata")
-    given = metadata if isinstance(metadata, dict) else {}
-    return f"{document.get('kind')}/{given.get('name') or given.get('generateName')}"
+    fields = metadata if isinstance(metadata, dict) else {}
+    return f"{document.get('kind')}/{fields.get('name') or fields.get('generateName')}"

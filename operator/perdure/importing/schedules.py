@@ -217,8 +217,8 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
 
 def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    given = {key: value for key, value in spec.items() if value not in (None, [], {})}
-    return {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": given}
+    fields = {key: value for key, value in spec.items() if value not in (None, [], {})}
+    return {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": fields}
 
 
 def _cron_job(source: _Source, given: str | None) -> list[Object]:
@@ -269,10 +269,16 @@ def _cron_job(source: _Source, given: str | None) -> list[Object]:
         **_cron_options(spec),
         "workflowRunTemplate": {"spec": run},
     }
-    # A CronJob without a deadline starts the newest time that was missed, however old.
-    made["catchupWindow"] = _whole_seconds(max(10, spec.number("startingDeadlineSeconds", _YEAR)))
+    # A CronJob without a deadline starts the newest time that was missed, however old (kubernetes/kubernetes:
+    # pkg/controller/cronjob/utils.go, mostRecentScheduleTime).
+    made |= _newest_missed(spec.number("startingDeadlineSeconds", _YEAR))
     spec.done()
     return [workflow, _schedule(name, namespace, made)]
+
+
+def _newest_missed(deadline: int) -> Object:
+    """The catch-up of a CronJob and of a CronWorkflow: only the newest missed time starts (kestra#3000)."""
+    return {"catchupWindow": _whole_seconds(max(10, deadline)), "catchupPolicy": "Latest"}
 
 
 def _as_in_a_job(pod: Object) -> Object:
@@ -311,7 +317,7 @@ def _cron_workflow(source: _Source, given: str | None) -> list[Object]:
         **_cron_options(spec),
         "workflowRunTemplate": {"spec": {"workflow": {"name": run}, **({"input": input_} if input_ else {})}},
     }
-    made["catchupWindow"] = _whole_seconds(max(10, spec.number("startingDeadlineSeconds", 0)))
+    made |= _newest_missed(spec.number("startingDeadlineSeconds", 0))
     if spec.take("when"):
         raise spec.refuse("when", "put the condition into the workflow, as `when` of its first step")
     spec.take("schedule")

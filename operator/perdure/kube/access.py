@@ -230,8 +230,8 @@ def config_files(overrides: Overrides) -> list[Path]:
         if not only.exists():
             raise NoAccessError(f"no access to a cluster: the kubeconfig {only} does not exist")
         return [only]
-    given = overrides.environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    return [path for path in map(Path, filter(None, given.split(os.pathsep))) if path.is_file()]
+    paths = overrides.environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return [path for path in map(Path, filter(None, paths.split(os.pathsep))) if path.is_file()]
 
 
 def merge_kubeconfigs(files: Sequence[Path]) -> Json:

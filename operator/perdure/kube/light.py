@@ -272,7 +272,7 @@ class LightClient:
         host = self._server.hostname or ""
         port = self._server.port or (443 if self._tls else 80)
         proxy = urlsplit(self.access.proxy or _proxy_of(self._server.scheme, host))
-        made = _Connection(
+        connection = _Connection(
             proxy.hostname or host,
             (proxy.port or 80) if proxy.hostname else port,
             tls=self._tls,
@@ -280,8 +280,8 @@ class LightClient:
             timeout=_REQUEST_SECONDS if timeout is None else timeout or None,
         )
         if proxy.hostname:
-            made.set_tunnel(host, port)
-        return made
+            connection.set_tunnel(host, port)
+        return connection
 
 
 class _Connection(http.client.HTTPConnection):

@@ -14,6 +14,7 @@ from perdure.api.kinds.steps import ActivityCall, BlockCall, Step
 from perdure.api.kinds.steps import Parallel as ParallelSpec
 from perdure.api.kinds.steps import Switch as SwitchSpec
 from perdure.api.kinds.workflow import Activity, Block, InputSpec, WorkflowSpec
+from perdure.api.policies import FailurePolicy
 from perdure.api.rules import json_name
 from perdure.engine.state import PODS_QUEUE
 from perdure.language.coercion import OF_ACTIVITY
@@ -257,11 +258,12 @@ class _FlowCompiler:
 
     def compile(self, spec: WorkflowSpec | Block) -> Flow:
         steps, output = spec.steps, spec.output
+        policy = spec.failure_policy or self.compiler.spec.failure_policy or FailurePolicy.CANCEL_RUNNING
         names = [step.name for step in steps]
         needs = self.needs(steps)
         before = ancestors(needs)
         compiled = tuple(
-            self.step(f"{self.path}.steps[{i}]", step, needs[step.name], names, before[step.name])
+            self.step(f"{self.path}.steps[{i}]", step, needs[step.name], names, before[step.name], policy)
             for i, step in enumerate(steps)
         )
         result = None
@@ -282,7 +284,15 @@ class _FlowCompiler:
             frozenset(self.kept & set(names)),
             self.params,
             spec.max_concurrency,
+            policy,
+            self.steps_timeout(spec.steps_timeout),
         )
+
+    def steps_timeout(self, given: timedelta | str | None) -> Timeout:
+        """Compile the `stepsTimeout`. It begins before any step, so its expression cannot read steps."""
+        if not isinstance(given, str):
+            return given
+        return self.compiler.template(f"{self.path}.stepsTimeout", given, self.names - {"steps", "signals"})
 
     def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:
         """Return the needs of each step; report and omit invalid ones."""
@@ -309,7 +319,15 @@ class _FlowCompiler:
             return dict.fromkeys(needs, ())
         return needs
 
-    def step(self, path: str, step: Step, needs: tuple[str, ...], names: list[str], before: set[str]) -> CompiledStep:
+    def step(  # noqa: PLR0917 (its place in the list)
+        self,
+        path: str,
+        step: Step,
+        needs: tuple[str, ...],
+        names: list[str],
+        before: set[str],
+        policy: FailurePolicy,
+    ) -> CompiledStep:
         if step.activity:
             self.compiler.check_call(f"{path}.activity", step.activity)
         if step.child_workflow:
@@ -337,9 +355,9 @@ class _FlowCompiler:
             step,
             needs,
             templates,
-            _action_of(step, templates),
+            _action_of(step, templates, policy),
             templates.get("when"),
-            _loop_of(step, templates),
+            _loop_of(step, templates, policy),
             _catches_of(step, templates),
             _compensation_of(step, templates),
             _timeout_of(templates, "timeout", step.timeout),
@@ -360,12 +378,13 @@ _Templates = Mapping[str, Template]
 """The templates of a step by key (`values_of`), without keys that have no value."""
 
 
-def _action_of(step: Step, templates: _Templates) -> Action:  # noqa: C901, PLR0911 (one case for each kind)
+def _action_of(step: Step, templates: _Templates, policy: FailurePolicy) -> Action:  # noqa: C901, PLR0911 (one case for each kind)
     """Compile the action of a step.
 
     Args:
         step: The step, in which exactly one kind is set.
         templates: The templates of the step.
+        policy: The failure policy of the list of steps.
     """
     get = templates.get
     if step.activity is not None:
@@ -398,7 +417,7 @@ def _action_of(step: Step, templates: _Templates) -> Action:  # noqa: C901, PLR0
     if step.switch is not None:
         return _switch(step.switch, templates)
     if step.parallel is not None:
-        return _parallel(step.parallel, templates)
+        return _parallel(step.parallel, templates, policy)
     if step.set_ is not None:
         return SetVariables(templates["set"])
     if step.signal is not None:
@@ -410,10 +429,12 @@ def _action_of(step: Step, templates: _Templates) -> Action:  # noqa: C901, PLR0
     return Return(get("output"))
 
 
-def _loop_of(step: Step, templates: _Templates) -> Loop | None:
+def _loop_of(step: Step, templates: _Templates, policy: FailurePolicy) -> Loop | None:
     """Compile the `forEach` of a step."""
     each = step.for_each
-    return None if each is None else Loop(templates.get("items"), each.as_, each.max_concurrency)
+    if each is None:
+        return None
+    return Loop(templates.get("items"), each.as_, each.max_concurrency, each.failure_policy or policy)
 
 
 def _catches_of(step: Step, templates: _Templates) -> tuple[Catch, ...]:
@@ -458,10 +479,11 @@ def _switch(switch: SwitchSpec, templates: _Templates) -> Switch:
     return Switch(cases, default)
 
 
-def _parallel(parallel: ParallelSpec, templates: _Templates) -> Parallel:
+def _parallel(parallel: ParallelSpec, templates: _Templates, policy: FailurePolicy) -> Parallel:
     branches = {b.name: CallBlock(b.block, templates.get(f"branch/{b.name}")) for b in parallel.branches}
     required = {"All": len(branches), "Any": 1}.get(parallel.wait)
-    return Parallel(branches, int(parallel.wait) if required is None else required)
+    number = int(parallel.wait) if required is None else required
+    return Parallel(branches, number, parallel.failure_policy or policy)
 
 
 # The parts of a definition

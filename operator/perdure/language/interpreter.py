@@ -40,7 +40,7 @@ from perdure.language.memory import (
     succeeded,
 )
 from perdure.language.program import CallBlock, Program, RunActivity
-from perdure.language.step_failures import StepError, activity_failure, as_variable, child_failure, timeout
+from perdure.language.step_failures import StepError, activity_failure, as_variable, child_failure, combined, timeout
 from perdure.language.step_paths import MAIN, Path
 
 _CONDITION = "?"
@@ -117,7 +117,7 @@ class _Execution:
         self._context.event = event
         match event:
             case ev.WorkflowExecutionStarted():
-                self._flows.open(MAIN, "")
+                self._flows.open(MAIN, "", steps_timeout=event.steps_timeout)
             case ev.WorkflowExecutionSignaled():
                 self._signal_received(event)
             case ev.WorkflowExecutionCancelRequested():
@@ -206,6 +206,9 @@ class _Execution:
 
     def _timer_fired(self, timer: Path) -> None:
         """Handle a fired timer: a sleep or a timeout."""
+        if timer.is_steps_timeout:
+            self._flows.steps_timed_out(timer.timed_frame)
+            return
         if timer.is_handler:
             self._closing.handler_timed_out(timer.handler_name)
             return
@@ -232,6 +235,18 @@ def progress(program: Program, memory: Memory) -> tuple[int, int]:
     main = memory.frames.get("")
     done = sum(record.status in {Status.SUCCEEDED, Status.SKIPPED} for record in main.steps.values()) if main else 0
     return done, len(program.main.steps)
+
+
+def failing(memory: Memory) -> str:
+    """Why a run will fail although it continues, as a sentence without a period; empty if no main step has failed."""
+    main = memory.frames.get("")
+    if main is None or main.failures is None or main.outcome is not None:
+        return ""
+    count = main.failures.count
+    return (
+        f"{count} step{'s' if count > 1 else ''} failed, and the run will fail when the others have ended: "
+        + shorten(combined(main.failures).full_message)
+    )
 
 
 class Refuser:
@@ -418,10 +433,11 @@ def _last_command(closing: Closing) -> cmd.ClosingCommand:
     if outcome.status is Status.SUCCEEDED:
         return cmd.CompleteWorkflowExecution(result=outcome.output)
     if outcome.status is Status.CANCELLED:
+        failures = suppressed if outcome.failure is None else (outcome.failure, *suppressed)
         failure = None
-        if suppressed:
-            message = shorten(f"cancelled, and {_listed(suppressed)}")
-            failure = Failure(kind=FailureKind.CANCELLED, message=message, suppressed=suppressed)
+        if failures:
+            message = shorten(f"cancelled, and {_listed(failures)}")
+            failure = Failure(kind=FailureKind.CANCELLED, message=message, suppressed=failures)
         return cmd.CancelWorkflowExecution(failure=failure)
     failure = outcome.failure
     assert failure is not None

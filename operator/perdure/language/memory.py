@@ -50,6 +50,15 @@ def failed(failure: Failure) -> Outcome:
     return Outcome(status=Status.FAILED, failure=failure)
 
 
+class Failures(StoredStruct, frozen=True, kw_only=True):
+    """The failures of a list of steps or a loop that did not stop at the first one."""
+
+    kept: tuple[Failure, ...]
+    """The failures in the order in which they happened: the first one whole, others shortened, as far as they fit."""
+    count: int
+    """Number of all failures."""
+
+
 class StepRecord(StoredStruct, frozen=True, kw_only=True):
     """The record of a step: the value of `steps.<name>` in expressions."""
 
@@ -73,6 +82,10 @@ class Frame(StoredStruct, frozen=True, kw_only=True):
     params: Any = None
     caught: Failure | None = None
     """The failure that the block handles, if a `catch` calls it."""
+    steps_timeout: timedelta | None = None
+    """Its `stepsTimeout` while the timer is running."""
+    failures: Failures | None = None
+    """The failures of its steps if it continues, or lets running steps finish, after a failure."""
     steps: dict[str, StepRecord] = {}
     outcome: Outcome | None = field(default=None, name="ending")
     """Set when the frame is being stopped: it closes with this outcome once its running steps have closed."""
@@ -126,6 +139,8 @@ class ForEachLoop(StoredStruct, frozen=True, kw_only=True):
     """The output artifacts by decimal index."""
     size: int = 0
     """Bytes of the outputs and artifacts."""
+    failures: Failures | None = None
+    """The failures of its items if it continues, or lets running items finish, after a failure. Then it keeps no outputs."""
     outcome: Outcome | None = field(default=None, name="ending")
     """Set when the loop is being stopped: it closes with this outcome once its open items have closed."""
 

@@ -20,6 +20,7 @@ from perdure.api.kinds.retrypolicy import RetryPolicyChoice, RetryRules
 from perdure.api.kinds.steps import ActivityCall, ChildWorkflow, Step
 from perdure.api.kinds.workflow import Activity, Handler, WorkflowSpec
 from perdure.api.kinds.workflowlimit import LimitUse
+from perdure.api.policies import FailurePolicy
 from perdure.engine.retry import CloudSchedulerRetry, PolicyChoice, PolicyReference, RetryPolicy
 from perdure.language.expressions import Template
 from perdure.language.schemas import InputCheck
@@ -112,6 +113,7 @@ class Parallel:
     """The branches by name, in order."""
     required: int
     """Number of branches that must succeed."""
+    failure_policy: FailurePolicy = FailurePolicy.CANCEL_RUNNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class Loop:
     items: Template | None
     variable: str
     max_concurrency: int | None
+    failure_policy: FailurePolicy = FailurePolicy.CANCEL_RUNNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +292,8 @@ class Flow:
     params: InputCheck
     max_concurrency: int | None = None
     """Maximum number of steps that run at the same time."""
+    failure_policy: FailurePolicy = FailurePolicy.CANCEL_RUNNING
+    steps_timeout: Timeout = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The points from which resets and retries repeat a run, and the later results that a retry keeps. Pure.
 
 A reset to the last workflow task begins before the decision that ended the run and before the failed work. A retry begins with
-the history up to the first repeated step. Activities that completed later, in other branches and items, are not repeated: their
-results are kept.
+the history up to the first repeated step. Activities and children that completed later, in other branches and items, are not
+repeated: their results are kept. Work that was cancelled only because a neighbor failed runs again: activities and timers that
+were open at that point are open again, and children start again (`engine.resets.restarted_children`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import Outcome, Status, load_memory
 from perdure.language.program import Program
-from perdure.language.step_failures import child_failure
+from perdure.language.step_failures import child_failure, steps_of
 from perdure.language.step_paths import Path
 from perdure.language.step_tree import TracedStep, Tracer
 
@@ -95,6 +96,11 @@ def newest_before(points: Sequence[int], event_id: int) -> int:
 
 def _event_before_failure(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
     """Return the event before which a reset must start to repeat the failed work; None if no work has failed."""
+    found = (_event_before_one(events, each) for each in (failure, *failure.suppressed))
+    return min((begun for begun in found if begun is not None), default=None)
+
+
+def _event_before_one(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
     for node in failure.chain():
         for event in reversed(events):
             begun = _event_before_node(event, node)
@@ -123,15 +129,22 @@ def _event_before_node(event: ev.AnyEvent, node: Failure) -> int | None:
             if node.kind is FailureKind.CHILD_WORKFLOW and node.message == child_failure(event).message:
                 return event.initiated_event_id
         case ev.TimerFired():
-            path = Path.parse(event.timer_id).owner
-            if node.kind is FailureKind.TIMEOUT and node.message.startswith(f"step `{path}`"):
-                return event.started_event_id
+            return _event_before_timeout(event, node)
         case ev.SignalExternalWorkflowExecutionFailed():
             if node == event.failure:
                 return event.initiated_event_id
         case _:
             pass
     return None
+
+
+def _event_before_timeout(event: ev.TimerFired, node: Failure) -> int | None:
+    timer = Path.parse(event.timer_id)
+    if node.kind is not FailureKind.TIMEOUT:
+        return None
+    if timer.is_steps_timeout:  # it starts again with the run
+        return event.event_id if node.message.startswith(f"{steps_of(timer.timed_frame)} have") else None
+    return event.started_event_id if node.message.startswith(f"step `{timer.owner}`") else None
 
 
 # Retries
@@ -150,7 +163,9 @@ class RetryPlan:
     point: int
     """The last event to keep: one of `history.decision_points`."""
     kept: tuple[int, ...] = ()
-    """Ids of later ActivityTaskCompleted events whose results are kept."""
+    """Ids of later ActivityTaskCompleted and ChildWorkflowExecutionCompleted events whose results are kept."""
+    repeated: tuple[int, ...] = ()
+    """Ids of the events that initiated the children that start again because they have failed."""
     left_out: int = 0
     """Number of discarded results because their total size is too large."""
 
@@ -196,16 +211,22 @@ def plan_retry(
     if not points:
         raise ValueError("the run has not started, so there is nothing to retry")
     first = [newest_before(points, starts[path] + 1) for path in repeated if path in starts]
-    if not completed:
+    failures = () if completed else tuple(_failures(events, tracer))
+    first += [newest_before(points, failure.event_id) for failure in failures]
+    if not completed and not failures:
         first.append(last_task(events, program, run, input=input, start_time=start_time))
-        first += _before_failures(events, points, tracer)
     point = min(first)
-    kept = list(_kept_activities(events, point, repeated, _Order(program, trace)))
+    kept = list(_kept_results(events, point, repeated, _Order(program, trace)))
     fitting, size = 0, 0
     while fitting < len(kept) and size + kept[fitting][1] <= MAX_KEPT:
         size += kept[fitting][1]
         fitting += 1
-    return RetryPlan(point=point, kept=tuple(each for each, _ in kept[:fitting]), left_out=len(kept) - fitting)
+    return RetryPlan(
+        point=point,
+        kept=tuple(each for each, _ in kept[:fitting]),
+        repeated=tuple(sorted(failure.child for failure in failures if 0 < failure.child <= point)),
+        left_out=len(kept) - fitting,
+    )
 
 
 class _Trace(dict[str, TracedStep]):
@@ -236,38 +257,80 @@ class _RetryTracer(Tracer):
         return super().decide(memory, event, **options)
 
 
-def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], tracer: _RetryTracer) -> Iterator[int]:
-    """The points before uncaught failures: before the failure of an activity, or before the start of anything else."""
+@dataclass(frozen=True, slots=True)
+class _Uncaught:
+    """A failure that nothing has handled."""
+
+    event_id: int
+    """The event before which the failed work begins again."""
+    child: int = 0
+    """The event that initiated the child that has failed; 0 if it is no child."""
+
+
+def _failures(events: Sequence[ev.AnyEvent], tracer: _RetryTracer) -> Iterator[_Uncaught]:
+    """The failures of steps that nothing has handled, including those in blocks that a neighbor's failure has cancelled."""
     trace = tracer.trace
     failed = [Path.parse(path) for path, each in trace.items() if each.status is Status.FAILED]
     failed = [path for path in failed if not path.is_compensation]
-    failed = [path for path in failed if all(_failed(trace, above) for above in path.enclosing())]
+    failed = [path for path in failed if all(_uncaught(trace, above) for above in path.enclosing())]
     outer = {above for path in failed for above in path.enclosing()}
-    ends = {
-        event.activity_id: event.event_id
-        for event in events
-        if isinstance(event, ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled)
-    }
+    ends = dict(_ends(events))
     for path in {path.text for path in failed} - outer:
-        yield newest_before(points, ends.get(path, tracer.starts[path] + 1))
+        yield ends.get(path, _Uncaught(tracer.starts[path] + 1))
 
 
-def _failed(trace: dict[str, TracedStep], path: str) -> bool:
-    return path not in trace or trace[path].status is Status.FAILED
+def _uncaught(trace: dict[str, TracedStep], path: str) -> bool:
+    return path not in trace or trace[path].status in {Status.FAILED, Status.CANCELLED}
 
 
-def _kept_activities(
+def _ends(events: Sequence[ev.AnyEvent]) -> Iterator[tuple[str, _Uncaught]]:
+    """The ends of work that can begin again right before: activities, children, and blocks with a `stepsTimeout`; by path."""
+    for event in events:
+        match event:
+            case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled():
+                yield event.activity_id, _Uncaught(event.event_id)
+            case (
+                ev.StartChildWorkflowExecutionFailed()
+                | ev.ChildWorkflowExecutionFailed()
+                | ev.ChildWorkflowExecutionCanceled()
+                | ev.ChildWorkflowExecutionTimedOut()
+                | ev.ChildWorkflowExecutionTerminated()
+            ):
+                yield event.child_id, _Uncaught(event.event_id, event.initiated_event_id)
+            case ev.TimerFired() if Path.parse(event.timer_id).is_steps_timeout:
+                yield Path.parse(event.timer_id).timed_frame.text, _Uncaught(event.event_id)
+            case _:
+                pass
+
+
+def _kept_results(
     events: Sequence[ev.AnyEvent], point: int, repeated: set[str], order: "_Order"
 ) -> Iterator[tuple[int, int]]:
-    """The activities that completed after a point and are not repeated: the event, and its size in bytes."""
-    inputs = {event.event_id: event.input for event in events if isinstance(event, ev.ActivityTaskScheduled)}
-    for event in events[point:]:
-        if not isinstance(event, ev.ActivityTaskCompleted) or ":" in event.activity_id:
-            continue
-        if any(order.repeats(event.activity_id, path) for path in repeated):
-            continue
-        size = len(msgspec.json.encode([inputs.get(event.scheduled_event_id), event.result, event.artifacts]))
-        yield event.event_id, size + _EVENTS
+    """The activities and children that completed after a point and are not repeated: the event, and its size in bytes."""
+    inputs: dict[int, Any] = {}
+    for event in events:
+        match event:
+            case ev.ActivityTaskScheduled():
+                inputs[event.event_id] = event.input
+            case ev.StartChildWorkflowExecutionInitiated() if event.event_id > point:
+                inputs[event.event_id] = event.start.input
+            case ev.ActivityTaskCompleted() if event.event_id > point:
+                if _is_kept(event.activity_id, repeated, order):
+                    yield event.event_id, _size(inputs.get(event.scheduled_event_id), event.result, event.artifacts)
+            case ev.ChildWorkflowExecutionCompleted() if event.initiated_event_id > point:
+                if _is_kept(event.child_id, repeated, order):
+                    yield event.event_id, _size(inputs.get(event.initiated_event_id), event.result)
+            case _:
+                pass
+
+
+def _size(*values: Any) -> int:
+    """The size of the events of an activity or child with these values, in bytes."""
+    return len(msgspec.json.encode(values)) + _EVENTS
+
+
+def _is_kept(path: str, repeated: set[str], order: "_Order") -> bool:
+    return ":" not in path and not any(order.repeats(path, each) for each in repeated)
 
 
 class _Order:

@@ -9,7 +9,7 @@ from perdure.engine.state import PendingTimer
 from perdure.language.expressions import Template
 from perdure.language.memory import Memory
 from perdure.language.program import CompiledStep, Finding, Program, Severity, WaitForSignal, WaitUntil
-from perdure.language.step_paths import Path
+from perdure.language.step_paths import MAIN, Path
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,10 +88,11 @@ def _signals_of(step: CompiledStep) -> frozenset[str]:
 
 
 def _until(text: str, timers: Mapping[str, PendingTimer]) -> datetime | None:
-    """Return when the wait of a task times out: its own timer or the `timeout` of an enclosing step or handler fires."""
+    """Return when the wait of a task times out: its own timer, the `timeout` of a step, or a `stepsTimeout` around it fires."""
     path = Path.parse(text)
-    around = (Path.parse(each).timeout.text for each in path.enclosing())
-    limits = [path.text, path.timeout.text, *around]
+    around = [MAIN, *map(Path.parse, path.enclosing())]
+    limits = [path.text, path.timeout.text]
+    limits += [limit.text for each in around for limit in (each.timeout, each.steps_timeout)]
     return min((timers[limit].fire_time for limit in limits if limit in timers), default=None)
 
 

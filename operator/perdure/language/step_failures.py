@@ -1,15 +1,29 @@
 """Failures of steps: how they are built, matched, and shown to expressions."""
 
 from collections.abc import Collection
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import msgspec
 
+from perdure.api.times import show_duration
 from perdure.engine import events as ev
-from perdure.engine.failures import Failure, FailureKind, TimeoutType, shorten
+from perdure.engine.failures import THEN, Failure, FailureKind, TimeoutType, bounded, shorten
+from perdure.language.memory import Failures
+from perdure.language.step_paths import Path
 
 EXPRESSION_ERROR = "ExpressionError"
 """Failure type of a step whose expression has no value. It is not retried: the definition of a run does not change."""
+
+
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+"""Failure type of a run whose steps exceeded its `stepsTimeout`. It is a timeout, too: `catch` matches both."""
+STEPS_FAILED = "StepsFailed"
+"""Failure type of a `continueAsNew` that cannot take effect because steps have failed."""
+_MAX_OTHERS: Final = 32 * 1024
+"""Bytes of JSON of the failures after the first one that are kept."""
+_MAX_OTHER: Final = 2_048
+"""Bytes of JSON of each of them."""
 
 
 class StepError(Exception):
@@ -28,6 +42,45 @@ def application(type_: str, message: str) -> Failure:
 def timeout(message: str) -> Failure:
     """Build the failure of a step that exceeded its timeout."""
     return Failure(kind=FailureKind.TIMEOUT, message=message, timeout_type=TimeoutType.START_TO_CLOSE)
+
+
+def deadline(where: str, limit: timedelta, *, of_run: bool) -> Failure:
+    """Build the failure of steps that exceeded their `stepsTimeout`.
+
+    Args:
+        where: The steps, for the message.
+        limit: The `stepsTimeout`.
+        of_run: Whether they are the main steps.
+    """
+    failure = timeout(f"{where} have taken longer than their `stepsTimeout` of {show_duration(limit)}")
+    return msgspec.structs.replace(failure, type=DEADLINE_EXCEEDED) if of_run else failure
+
+
+def steps_of(frame: Path) -> str:
+    """The steps of a frame, for messages."""
+    return f"the steps of `{frame}`" if frame.text else "the steps"
+
+
+def added(failures: Failures | None, failure: Failure) -> Failures:
+    """Record one more failure. There may be thousands: those that do not fit are only counted."""
+    if failures is None:
+        return Failures(kept=(failure,), count=1)
+    kept = (*failures.kept, bounded(failure, _MAX_OTHER))
+    if len(kept) <= failures.count or len(msgspec.json.encode(kept[1:])) > _MAX_OTHERS:
+        kept = failures.kept
+    return Failures(kept=kept, count=failures.count + 1)
+
+
+def combined(failures: Failures) -> Failure:
+    """The failure of a list of steps or a loop: the first failure, which names the others and has them under `suppressed`."""
+    first, *others = failures.kept
+    if failures.count > len(failures.kept):
+        left = failures.count - len(failures.kept)
+        others.append(Failure(kind=FailureKind.SERVER, message=f"{left} more step{'s' if left > 1 else ''} or items"))
+    if not others:
+        return first
+    message = "; ".join([first.message, *(f"{THEN}{failure.message}" for failure in others)])
+    return msgspec.structs.replace(first, message=shorten(message), suppressed=(*first.suppressed, *others))
 
 
 def activity_failure(

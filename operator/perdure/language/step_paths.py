@@ -9,6 +9,7 @@
 ``hotel:onStart``     the block of the `onStart` of a step; likewise `onEnd`
 ``hotel:compensate``  the compensation of a step
 ``hotel:timeout``     the timer of the `timeout` of a step
+``hotel:stepsTimeout``  the timer of the `stepsTimeout` of a block; of the main steps ``:stepsTimeout``
 ``hotel:limits``      the activity that takes the `limits` of a step
 ``:finally``          the block of a handler; its timer is ``:finally:timeout``
 (empty)               the main steps
@@ -26,6 +27,7 @@ _ON_START: Final = ":onStart"
 _ON_END: Final = ":onEnd"
 _COMPENSATE: Final = ":compensate"
 _TIMEOUT: Final = ":timeout"
+_STEPS_TIMEOUT: Final = ":stepsTimeout"
 _LIMITS: Final = ":limits"
 
 
@@ -87,6 +89,11 @@ class Path:
         return self.part.endswith(_TIMEOUT)
 
     @property
+    def is_steps_timeout(self) -> bool:
+        """Whether it is the timer of the `stepsTimeout` of a frame."""
+        return self.part.endswith(_STEPS_TIMEOUT)
+
+    @property
     def is_limits(self) -> bool:
         """Whether it is the activity that takes the `limits` of a step."""
         return self.part == _LIMITS
@@ -125,6 +132,16 @@ class Path:
     def timeout(self) -> "Path":
         """The timer of the `timeout` of the step or handler."""
         return self._with(_TIMEOUT)
+
+    @property
+    def steps_timeout(self) -> "Path":
+        """The timer of the `stepsTimeout` of the frame."""
+        return self._with(_STEPS_TIMEOUT)
+
+    @property
+    def timed_frame(self) -> "Path":
+        """The frame whose `stepsTimeout` the timer is."""
+        return Path.parse(self.text.removesuffix(_STEPS_TIMEOUT))
 
     @property
     def limits(self) -> "Path":

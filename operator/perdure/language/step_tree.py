@@ -88,6 +88,8 @@ OPEN: Final = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Pause
 """The states of a step that has started and has not ended; those besides Running and Waiting are of activities."""
 LIMIT: Final = ":timeout"
 """Suffix of the path of a step: the timer of its `timeout`."""
+STEPS_LIMIT: Final = ":stepsTimeout"
+"""Suffix of the path of a block, which is empty for the main steps: the timer of its `stepsTimeout`."""
 
 _MODIFIERS: Final = frozenset(
     {"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter", "limits", "onStart", "onEnd"}
@@ -226,7 +228,9 @@ class _Tree:
             *(self.recorded, self.work.activities, self.work.timers, self.work.children),
             *(self.frames, self.tasks, self.loops, self.trace),
         )
-        for path in dict.fromkeys(each.removesuffix(LIMIT) for paths in known for each in paths):
+        for path in dict.fromkeys(
+            each.removesuffix(LIMIT).removesuffix(STEPS_LIMIT) for paths in known for each in paths
+        ):
             rest = path
             while rest:
                 frame, _, last = rest.rpartition("/")

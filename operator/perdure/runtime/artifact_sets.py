@@ -73,8 +73,8 @@ def uploaders_in(text: bytes, namespace: str) -> set[str]:
     start = f"{namespace}/".encode()
     if start not in text:
         return set()
-    found = re.finditer(rb"(?<![-a-z0-9])" + re.escape(start) + rb"([a-z0-9][-a-z0-9]{0,62})/\d+-\d+/", text)
-    return {each[1].decode() for each in found}
+    keys = re.finditer(rb"(?<![-a-z0-9])" + re.escape(start) + rb"([a-z0-9][-a-z0-9]{0,62})/\d+-\d+/", text)
+    return {each[1].decode() for each in keys}
 
 
 def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], settings: PodSettings) -> KubeObject:
@@ -147,7 +147,7 @@ def deletion_report(pod: KubeObject, now: datetime) -> DeletionReport | None:
 def _json(text: Any, kind: type[Any]) -> Any:
     """Decode JSON of a kind; an empty value if it is anything else."""
     try:
-        found = json.loads(text or "")
+        value = json.loads(text or "")
     except (ValueError, TypeError):
         return kind()
-    return found if isinstance(found, kind) else kind()
+    return value if isinstance(value, kind) else kind()

@@ -80,11 +80,11 @@ def refer(content: bytes) -> Json:
     Args:
         content: Temporal's message `Payloads`, in bytes.
     """
-    made = Reference(
+    reference = Reference(
         hash=hashlib.sha256(content).hexdigest(), name=f"payload-{uuid.uuid4().hex}", sizeBytes=len(content)
     )
-    made.content = content
-    return {"payloads": made}
+    reference.content = content
+    return {"payloads": reference}
 
 
 def reference_in(value: Any) -> Mapping[str, Any] | None:

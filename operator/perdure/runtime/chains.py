@@ -76,7 +76,9 @@ class ResetOrigin(StoredStruct, frozen=True, kw_only=True):
     reapply_signals: bool = True
     reapply_updates: bool = True
     kept: tuple[int, ...] = ()
-    """For a retry: the later ActivityTaskCompleted events whose results are kept."""
+    """For a retry: the later ActivityTaskCompleted and ChildWorkflowExecutionCompleted events whose results are kept."""
+    repeated: tuple[int, ...] = ()
+    """For a retry: the events that initiated the open children that start again because they have failed."""
     overrides: tuple[VersioningOverride | None, ...] = ()
     """The changes of the versioning override that follow the reset, each before the next; None removes it."""
     reason: str = ""
@@ -389,8 +391,10 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
         # Like Temporal's server, delay a run that continues immediately again and again. The delay of the run itself does not
         # count, or every second run would not wait.
         began = state.first_decision_time or state.began
-        left = min(SHORTEST_RUN - (closing.event_time - began), SHORTEST_RUN)
-        tie = msgspec.structs.replace(tie, signals=closing.signals, backoff=left if left > timedelta(0) else None)
+        remaining = min(SHORTEST_RUN - (closing.event_time - began), SHORTEST_RUN)
+        tie = msgspec.structs.replace(
+            tie, signals=closing.signals, backoff=remaining if remaining > timedelta(0) else None
+        )
         if closing.new_run_backoff:
             tie = msgspec.structs.replace(tie, backoff=max(closing.new_run_backoff, tie.backoff or timedelta(0)))
         spec["input"] = closing.input

@@ -54,9 +54,9 @@ def dead_letter(
     if scheduled is not None:
         spec["input"] = scheduled.input
         spec["scheduledTime"] = format_time(scheduled.event_time)
-        given = next((one for one in activities if one.get("name") == scheduled.activity_type), None)
-        if given is not None:
-            spec["definition"] = _resolved(given, scheduled)
+        definition = next((one for one in activities if one.get("name") == scheduled.activity_type), None)
+        if definition is not None:
+            spec["definition"] = _resolved(definition, scheduled)
     return {
         "apiVersion": API_VERSION,
         "kind": "DeadLetter",

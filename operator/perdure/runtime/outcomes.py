@@ -546,14 +546,14 @@ def error_document(ended: EndedContainer, definition: Activity) -> Failure | Non
     )
 
 
-def _retry_delay(given: Any) -> tuple[timedelta | None, str]:
+def _retry_delay(value: Any) -> tuple[timedelta | None, str]:
     """Return the delay, or a remark about an invalid one: a mistake in it must not hide the failure itself."""
-    if given is None:
+    if value is None:
         return None, ""
     try:
-        return parse_decimal_duration(given if isinstance(given, str) else ""), ""
+        return parse_decimal_duration(value if isinstance(value, str) else ""), ""
     except ValueError:
-        return None, f" (nextRetryDelay {str(given)[:40]!r} is not a valid duration and was ignored)"
+        return None, f" (nextRetryDelay {str(value)[:40]!r} is not a valid duration and was ignored)"
 
 
 def exit_failure(ended: EndedContainer, definition: Activity) -> Failure:

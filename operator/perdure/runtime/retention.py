@@ -81,14 +81,14 @@ def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run]
         removable: Whether a run may be removed. A run that may not be removed still counts, so younger ones are removed instead.
     """
     oldest_first = sorted(finished, key=lambda run: (run.closed, run.uid))
-    left = Tally(len(oldest_first), sum(run.size for run in oldest_first))
+    tally = Tally(len(oldest_first), sum(run.size for run in oldest_first))
     removed: list[_Run] = []
     for run in oldest_first:
-        if not limits.exceeded_by(left):
+        if not limits.exceeded_by(tally):
             break
         if removable(run):
             removed.append(run)
-            left.remove(run.size)
+            tally.remove(run.size)
     return removed
 
 

@@ -36,7 +36,7 @@ _MEMORY: Final[_Shape] = {
 _STATE: Final[_Shape] = {
     **dict.fromkeys(("retryPolicy", "paused", "undecided", "task", "requests"), _TEXT),
     **dict.fromkeys(("activities", "leftActivities", "timers", "children", "externals", "operations"), _EACH),
-    **dict.fromkeys(("leftOperations", "callbacks", "markers", "reports", "holds"), _EACH),
+    **dict.fromkeys(("leftOperations", "callbacks", "markers", "reports", "holds", "kept"), _EACH),
     "code": _CODE,
     "memory": _MEMORY,
 }
@@ -67,9 +67,9 @@ class Texts:
         return len(orjson.dumps(self.encode(status)))
 
     def _text_of(self, value: Any) -> Any:
-        made = self._texts.get(id(value))
-        if made is not None:
-            return made[1]
+        known = self._texts.get(id(value))
+        if known is not None:
+            return known[1]
         if not isinstance(value, (dict, list)):
             return value
         text = orjson.dumps(value).decode()

@@ -14,7 +14,7 @@ from perdure.api.reasons import ConditionReason, EventReason
 from perdure.engine.inputs import Answer
 from perdure.schedule import inputs as inp
 from perdure.schedule.calendar import InvalidTimesError
-from perdure.schedule.cursor import MAX_TIMES_PER_STEP, skip_to_now
+from perdure.schedule.cursor import MAX_TIMES_PER_STEP, drop_delayed, resume
 from perdure.schedule.draft import ScheduleDraft, time_text
 from perdure.schedule.state import Paused, PendingBackfill, Start
 from perdure.schedule.times import EARLIEST, Times
@@ -155,7 +155,7 @@ def _unpause(draft: ScheduleDraft, request: inp.ScheduleUnpauseRequested) -> Non
         draft.change(paused=None)
         draft.note(EventReason.UNPAUSED, f"Unpaused by an Operation{_suffix(request.reason)}")
         if not draft.blocked:
-            skip_to_now(draft)
+            resume(draft)
     if draft.rules.spec.paused:
         message = "The Schedule is still paused by `spec.paused`: set it to false"
         answer = Answer(ok=False, reason=ConditionReason.PAUSED_BY_SPEC, message=message)
@@ -185,6 +185,7 @@ def update_blocked(draft: ScheduleDraft) -> None:
 
 def _drop_waiting(draft: ScheduleDraft) -> None:
     draft.change(buffer=tuple(start for start in draft.state.buffer if not start.by_time), retry=None)
+    drop_delayed(draft)
 
 
 def _suffix(text: str) -> str:

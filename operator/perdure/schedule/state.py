@@ -174,6 +174,10 @@ class ScheduleState(StoredStruct, frozen=True, kw_only=True):
     recent: tuple[Recent, ...] = ()
     """Oldest first."""
     counts: Counts = Counts()
+    upcoming: Start | None = None
+    """The next scheduled start, if jitter can delay it. After an edit, only this tells when a time of the old spec is due."""
+    delayed: tuple[Start, ...] = ()
+    """Starts of earlier specs: jitter delays them, and their times had passed when the spec was edited."""
     last_scheduled: datetime | None = None
     result_time: datetime | None = None
     """When the run with the last completion result completed."""

@@ -32,7 +32,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.payloads import size_of
 from perdure.engine.retry import decide_run_retry
 from perdure.schedule import inputs as inp
-from perdure.schedule.cursor import apply_changes, buffer_due
+from perdure.schedule.cursor import apply_changes, buffer_due, find_upcoming
 from perdure.schedule.draft import Note, ScheduleDraft, time_text
 from perdure.schedule.inputs import Rules, RunCreated, RunOutcome
 from perdure.schedule.overlap import start_buffered
@@ -87,6 +87,7 @@ def step(
     start_buffered(draft)
     answer_triggers(draft)
     update_blocked(draft)
+    find_upcoming(draft)
     return ScheduleTransition(
         draft.state,
         tuple(draft.notes),
@@ -125,6 +126,8 @@ def next_wake(rules: Rules, state: ScheduleState, now: datetime) -> datetime | N
     wakes = []
     if state.retry is not None:
         wakes.append(max(state.retry.due, now) if has_room_for_retry(rules, state) else None)
+    if not state.blocked:
+        wakes.extend(start.actual for start in state.delayed)
     if rules.times is not None and not state.blocked:
         due = next(rules.times.dues(state.cursor, rules.seed), None)
         wakes.append(due.actual if due else None)

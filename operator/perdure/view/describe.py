@@ -320,7 +320,7 @@ def timer_lines(run: RunView, page: Page) -> Iterator[Text]:
         waits = kinds.get(timer.path) in {"waitForSignal", "waitUntil"}
         verb = "times out" if timer.limits or waits else "fires"
         due = "is due" if timer.fires <= page.now else f"{verb} {page.timestamp(timer.fires)}"
-        yield Text(f"  {text.one_line(timer.path)}  {due}")
+        yield Text(f"  {text.one_line(timer.path) or 'all steps'}  {due}")
     yield from _rest(run.timers, page)
 
 

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from perdure.api.json_values import Json, mapping, mappings
 from perdure.engine.failures import full_message_of
+from perdure.language.step_failures import DEADLINE_EXCEEDED
 from perdure.view import text
 from perdure.view.page import Page
 
@@ -23,8 +24,8 @@ def title(failure: Mapping[str, Any]) -> str:
     Returns:
         The type of an application failure, or the kind of any other failure.
     """
-    kind = str(failure.get("kind") or "")
-    return str((failure.get("type") if kind in {"", "Application"} else None) or kind or "Failure")
+    kind, type_ = str(failure.get("kind") or ""), failure.get("type")
+    return str((type_ if kind in {"", "Application"} or type_ == DEADLINE_EXCEEDED else None) or kind or "Failure")
 
 
 def summary(failure: Mapping[str, Any]) -> str:

@@ -22,12 +22,11 @@ from perdure.api.stored import convert, convert_all
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal
+from perdure.language.step_tree import LIMIT, STEPS_LIMIT
 from perdure.runtime.chains import parent_of
 from perdure.runtime.leases import heartbeat_details
 from perdure.runtime.pods.builder import main_container_name
 from perdure.runtime.pods.status import ContainerGroup, PodStatus, waiting_reason
-
-_LIMIT = ":timeout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +100,18 @@ class Timer:
     """A timer that has not fired."""
 
     step: str
-    """ID of the timer: the path of its step, with `:timeout` if it limits the step."""
+    """ID of the timer: the path of its step, with `:timeout` if it limits the step, or `:stepsTimeout` if it limits a block."""
     fires: datetime
 
     @property
     def path(self) -> str:
-        """Return the path of the step."""
-        return self.step.removesuffix(_LIMIT)
+        """Return the path of the step; empty if the timer limits all steps."""
+        return self.step.removesuffix(LIMIT).removesuffix(STEPS_LIMIT)
 
     @property
     def limits(self) -> bool:
-        """Whether the timer is the `timeout` of a step or of a handler."""
-        return self.step.endswith(_LIMIT)
+        """Whether the timer is the `timeout` of a step or of a handler, or the `stepsTimeout` of a block or of the run."""
+        return self.step.endswith((LIMIT, STEPS_LIMIT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

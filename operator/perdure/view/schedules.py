@@ -183,7 +183,8 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
     lines = [
         f"{meta['name']}  {state_of(schedule)}",
         f"  when      {summary}" + (f"  ({zone})" if zone else ""),
-        f"  overlap   {given.get('overlapPolicy', 'Skip')}, catch-up window {given.get('catchupWindow', '1m')}",
+        f"  overlap   {given.get('overlapPolicy', 'Skip')}, catch-up window {given.get('catchupWindow', '1m')}"
+        + (", newest missed time only" if given.get("catchupPolicy") == "Latest" else ""),
     ]
     if id_of(schedule) != meta["name"]:
         lines.insert(1, f"  id        {text.one_line(id_of(schedule))}")

@@ -21,6 +21,7 @@ from perdure.language.step_tree import (
     NOT_REACHED,
     OPEN,
     PENDING,
+    STEPS_LIMIT,
     OpenPaths,
     Recorded,
     StepNode,
@@ -136,7 +137,7 @@ def read_steps(source: StepSource) -> tuple[StepView, ...]:
     work, history = source.work, source.history
     recorded = {**_recorded(history.timers), **_recorded(history.tasks)}
     for path, entry in history.timers.items():  # the timer of a handler shows when it started and ended
-        if path.startswith(":") and "/" not in path:
+        if path.startswith(":") and "/" not in path and not path.endswith(STEPS_LIMIT):
             recorded[path.removesuffix(LIMIT)] = _as_recorded(entry)
     paths = OpenPaths(
         activities={activity.step: activity.state for activity in work.activities},

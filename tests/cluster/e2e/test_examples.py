@@ -345,6 +345,19 @@ def test_a_release_runs_in_the_order_of_its_graph(example: Use) -> None:
     releases.ends_like("broken", "tests-fail")
 
 
+def test_a_sweep_continues_after_a_failure_and_reports_within_its_own_limit(example: Use) -> None:
+    sweeps = example("sweep")
+    slow = {"rates": [1, 9], "limit": "40s"}
+    sweeps.start("all", {"rates": [1, 2, 4]})
+    sweeps.start("diverged")
+    sweeps.start("slow", slow)
+    sweeps.ends_like("all", "all-trained")
+    sweeps.ends_like("diverged", "one-rate-diverges")
+    status = sweeps.ends_like("slow", "too-slow", slow)
+    assert status["conditions"][0]["reason"] == "DeadlineExceeded"
+    assert "`train[2]`" in sweeps.ended("diverged")["status"]["conditions"][0]["message"]
+
+
 def test_a_deployment_holds_its_limits_until_it_has_ended(example: Use, namespace: Cluster) -> None:
     deploys = example("deploy")
     deploys.start("alone", {"environment": "staging", "version": "1.4"})

@@ -18,6 +18,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.language.step_failures import as_json
 from support.engine.coded import Coded
 from support.engine.script import T0, Drive, Reacting, activity, application, seconds, timer
+from unit.language.resumed import Run, do
 
 FACTS = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="1/2", definition=None)
 
@@ -409,3 +410,38 @@ def test_a_run_with_a_failed_task_and_no_worker_shows_both() -> None:
         "NoWorker",
         f"{lacking}; the last attempt of the workflow task failed: WorkflowWorkerUnhandledFailure: no class Order",
     )
+
+
+# Runs of steps that fail
+
+
+def test_a_run_that_exceeded_its_deadline_has_a_reason_of_its_own() -> None:
+    run = Run(f"[{do('a')}]", stepsTimeout="10s").at(after=20).done(":finally/note")
+    condition = succeeded(composed(run.drive))
+    assert (condition["status"], condition["reason"]) == ("False", ConditionReason.DEADLINE_EXCEEDED)
+    assert condition["message"] == "the steps have taken longer than their `stepsTimeout` of 10s"
+    assert composed(run.drive)["phase"] == "Failed"
+
+
+def test_the_deadline_of_a_block_is_an_ordinary_failure() -> None:
+    blocks = [
+        {"name": "two", "stepsTimeout": "10s", "steps": [{"name": "x", "activity": {"name": "work"}}]},
+        {"name": "tidy", "steps": [{"name": "note", "activity": {"name": "work"}}]},
+    ]
+    run = Run("[{name: t, call: {block: two}}]", blocks=blocks).at(after=20).done(":finally/note")
+    assert succeeded(composed(run.drive))["reason"] == ConditionReason.FAILED
+
+
+def test_an_open_run_says_what_has_failed() -> None:
+    run = Run(f"[{do('a')}, {do('b', ', needs: []')}]", failurePolicy="FinishRunning").failed("a")
+    condition = succeeded(composed(run.drive))
+    assert (condition["status"], condition["reason"]) == ("Unknown", "Running")
+    assert condition["message"].startswith(
+        "1 step failed, and the run will fail when the others have ended: step `a`: "
+    )
+    run.failed("b")
+    assert "message" not in condition or "`b`" not in condition["message"]
+    run.done(":finally/note")
+    message = succeeded(composed(run.drive))["message"]
+    assert "step `a`" in message
+    assert "then failed as well: step `b`" in message

@@ -29,7 +29,7 @@ Command = TypeVar("Command")
 class Play:
     """A run of a program that is given in YAML, begun."""
 
-    def __init__(self, text: str, given: Any = None, *, begin: bool = True) -> None:
+    def __init__(self, text: str, given: Any = None, *, begin: bool = True, steps_timeout: float | None = None) -> None:
         spec = {"activities": ACTIVITIES, **yaml.safe_load(text)}
         self.program = compile_program(WorkflowSpec.parse(spec))
         self.interpreter = Interpreter(self.program, SCOPE, input=with_defaults(self.program, given), start_time=T0)
@@ -45,6 +45,7 @@ class Play:
                 workflow_id="order",
                 original_execution_run_id="uid-1",
                 first_execution_run_id="uid-1",
+                steps_timeout=None if steps_timeout is None else timedelta(seconds=steps_timeout),
             )
 
     @property

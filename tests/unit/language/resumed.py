@@ -8,11 +8,11 @@ from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.resets import begin, reset_event, since
+from perdure.engine.resets import begin, kept_results, reset_event, restarted, since
 from perdure.engine.state import RunStatus
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
-from perdure.language.resets import last_task
+from perdure.language.resets import RetryPlan, last_task, plan_retry
 from support.engine.script import T0, Drive, seconds
 
 SCOPE = RunScope(name="r", namespace="n", workflow_id="w", run_id="r", attempt=1)
@@ -84,3 +84,26 @@ class Run:
 
 def do(name: str, more: str = "") -> str:
     return f"{{name: {name}, activity: {{name: work}}{more}}}"
+
+
+def plan(run: Run, *steps: str) -> RetryPlan:
+    return plan_retry(run.drive.history, run.program, SCOPE, input=None, start_time=T0, steps=steps)
+
+
+def retried(run: Run, *steps: str) -> Run:
+    """The run that does it again, a minute later."""
+    found, past = plan(run, *steps), run.drive.history
+    state = history.fork(past, found.point, run.decider)
+    first: Any = past[0]
+    now = T0 + seconds(run.clock + 60)
+    before, later = past[: found.point], past[found.point :]
+    anew = restarted(state, before, later, str, found.repeated)
+    reported = reset_event(
+        first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next", restarted=anew
+    )
+    new = Run.__new__(Run)
+    new.program, new.decider, new.clock = run.program, run.decider, run.clock + 60
+    new.drive = Drive(run.decider, now=now, history=list(before))
+    again = list(since(state, later, "r", signals=True, restarted=anew))
+    new.drive.take(begin(state, reported, again, run.decider, (), kept=kept_results(state, later, found.kept)))
+    return new

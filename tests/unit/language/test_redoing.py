@@ -7,32 +7,11 @@ import pytest
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
-from perdure.engine.resets import begin, kept_results, reset_event, since
+from perdure.engine.resets import begin, kept_results, reset_event
 from perdure.engine.state import RunStatus
-from perdure.language.resets import MAX_KEPT, RetryPlan, plan_retry
-from support.engine.script import T0, Drive, seconds
-from unit.language.resumed import SCOPE, Run, do
-
-
-def plan(run: Run, *steps: str) -> RetryPlan:
-    return plan_retry(run.drive.history, run.program, SCOPE, input=None, start_time=T0, steps=steps)
-
-
-def retried(run: Run, *steps: str) -> Run:
-    """The run that does it again, a minute later."""
-    found, past = plan(run, *steps), run.drive.history
-    state = history.fork(past, found.point, run.decider)
-    first: Any = past[0]
-    now = T0 + seconds(run.clock + 60)
-    reported = reset_event(first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next")
-    later = past[found.point :]
-    new = Run.__new__(Run)
-    new.program, new.decider, new.clock = run.program, run.decider, run.clock + 60
-    new.drive = Drive(run.decider, now=now, history=list(past[: found.point]))
-    again = list(since(state, later, "r", signals=True))
-    new.drive.take(begin(state, reported, again, run.decider, (), kept=kept_results(state, later, found.kept)))
-    return new
-
+from perdure.language.resets import MAX_KEPT
+from support.engine.script import T0, seconds
+from unit.language.resumed import Run, do, plan, retried
 
 UNDO = ", compensate: {activity: {name: work}}"
 ALONE = ", needs: []"
@@ -95,7 +74,7 @@ def test_a_result_is_kept_only_for_the_same_input() -> None:
     state = history.fork(changed.drive.history, 1, changed.decider)
     first: Any = past[0]
     reported = reset_event(first, 2, T0 + seconds(60), base_run_id="r", new_run_id="s", successor="next")
-    kept = list(kept_results(state, past[1:], found.kept))
+    kept = dict(kept_results(state, past[1:], found.kept))
     assert len(kept) == 1
     transition = begin(state, reported, [], changed.decider, (), kept=kept)
     assert {each.activity_id for each in transition.state.activities.values()} == {"b", "x"}

@@ -1,5 +1,5 @@
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -400,3 +400,89 @@ def test_an_invalid_spec_starts_nothing_until_it_is_fixed() -> None:
     drive.until(T0 + 11 * M)
     assert drive.minutes() == [11]
     assert drive.advance(inp.Triggered(request_id="again", overlap_policy=OverlapPolicy.ALLOW_ALL))["again"].ok
+
+
+# --- Starts that jitter delays (kubernetes#130838) ---------------------------------------------------------------------
+
+
+def delayed() -> tuple[Drive, datetime, datetime]:
+    """An hourly schedule with jitter, in the middle between a time and its start; the schedule, the time, and its start."""
+    drive = Drive(rules(cron=HOURLY, jitter="20m"))
+    assert drive.rules.times is not None
+    due = next(drive.rules.times.dues(T0, drive.rules.seed))
+    drive.advance()
+    drive.now = due.nominal + (due.actual - due.nominal) / 2
+    return drive, due.nominal, due.actual
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"timeZone": "Asia/Kolkata", "jitter": "20m"}, {"jitter": "1m"}, {}, {"cron": ["30 4 * * *"]}],
+    ids=["zone", "less jitter", "no jitter", "other times"],
+)
+def test_a_delayed_start_survives_an_edit_of_the_times(change: dict[str, Any]) -> None:
+    drive, nominal, actual = delayed()
+    drive.edit(**{"cron": HOURLY, **change})
+    drive.advance()
+    assert next_wake(drive.rules, drive.state, drive.now) == actual
+    drive.edit(cron=["15 3 * * *"])
+    drive.until(actual - S)
+    assert drive.made == []
+    drive.until(actual + S)
+    assert [run.start.nominal for run in drive.made] == [nominal]
+    assert drive.state.delayed == ()
+
+
+def test_a_delayed_start_that_an_outage_delays_further_is_missed_after_the_window() -> None:
+    drive, _, actual = delayed()
+    drive.edit(cron=["30 4 * * *"], catchupWindow="1m")
+    drive.advance()
+    drive.now = actual + M + S
+    drive.advance()
+    assert drive.made == []
+    assert drive.state.counts.missed_catchup_window == 1
+
+
+def test_a_delayed_start_survives_a_raised_limit_and_the_end_of_a_pause() -> None:
+    for before, after in (({"remainingActions": 0}, {"remainingActions": 5}), ({"paused": True}, {})):
+        drive, nominal, actual = delayed()
+        between, drive.now, drive.status = drive.now, T0, {}
+        drive.edit(cron=HOURLY, jitter="20m", **before)
+        drive.advance()
+        drive.now = between
+        drive.edit(cron=HOURLY, jitter="20m", **after)
+        drive.until(actual + S)
+        assert [run.start.nominal for run in drive.made] == [nominal]
+
+
+@pytest.mark.parametrize("by", ["spec", "operation", "edit"])
+def test_a_pause_drops_a_delayed_start_with_an_event(by: str) -> None:
+    drive, nominal, actual = delayed()
+    if by == "operation":
+        drive.advance(inp.SchedulePauseRequested(request_id="p"))
+    else:
+        drive.edit(cron=HOURLY if by == "spec" else ["30 4 * * *"], jitter="20m", paused=True)
+        drive.advance()
+    assert drive.state.counts.missed_catchup_window == 1
+    assert "CatchupWindowMissed" in drive.reported
+    drive.now += (actual - drive.now) / 2
+    if by == "operation":
+        drive.advance(inp.ScheduleUnpauseRequested(request_id="u"))
+    drive.edit(cron=HOURLY, jitter="20m")
+    drive.until(nominal + timedelta(minutes=59))
+    assert drive.made == []
+    assert drive.state.counts.missed_catchup_window == 1
+
+
+# --- Catch-up policy (kestra#3000) --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("minutes", [1, 30, 2_500])
+def test_with_the_policy_latest_only_the_newest_missed_time_starts(minutes: int) -> None:
+    drive = Drive(rules(catchupWindow="10d", catchupPolicy="Latest", overlapPolicy="AllowAll"))
+    drive.advance()
+    drive.now = T0 + minutes * M + S
+    drive.advance()
+    assert [run.start.nominal for run in drive.made] == [T0 + minutes * M]
+    assert drive.state.counts.missed_catchup_window == minutes - 1
+    assert ("CatchupWindowMissed" in drive.reported) is (minutes > 1)

@@ -458,3 +458,35 @@ def test_a_log_contained_in_the_message_is_not_repeated() -> None:
     flow = Flow().started(1).failed(2, failure)
     shown = plain(describe(flow.run(), flow.page()))
     assert shown[shown.index("Failure") :].count("no disk") == 1
+
+
+_CHECKS = """
+failurePolicy: FinishRunning
+stepsTimeout: 1h
+activities:
+- {name: charge, startToCloseTimeout: 2h, retryPolicy: {exponential: {maximumAttempts: 1}}, container: {image: shop}}
+steps:
+- {name: a, needs: [], activity: {name: charge}}
+- {name: b, needs: [], activity: {name: charge}}
+- {name: c, activity: {name: charge}}
+"""
+
+
+def test_a_run_that_continues_after_a_failure_says_so_and_shows_its_deadline() -> None:
+    flow = Flow(_CHECKS).failed(5, of="a")
+    shown = plain(describe(flow.run(10), flow.page(10)))
+    message = " ".join(line.strip() for line in shown.partition("Message:")[2].partition("Started:")[0].split("\n"))
+    assert message.strip().startswith("1 step failed, and the run will fail when the others have ended: step `a`: ")
+    assert "  all steps  times out 2026-01-01T13:00:00Z (in 59m50s)" in shown
+    assert "stepsTimeout" not in plain(tree(flow.run(10), flow.page(10)))
+
+
+def test_a_run_that_exceeded_its_deadline_says_so() -> None:
+    flow = Flow(_CHECKS).failed(5, of="a").at(3_600)
+    shown = plain(describe(flow.run(3_600), flow.page(3_600)))
+    assert "Failed (DeadlineExceeded)" in shown
+    assert "DeadlineExceeded: the steps have taken longer than their `stepsTimeout` of" in shown
+    assert "then failed as well: " in shown
+    steps = plain(tree(flow.run(3_600), flow.page(3_600)))
+    states = [line.split()[3] for line in steps.split("\n") if "activity" in line]
+    assert states == ["Failed", "Cancelled", "NotReached"]

@@ -32,7 +32,7 @@ from perdure.api.kinds.workflowrun import Failure, WorkflowRunSpec
 from perdure.api.labels import RESERVED_PREFIXES
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.names import MAX_SCHEDULE_NAME, MAX_WORKFLOW_ID
-from perdure.api.policies import OverlapPolicy
+from perdure.api.policies import CatchupPolicy, OverlapPolicy
 from perdure.api.rules import Rule, at_most_one_of
 from perdure.api.times import Duration, DurationShape, not_longer_cel
 
@@ -342,6 +342,10 @@ class ScheduleSpec(SpecModel):
     """How late a run can start after the operator was down. The Schedule counts older times as missed. At least 10s.
     Default: 1m."""
 
+    catchup_policy: CatchupPolicy = CatchupPolicy.ALL
+    """Which of the missed times within `catchupWindow` start a run: all, in order, or only the newest, as a CronJob does. The
+    others count as missed. Default: All."""
+
     pause_on_failure: Flag = False
     """Whether the Schedule pauses when a run fails or times out. Default: false."""
 
@@ -450,7 +454,8 @@ class ScheduleCounts(StatusModel):
     """Runs that the Schedule started."""
 
     missed_catchup_window: Large = 0
-    """Times that passed while the operator was down and are older than `catchupWindow`."""
+    """Times for which no run started because they are older than `catchupWindow`, or because `catchupPolicy` or a pause left them
+    out."""
 
     overlap_skipped: Large = 0
     """Times that the Schedule skipped because an earlier run was open."""

@@ -35,7 +35,7 @@ from perdure.api.fields import (
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
 from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS, StepLimit
 from perdure.api.models import SpecModel
-from perdure.api.policies import ParentClosePolicy, WorkflowIdReusePolicy
+from perdure.api.policies import FailurePolicy, ParentClosePolicy, WorkflowIdReusePolicy
 from perdure.api.rules import Rule, exactly_one_of
 from perdure.api.times import PositiveDuration
 
@@ -269,6 +269,10 @@ class Parallel(SpecModel):
     wait: Wait = "All"
     """How many branches must succeed: `All`, `Any`, or a number. The step then cancels the others. Default: All."""
 
+    failure_policy: FailurePolicy | None = None
+    """What happens to running branches once so many have failed that `wait` cannot be reached: CancelRunning cancels them,
+    FinishRunning and Continue let them finish. Default: the `failurePolicy` of the list of steps."""
+
 
 class Case(SpecModel):
     """One case of a switch."""
@@ -351,6 +355,10 @@ class ForEach(SpecModel):
 
     as_: Variable = "item"
     """Name of the item in expressions; `index` is its position. Default: item."""
+
+    failure_policy: FailurePolicy | None = None
+    """What the failure of an item does to the others: CancelRunning cancels them, FinishRunning lets running items finish and
+    starts no others, Continue runs all items. The step then fails. Default: the `failurePolicy` of the list of steps."""
 
 
 class Catch(SpecModel):

@@ -23,6 +23,7 @@ from perdure.api.fields import (
     Reference,
     ResourceName,
     Template,
+    TimeoutOrExpression,
     atomic_list,
     map_list,
     set_list,
@@ -34,6 +35,7 @@ from perdure.api.kinds.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 from perdure.api.kinds.workflowlimit import MAX_LIMITS, ActivityLimit, LimitUse
 from perdure.api.kinds.workspace import MAX_WORKSPACES, Workspace, WorkspaceMount
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
+from perdure.api.policies import FailurePolicy
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
 from perdure.api.times import PositiveDuration
 
@@ -526,6 +528,15 @@ class Block(SpecModel):
     """Maximum number of steps of the list that run at the same time; further ones start in the order of the list. A step with
     `forEach`, and one that calls a block, count as one. Default: no limit."""
 
+    failure_policy: FailurePolicy | None = None
+    """What the failure of a step does to the other steps of the list, before the block fails: CancelRunning cancels those that
+    are running, FinishRunning lets them finish and starts no others, Continue runs every step that does not need a failed one.
+    Default: the `failurePolicy` of the Workflow."""
+
+    steps_timeout: TimeoutOrExpression | None = None
+    """Maximum time of the steps: a duration such as `10m`, or an expression that returns one, such as `${params.limit}`. When it
+    has passed, the steps are cancelled, and the block fails with a timeout. Default: no limit."""
+
     output: Json = None
     """Output of the block; any value, with expressions. Default: the output of the last step."""
 
@@ -566,6 +577,16 @@ class WorkflowSpec(SpecModel):
     max_concurrency: Positive | None = None
     """Maximum number of steps of the list that run at the same time; further ones start in the order of the list. A step with
     `forEach`, and one that calls a block, count as one. Default: no limit."""
+
+    failure_policy: FailurePolicy | None = None
+    """What the failure of a step does to the other steps of the list, before the run fails: CancelRunning cancels those that are
+    running, FinishRunning lets them finish and starts no others, Continue runs every step that does not need a failed one. Also
+    the default of blocks, loops, and parallel steps. Default: CancelRunning."""
+
+    steps_timeout: TimeoutOrExpression | None = None
+    """Maximum time of the steps: a duration such as `1h`, or an expression that returns one, such as `${input.limit}`. When it
+    has passed, the steps are cancelled, compensations, `onFailure` and `finally` run, and the run fails with the reason
+    DeadlineExceeded. Unlike `runTimeout` of a run, it does not limit the handlers. Default: no limit."""
 
     blocks: Annotated[list[Block], map_list("name", MAX_BLOCKS)] = Field(default_factory=list)
     """Named sub-flows that steps call."""

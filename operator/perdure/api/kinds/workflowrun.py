@@ -53,6 +53,11 @@ class RunOptions(SpecModel):
     run_timeout: Duration | None = None
     """Maximum time of this run, such as `1d`; a retry policy can start the next one. Default: `executionTimeout`."""
 
+    steps_timeout: PositiveDuration | None = None
+    """Maximum time of the steps of this run, such as `1h`. When it has passed, the steps are cancelled, compensations,
+    `onFailure` and `finally` run, and the run fails with the reason DeadlineExceeded. `runTimeout` limits handlers, too.
+    Only for runs of a definition. Default: `stepsTimeout` of the definition."""
+
     task_timeout: PositiveDuration = timedelta(seconds=10)
     """Time that a worker has for one workflow task before another worker gets it; never fails the run. Default: 10s."""
 
@@ -148,6 +153,15 @@ class WorkflowRunSpec(RunOptions):
 
     rules = (
         exactly_one_of("workflow", "inline", "activity", "nexus_operation"),
+        Rule(
+            "`stepsTimeout` must be used with `workflow.name` or `inline`: workers decide when their steps end; set `runTimeout`",
+            "!has(self.stepsTimeout) || has(self.inline) || (has(self.workflow) && has(self.workflow.name))",
+            lambda spec: (
+                spec.steps_timeout is None
+                or spec.inline is not None
+                or (spec.workflow is not None and spec.workflow.name is not None)
+            ),
+        ),
         Rule(
             "`retryPolicy` must be in `activity` if `activity` is set: the activity is retried, not its run",
             "!has(self.activity) || !has(self.retryPolicy)",

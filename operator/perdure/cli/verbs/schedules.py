@@ -10,7 +10,7 @@ import click
 from click.exceptions import Exit
 
 from perdure.api.names import schedule_name
-from perdure.api.policies import OverlapPolicy
+from perdure.api.policies import CatchupPolicy, OverlapPolicy
 from perdure.cli.command import AnyCase, WholeNumber, Words, argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
@@ -170,6 +170,12 @@ def describe(
 @option("--jitter", help="Maximum random delay of each start")
 @overlap_policy_option
 @option("--catchup-window", help="How late a run can start")
+@option(
+    "--catchup-policy",
+    metavar="POLICY",
+    type=AnyCase(CatchupPolicy, {}),
+    help=f"Which missed times start a run: {', '.join(CatchupPolicy)}",
+)
 @option("--pause-on-failure", is_flag=True, help="Pause when a run fails")
 @option("--remaining-actions", type=WholeNumber(min=0), help="Number of runs to start")
 @option("--paused", is_flag=True, help="Create the Schedule paused")
@@ -195,6 +201,7 @@ def create(
     jitter: str | None,
     overlap_policy: OverlapPolicy | None,
     catchup_window: str | None,
+    catchup_policy: CatchupPolicy | None,
     pause_on_failure: bool,
     remaining_actions: int | None,
     paused: bool,
@@ -230,6 +237,7 @@ def create(
         "jitter": jitter,
         "overlapPolicy": overlap_policy and overlap_policy.value,
         "catchupWindow": catchup_window,
+        "catchupPolicy": catchup_policy and catchup_policy.value,
         "pauseOnFailure": pause_on_failure or None,
         "remainingActions": remaining_actions,
         "paused": paused or None,

@@ -10,6 +10,7 @@ operator is killed. The rest concerns only that run, and the next operator finds
 """
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ from perdure.engine import events as ev
 from perdure.engine import history, inputs, resets
 from perdure.engine.decider import UndecidableError
 from perdure.engine.history import NondeterminismError
+from perdure.engine.resets import Restarted
 from perdure.engine.state import PendingChild, RunState
 from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
@@ -121,6 +123,7 @@ async def reset(
         reapply_signals=wanted.reapply_signals,
         reapply_updates=isinstance(wanted, operation.Reset) and wanted.reapply_updates,
         kept=found.kept,
+        repeated=found.repeated,
         overrides=overrides,
         reason=wanted.reason,
         identity=identity,
@@ -281,6 +284,8 @@ class Fork:
     """The state at the point."""
     definition: Definition | None
     """The definition; None if workers decide."""
+    restarted: Restarted
+    """The open children and Nexus operations that start again."""
 
     @property
     def final(self) -> bool:
@@ -305,6 +310,7 @@ class Fork:
             new_run_id=run.uid,
             successor=successor_name(run.name, run.uid),
             task=point if isinstance(point, ev.WorkflowTaskStarted) else None,
+            restarted=self.restarted,
             reason=origin.reason,
             identity=origin.identity,
             principal=origin.principal,
@@ -328,7 +334,9 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
     raw = await _all_events(client, base)
     events = _decoded(raw)
     state, definition = await _fork(definitions, base, events, wanted.event_id)
-    return Fork(base, raw[: wanted.event_id], events[wanted.event_id :], state, definition)
+    before, later = events[: wanted.event_id], events[wanted.event_id :]
+    restarted = resets.restarted(state, before, later, lambda: str(uuid.uuid4()), origin.repeated)
+    return Fork(base, raw[: wanted.event_id], later, state, definition, restarted)
 
 
 async def check_exists(client: kube.Client, namespace: str, base: Ancestor) -> None:
@@ -415,7 +423,16 @@ async def since_fork(client: kube.Client, fork: Fork, origin: ResetOrigin) -> li
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
     signals, updates = origin.reapply_signals, origin.reapply_updates
-    reapplied = list(resets.since(fork.state, fork.later, origin.base.run_id, signals=signals, updates=updates))
+    reapplied = list(
+        resets.since(
+            fork.state,
+            fork.later,
+            origin.base.run_id,
+            signals=signals,
+            updates=updates,
+            restarted=fork.restarted,
+        )
+    )
     run, closing = fork.base, fork.later[-1] if fork.later else None
     while (signals or updates) and isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
         meta = run["metadata"]
@@ -453,9 +470,13 @@ def _received_by(
                 pass
 
 
-def open_children(state: RunState, reapplied: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
-    """The children of a forked state whose outcome is not known yet."""
+def open_children(fork: Fork, reapplied: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
+    """The children at the point whose outcome is not known yet, except for those that start again."""
     ended = {
         each.initiated_event_id for each in reapplied if isinstance(each, inputs.ChildClosed | inputs.ChildStartFailed)
     }
-    return (child for child in state.children.values() if child.initiated_event_id not in ended)
+    return (
+        child
+        for key, child in fork.state.children.items()
+        if key not in fork.restarted.children and child.initiated_event_id not in ended
+    )

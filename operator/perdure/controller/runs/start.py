@@ -314,7 +314,7 @@ class RunStarter:
         for name in referred_to(events):
             await add_owner(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
-        await relations.take_over(self._context, reset.base, open_children(fork.state, reapplied))
+        await relations.take_over(self._context, reset.base, open_children(fork, reapplied))
         try:
             await self._store.segments.put(sealed)
         except ForeignSegmentError as error:
@@ -471,6 +471,7 @@ def first_event(
         input=values,
         workflow_execution_timeout=spec.execution_timeout or None,
         workflow_run_timeout=run_timeout,
+        steps_timeout=spec.steps_timeout,
         workflow_task_timeout=task_timeout(spec.task_timeout, run_timeout) if spec.workflow else spec.task_timeout,
         workflow_execution_expiration_time=expiration,
         first_workflow_task_backoff=_first_wait(spec, continues, optional.get("cron_schedule", ""), now) or None,

@@ -15,12 +15,13 @@ from perdure.api.times import format_time
 from perdure.controller.reconcile.record import Status
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
-from perdure.engine.failures import Failure
+from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
+from perdure.language.interpreter import failing
 from perdure.language.memory import load_memory
 from perdure.language.signals import Awaited
-from perdure.language.step_failures import as_json
+from perdure.language.step_failures import DEADLINE_EXCEEDED, as_json
 from perdure.language.step_paths import Path
 from perdure.runtime.segments import Damage
 
@@ -252,7 +253,9 @@ def _verdicts(
 def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool) -> _Verdict:
     """The condition for the outcome of a run, or for the reason why it is blocked."""
     succeeded, reason = _SUCCEEDED[state.status]
-    message = failure.full_message if failure else "" if state.closed else _waits_for(facts.awaited)
+    message = failure.full_message if failure else "" if state.closed else _progresses(facts, state)
+    if failure is not None and failure.kind is FailureKind.TIMEOUT and failure.type == DEADLINE_EXCEEDED:
+        reason = ConditionReason.DEADLINE_EXCEEDED
     if failure and failure.type in _NEVER_STARTED:
         reason, message = _NEVER_STARTED[failure.type], failure.message
     if delayed:
@@ -276,6 +279,12 @@ def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delay
     if state.task:
         reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
     return _Verdict(succeeded, reason, message)
+
+
+def _progresses(facts: RunFacts, state: RunState) -> str:
+    """Why an open run will fail, and the signals that it waits for."""
+    failed = failing(load_memory(state.memory)) if not state.for_clients else ""
+    return "; ".join(filter(None, (failed, _waits_for(facts.awaited))))
 
 
 def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:

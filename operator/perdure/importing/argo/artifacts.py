@@ -81,19 +81,19 @@ def of_activity(inputs: list[Fields], outputs: list[Fields], resolve: Resolve, l
 def _inputs(artifacts: list[Fields], resolve: Resolve) -> Iterator[Object]:
     for each in artifacts:
         name = each.text("name") or ""
-        made: Object = {"name": artifact_name(name), "path": each.text("path") or f"/tmp/{name}"}  # noqa: S108 (of a container)
+        artifact: Object = {"name": artifact_name(name), "path": each.text("path") or f"/tmp/{name}"}  # noqa: S108 (of a container)
         optional = each.take("optional", False)
         if _has_source(each.data):
             source = argument(each, resolve)
             if source is None:
                 continue
-            made |= _source(source)
+            artifact |= _source(source)
         else:
-            made["from"] = "${" + member("input", artifact_field(name)) + "}"
-            made |= {"optional": True} if optional else {}
+            artifact["from"] = "${" + member("input", artifact_field(name)) + "}"
+            artifact |= {"optional": True} if optional else {}
         each.drop("mode", "recurseMode", "archive", "from")
         each.done({})
-        yield made
+        yield artifact
 
 
 def _source(value: Object) -> Object:
@@ -106,24 +106,24 @@ def _source(value: Object) -> Object:
 
 def copied(artifacts: list[Fields]) -> tuple[FileCopy, ...]:
     """Take the paths of output artifacts whose folder cannot be a volume: the container copies them into one."""
-    made = []
+    copies = []
     for each in artifacts:
         source = posixpath.normpath(each.data.get("path") or "")
         if "{{" in source or posixpath.dirname(source) != "/" or (source not in _OF_IMAGES and "." not in source):
             continue
         target = f"{_COPIES}/{artifact_name(str(each.data.get('name')))}"
-        made.append(FileCopy(source, target, bool(each.data.get("optional"))))
+        copies.append(FileCopy(source, target, bool(each.data.get("optional"))))
         each.data["path"] = target
-    return tuple(made)
+    return tuple(copies)
 
 
 def _outputs(artifacts: list[Fields], resolve: Resolve) -> Iterator[Object]:
     for each in artifacts:
         name, path = each.text("name") or "", each.text("path") or ""
         each.report.note("outputs.artifacts", f"they go to the artifact store; {_STORE}")
-        made: Object = {"name": artifact_name(name), "path": path}
+        artifact: Object = {"name": artifact_name(name), "path": path}
         if each.take("optional", False):
-            made["optional"] = True
+            artifact["optional"] = True
         folder = posixpath.normpath(path)
         if "{{" in path:
             each.gap("path", "must be known before the run")
@@ -131,10 +131,10 @@ def _outputs(artifacts: list[Fields], resolve: Resolve) -> Iterator[Object]:
             each.note("path", "must be a folder; it becomes a volume, and is empty when the container starts")
         for kind in _BUCKETS:
             if kind in each:
-                made |= _copy_key(each, kind, resolve)
+                artifact |= _copy_key(each, kind, resolve)
         each.drop("archive", "mode", "artifactGC", "globalName", "deleted")
         each.done(dict.fromkeys(_OTHER_STORES, f"artifacts go to an S3-compatible bucket: {_STORE}"))
-        yield made
+        yield artifact
 
 
 def _copy_key(artifact: Fields, kind: str, resolve: Resolve) -> Object:
@@ -189,9 +189,9 @@ def argument(artifact: Fields, resolve: Resolve) -> Any:
     """Return the value of a passed artifact: a reference, or an object with its source; None after a gap."""
     artifact.drop("name", "optional", "path", "mode", "artifactGC")
     try:
-        given = artifact.text("from")
-        if given is not None:
-            return template(given, resolve, is_tag)
+        reference = artifact.text("from")
+        if reference is not None:
+            return template(reference, resolve, is_tag)
         computed = artifact.text("fromExpression")
         if computed is not None:
             return "${" + expression(computed, resolve) + "}"

@@ -40,50 +40,50 @@ class Containers:
             container: The `container` of a template.
             returns: What steps read of it.
         """
-        made = self.plain(container)
+        fields = self.plain(container)
         if not returns:
-            return _with_fixed_command(made, container)
-        if not made.get("command"):  # the entry point of the image is not known
+            return _with_fixed_command(fields, container)
+        if not fields.get("command"):  # the entry point of the image is not known
             container.gap("command", "must be set: to return outputs, a shell starts the command")
-            return made
-        return {**made, **returning([*made.pop("command"), *made.pop("args", [])], returns)}
+            return fields
+        return {**fields, **returning([*fields.pop("command"), *fields.pop("args", [])], returns)}
 
     def script(self, script: Fields, returns: Returns) -> Object:
         """Return the container of an activity that runs a script."""
         source = self.text(not_expanded(script.text("source") or ""), script.at("source"))
-        made = self.plain(script)
-        command = [*made.pop("command", ["sh"]), *made.pop("args", [])]
+        fields = self.plain(script)
+        command = [*fields.pop("command", ["sh"]), *fields.pop("args", [])]
         option = option_of(command[0])
         if option is None:
             script.gap("command", f"`{command[0]}` has no known option for a program; put the script into the image")
-            return {**made, "command": command}
+            return {**fields, "command": command}
         if returns:
-            return {**made, **returning([*command, option, source], returns)}
-        return {**made, "command": command, "args": [option, source]}
+            return {**fields, **returning([*command, option, source], returns)}
+        return {**fields, "command": command, "args": [option, source]}
 
     def as_script(self, script: Fields, *, prints: bool) -> Object:
         """Return the `script` of an activity."""
         source = self.text(script.text("source") or "", script.at("source"))
-        made = self.plain(script)
-        command = made.pop("command", None)
+        fields = self.plain(script)
+        command = fields.pop("command", None)
         if command and any("${" in word.replace("$${", "") for word in command):
             script.gap("command", "the interpreter must not be computed; name it")
         if command and command[1:] == ["-c"]:  # such as `sh -c`, which runs the executable file of Argo
             command = command[:1]
         given = {"command": [word.replace("$${", "${") for word in command]} if command else {}
-        return {**made, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
+        return {**fields, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
 
     def plain(self, container: Fields) -> Object:
         """Return a container with converted expressions, otherwise unchanged."""
         if container.data.get("name") in {"", "main"}:
             container.drop("name")
         container.drop("mirrorVolumeMounts")
-        made: Object = {}
+        fields: Object = {}
         for key in list(container.data):
             value = container.take(key)
             if value not in (None, {}, []):
-                made[key] = self._field(key, value, container.at(key))
-        return made
+                fields[key] = self._field(key, value, container.at(key))
+        return fields
 
     def _field(self, key: str, value: Any, path: str) -> Any:
         if key in {"args", "command"} and isinstance(value, list):
@@ -127,10 +127,10 @@ class Containers:
         """Return the value of a field that is not evaluated. Tags are reported, unless their values are known."""
 
         def change(text: str, where: str) -> str:
-            made = computed(self.text(text, where))
-            if isinstance(made, Computed):
+            converted = computed(self.text(text, where))
+            if isinstance(converted, Computed):
                 self._report.gap(where, _NOT_EVALUATED)
-            return str(made)
+            return str(converted)
 
         return _changed(value, path, change)
 
@@ -217,9 +217,9 @@ def container_set(group: Fields, containers: Containers, returns: Returns) -> Co
 
 def _converted(source: Fields, containers: Containers, returns: Returns, shared: Sequence[Object]) -> Object:
     source.drop("name")
-    made = containers.main(source, returns)
-    mounts = [*shared, *made.pop("volumeMounts", [])]
-    return {**made, "volumeMounts": [dict(each) for each in mounts]} if mounts else made
+    converted = containers.main(source, returns)
+    mounts = [*shared, *converted.pop("volumeMounts", [])]
+    return {**converted, "volumeMounts": [dict(each) for each in mounts]} if mounts else converted
 
 
 def _waits(name: str, needs: Mapping[str, Sequence[str]]) -> bool:
@@ -242,15 +242,15 @@ def _is_row(ordered: Sequence[str], needs: Mapping[str, Sequence[str]]) -> bool:
 
 def _ordered(needs: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the names in topological order, the main container as late as possible."""
-    made: list[str] = []
+    order: list[str] = []
     pending = dict(needs)
     while pending:
         ready = [name for name, of in pending.items() if not set(of) & pending.keys()] or list(pending)[:1]
         first = [name for name in ready if name != _MAIN] or ready
         for name in first:
-            made.append(name)
+            order.append(name)
             del pending[name]
-    return made
+    return order
 
 
 _PATCH_KEYS: Final = ("name", "mountPath", "containerPort")
@@ -266,14 +266,14 @@ class Computed(str):
     __slots__ = ()
 
 
-def parsed(text: str, resolve: Resolve, known: Callable[[str], bool], made: Callable[[str], str]) -> Any:
+def parsed(text: str, resolve: Resolve, known: Callable[[str], bool], as_value: Callable[[str], str]) -> Any:
     """Parse YAML with tags. Tags become expressions after the YAML is parsed.
 
     Args:
         text: The YAML.
         resolve: Translates references.
         known: Whether the text between braces is a tag; other text is kept.
-        made: Returns the value of a text with expressions.
+        as_value: Returns the value of a text with expressions.
 
     Raises:
         yaml.YAMLError: The text is not valid YAML.
@@ -289,16 +289,16 @@ def parsed(text: str, resolve: Resolve, known: Callable[[str], bool], made: Call
         whole = re.search(r"(?:[:-]|^)\s+\Z", before) and re.match(r"\s*(?:[\n,}]|\Z)", after)
         return f"{_MARK}{'whole' if whole else 'part'}-{len(tags) - 1}-"
 
-    return _unmarked(yaml.safe_load(TAG.sub(mark, text)), tags, resolve, made)
+    return _unmarked(yaml.safe_load(TAG.sub(mark, text)), tags, resolve, as_value)
 
 
-def _unmarked(value: Any, tags: list[str], resolve: Resolve, made: Callable[[str], str]) -> Any:
+def _unmarked(value: Any, tags: list[str], resolve: Resolve, as_value: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         if any(_MARKED.search(str(key)) for key in value):
             raise UntranslatableError("the name of a field must not be computed; write it out")
-        return {key: _unmarked(each, tags, resolve, made) for key, each in value.items()}
+        return {key: _unmarked(each, tags, resolve, as_value) for key, each in value.items()}
     if isinstance(value, list):
-        return [_unmarked(each, tags, resolve, made) for each in value]
+        return [_unmarked(each, tags, resolve, as_value) for each in value]
     if not isinstance(value, str):
         return value
 
@@ -311,7 +311,7 @@ def _unmarked(value: Any, tags: list[str], resolve: Resolve, made: Callable[[str
             return "${" + f"type({text}) == string && {text}.matches('^-?[0-9]+$') ? int({text}) : {text}" + "}"
         return "${" + text + "}"
 
-    return made(_MARKED.sub(expressed, value.replace("${", "$${")))
+    return as_value(_MARKED.sub(expressed, value.replace("${", "$${")))
 
 
 def computed(text: str) -> str:
@@ -391,26 +391,28 @@ def strategic(target: Object, patch: Any) -> Object:
 
 
 def _merged(target: Object, patch: Object) -> Object:
-    made = dict(target)
+    merged = dict(target)
     for key, value in patch.items():
-        before = made.get(key)
+        before = merged.get(key)
         if value is None:
-            made.pop(key, None)
+            merged.pop(key, None)
         elif isinstance(value, dict) and isinstance(before, dict):
-            made[key] = _merged(before, value)
+            merged[key] = _merged(before, value)
         elif isinstance(value, list) and isinstance(before, list) and key in _MERGE_KEYS:
-            made[key] = _by_key(before, value, _MERGE_KEYS[key])
+            merged[key] = _by_key(before, value, _MERGE_KEYS[key])
         else:
-            made[key] = value
-    return made
+            merged[key] = value
+    return merged
 
 
 def _by_key(target: list[Any], patch: list[Any], key: str) -> list[Any]:
-    made = list(target)
+    merged = list(target)
     for each in patch:
-        found = next((i for i, one in enumerate(made) if isinstance(one, dict) and one.get(key) == each.get(key)), None)
+        found = next(
+            (i for i, one in enumerate(merged) if isinstance(one, dict) and one.get(key) == each.get(key)), None
+        )
         if found is None:
-            made.append(each)
+            merged.append(each)
         else:
-            made[found] = _merged(made[found], each)
-    return made
+            merged[found] = _merged(merged[found], each)
+    return merged

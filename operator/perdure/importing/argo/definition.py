@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS
-from perdure.importing.argo.activities import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
 from perdure.importing.argo.artifacts import (
     global_outputs,
     of_block,
@@ -20,11 +19,12 @@ from perdure.importing.argo.artifacts import (
     without_source,
 )
 from perdure.importing.argo.containers import escaped
+from perdure.importing.argo.library import Library, Templates, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import retries_of_child, timeout
 from perdure.importing.argo.scope import PodScope, Scope, Shape, WorkflowFacts
 from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
-from perdure.importing.argo.templates import Library, Templates, default_of, reads_json, structured
+from perdure.importing.argo.templates import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text, walk
 from perdure.importing.writer import Names, valid_name
 
@@ -95,7 +95,7 @@ class DefinitionBuilder:
         limit = spec.take("parallelism")
         self._limit = limit if isinstance(limit, int) else None
         entry = self._reference(spec, spec.text("entrypoint") or "", "entrypoint")
-        made: Object = {}
+        definition: Object = {}
         main = self._main(entry)
         hooks = spec.part("hooks")
         main["steps"] += starting_steps(self, hooks, self._workflow)
@@ -103,11 +103,11 @@ class DefinitionBuilder:
         while self._pending:
             self._pending.pop(0)()
         if self._activities:
-            made["activities"] = self._activities
-        made |= main
+            definition["activities"] = self._activities
+        definition |= main
         if self.blocks.entries:
-            made["blocks"] = self.blocks.entries
-        return made | handler
+            definition["blocks"] = self.blocks.entries
+        return definition | handler
 
     def _reference(self, spec: Fields, name: str, field: str) -> tuple[str, str] | None:
         return self._templates.key("", Fields({"template": name, "name": name}, spec.at(field), spec.report))
@@ -179,29 +179,31 @@ class DefinitionBuilder:
         builder = ActivityBuilder(name, source, self._report, self._workflow, self._pods)
         source.drop("name", "parallelism")
         prints = bool(self._templates.callers(key[1]) & self._printed)
-        made = builder.build(prints=prints, structured=self._structured, library=self._library)
-        self.children += [("WorkflowLimit", limit, spec) for limit, spec in made.limits]
-        self._activities.append({"#": f"template {key[1]}", **made.definition})
+        activity = builder.build(prints=prints, structured=self._structured, library=self._library)
+        self.children += [("WorkflowLimit", limit, spec) for limit, spec in activity.limits]
+        self._activities.append({"#": f"template {key[1]}", **activity.definition})
         return CallTarget(
             name,
             "activity",
-            replace(made.shape, optional=optional_outputs(data)),
+            replace(activity.shape, optional=optional_outputs(data)),
             defaults,
             passed_artifacts(data),
-            made.captured,
-            made.global_names,
+            activity.captured,
+            activity.global_names,
             global_outputs(data),
-            deadline=made.deadline,
+            deadline=activity.deadline,
         )
 
     def _service(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         """Return the target for a daemon: an activity that creates a Pod."""
         source = self._templates.fields(*key)
-        made = service(self._activity_names.of(*key), source, self._report, self._workflow, self._pods)
-        name = made.definition["name"]
-        delete = deletion(self._activity_names.fresh(f"delete-{name}"), made.definition)
-        self._activities += [{"#": f"template {key[1]}", **made.definition}, delete]
-        return CallTarget(name, "activity", made.shape, defaults, captured=made.captured, deletion=delete["name"])
+        activity = service(self._activity_names.of(*key), source, self._report, self._workflow, self._pods)
+        name = activity.definition["name"]
+        delete = deletion(self._activity_names.fresh(f"delete-{name}"), activity.definition)
+        self._activities += [{"#": f"template {key[1]}", **activity.definition}, delete]
+        return CallTarget(
+            name, "activity", activity.shape, defaults, captured=activity.captured, deletion=delete["name"]
+        )
 
     def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         """Return the target for a template with retries, or a daemon with locks: a separate Workflow."""
@@ -220,8 +222,10 @@ class DefinitionBuilder:
             self._workflow, key[1], defaults, child.target("", Fields({"template": key[1]}, "", self._report))
         )
         source = self._templates.fields(*key)
-        made = child_manifests(target.name, source, definition, self._library, child_workflow(self._workflow, defaults))
-        self.children += [*made, *child.children]
+        manifests = child_manifests(
+            target.name, source, definition, self._library, child_workflow(self._workflow, defaults)
+        )
+        self.children += [*manifests, *child.children]
         if is_list_of_steps(source.data) and source.data.get("retryStrategy"):
             return replace(target, child=retries_of_child(source, PodScope(self._workflow, {}, {})))
         return target
@@ -242,8 +246,8 @@ class DefinitionBuilder:
 
     def _locks(self, key: tuple[str, str], source: Fields) -> list[Object]:
         """Return the `limits` of the step that runs a template, and add the WorkflowLimits."""
-        taken, made = limits(source, self._library, Scope("params", self._workflow, template=key[1]).resolve)
-        self.children += [("WorkflowLimit", limit, spec) for limit, spec in made]
+        taken, limit_specs = limits(source, self._library, Scope("params", self._workflow, template=key[1]).resolve)
+        self.children += [("WorkflowLimit", limit, spec) for limit, spec in limit_specs]
         if len(taken) > MAX_STEP_LIMITS:
             source.gap("synchronization", f"a step can take {MAX_STEP_LIMITS} limits; nest templates for more")
         return taken[:MAX_STEP_LIMITS]
@@ -254,15 +258,15 @@ class DefinitionBuilder:
         without_source(source.part("inputs"))
         limit = source.take("parallelism")
         flow = FlowBuilder(self, key[0], Scope(params, self._workflow, template=key[1]), limit or self._limit)
+        flow.stops_early = source.take("failFast", False) is True
         if "steps" in source:
             flow.steps(source)
         else:
             flow.dag(source)
-        if source.take("failFast") is False:
-            source.note("failFast", "if a step fails, steps that are running are cancelled")
         source.drop("annotations")
         most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
-        made: Object = {**most, "steps": flow.converted}
+        policy = {"failurePolicy": flow.failure_policy} if flow.is_parallel else {}
+        block: Object = {**most, **policy, "steps": flow.converted}
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)
@@ -278,7 +282,7 @@ class DefinitionBuilder:
             if name in POD_FIELDS:
                 source.drop(name)
         source.done(_ADVICE)
-        return {**made, "output": values} if values else made
+        return {**block, "output": values} if values else block
 
     def _unserved(self, key: tuple[str, str]) -> CallTarget:
         source = self._templates.fields(*key)
@@ -293,7 +297,7 @@ class DefinitionBuilder:
 
 def _entry_arguments(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
     """Return the arguments of the entrypoint: the parameters and artifacts of the workflow with the same names."""
-    given = [
+    parameters = [
         {"name": name, "value": "{{workflow.parameters." + name + "}}"}
         for name in values
         if name in workflow.parameters
@@ -303,8 +307,8 @@ def _entry_arguments(values: Object, artifacts: Iterable[str], workflow: Workflo
         for name in artifacts
         if name in workflow.artifacts
     ]
-    made = {key: value for key, value in (("parameters", given), ("artifacts", files)) if value}
-    return {"arguments": made} if made else {}
+    arguments = {key: value for key, value in (("parameters", parameters), ("artifacts", files)) if value}
+    return {"arguments": arguments} if arguments else {}
 
 
 def suspended_target(source: Fields, name: str) -> CallTarget:
@@ -380,8 +384,8 @@ def child_manifests(
         library: The files.
         workflow: The facts about the child.
     """
-    taken, made = limits(source, library, Scope("input", workflow).resolve)
-    found = [("WorkflowLimit", limit, spec) for limit, spec in made]
+    taken, limit_specs = limits(source, library, Scope("input", workflow).resolve)
+    found = [("WorkflowLimit", limit, spec) for limit, spec in limit_specs]
     return [*found, ("Workflow", name, {**({"limits": taken} if taken else {}), **definition})]
 
 

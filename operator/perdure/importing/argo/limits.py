@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.importing.argo.containers import is_tag
-from perdure.importing.argo.templates import Library
+from perdure.importing.argo.library import Library
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, template
 from perdure.importing.reader import Fields, Object
 from perdure.importing.writer import valid_name
@@ -20,23 +20,29 @@ def limits(spec: Fields, library: Library, resolve: Resolve) -> tuple[list[Objec
     Returns:
         The `limits` of the definition or the activity, and the names and specs of the WorkflowLimits.
     """
-    given = spec.part("synchronization")
-    mutexes = [*given.parts("mutexes"), *([given.part("mutex")] if "mutex" in given else [])]
-    semaphores = [*given.parts("semaphores"), *([given.part("semaphore")] if "semaphore" in given else [])]
+    synchronization = spec.part("synchronization")
+    mutexes = [
+        *synchronization.parts("mutexes"),
+        *([synchronization.part("mutex")] if "mutex" in synchronization else []),
+    ]
+    semaphores = [
+        *synchronization.parts("semaphores"),
+        *([synchronization.part("semaphore")] if "semaphore" in synchronization else []),
+    ]
     taken: dict[str, Object] = {}
-    made: list[tuple[str, Object]] = []
+    limit_specs: list[tuple[str, Object]] = []
     for each in mutexes:
         use = _use(each, each.text("name") or "mutex", resolve)
         _take(taken, use, each)
-        made.append((use["name"], {"capacity": 1}))
+        limit_specs.append((use["name"], {"capacity": 1}))
         _scope(each)
     for each in semaphores:
         reference = each.take("configMapKeyRef") or each.take("database") or {}
         use = _use(each, str(reference.get("key") or reference.get("name")), resolve)
         _take(taken, use, each)
-        made.append((use["name"], {"capacity": _capacity(each, reference, library)}))
+        limit_specs.append((use["name"], {"capacity": _capacity(each, reference, library)}))
         _scope(each)
-    return list(taken.values()), made
+    return list(taken.values()), limit_specs
 
 
 def _take(taken: dict[str, Object], use: Object, lock: Fields) -> None:

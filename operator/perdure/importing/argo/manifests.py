@@ -4,13 +4,13 @@ from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
 from perdure.importing import schedules
-from perdure.importing.argo.activities import POD_FIELDS, PodDefaults
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.definition import DefinitionBuilder
+from perdure.importing.argo.library import Library, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import duration
 from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
-from perdure.importing.argo.templates import Library, default_of, reads_json, structured
+from perdure.importing.argo.templates import POD_FIELDS, PodDefaults
 from perdure.importing.expressions import UntranslatableError, expression
 from perdure.importing.reader import ConvertedObject, Fields, Object, Shapes, as_text, name_of
 from perdure.importing.schedules import UnsupportedScheduleError
@@ -95,11 +95,13 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
     Args:
         documents: Manifests; objects of other kinds are only used for lookups.
     """
-    made = [ConvertedObject(name_of(each)) for each in documents]
-    found = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, made, strict=True)]
-    library = Library(found)
+    objects = [ConvertedObject(name_of(each)) for each in documents]
+    checked = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, objects, strict=True)]
+    library = Library(checked)
     return [
-        _Conversion(each, library, of).done for each, of in zip(found, made, strict=True) if each.get("kind") in KINDS
+        _Conversion(each, library, of).done
+        for each, of in zip(checked, objects, strict=True)
+        if each.get("kind") in KINDS
     ]
 
 
@@ -126,14 +128,14 @@ class _Conversion:
         if inline is None:
             inline = {key: value for key, value in spec.items() if key != "workflowTemplateRef"}
         fields = Fields(inline, path, self._report)
-        given = self._parameters(fields, needs_values=True)
+        parameters = self._parameters(fields, needs_values=True)
         options = self._options(fields)
-        metadata = run_metadata(fields.part("workflowMetadata"), given)
+        metadata = run_metadata(fields.part("workflowMetadata"), parameters)
         if reference and not spec.keys() & _OF_DEFINITION and not (reference or {}).get("clusterScope"):
             run: Object = {"workflow": {"name": str(reference["name"])}}
         else:
             run = {"inline": self._definition(fields, inline, path)}
-        made = {**({"input": given} if given else {}), **options, **run}
+        made = {**({"input": parameters} if parameters else {}), **options, **run}
         self._add("WorkflowRun", _labeled(self._meta(), metadata), made)
 
     def _resolved(self, spec: Object, path: str) -> Object | None:
@@ -168,12 +170,12 @@ class _Conversion:
         spec = _with_parameters(spec)
         fields = Fields(spec, path, self._report)
         declared = [dict(each) for each in (spec.get("arguments") or {}).get("parameters") or []]
-        given = self._parameters(fields, needs_values=False)
+        parameters = self._parameters(fields, needs_values=False)
         for name in self._options(fields):
             fields.note("", f"set `{name}` in each WorkflowRun: a Workflow has no such field")
         definition = self._definition(fields, spec, path)
-        made = _input(declared, given)
-        self._add("Workflow", metadata, {**({"input": made} if made else {}), **definition})
+        input_spec = _input(declared, parameters)
+        self._add("Workflow", metadata, {**({"input": input_spec} if input_spec else {}), **definition})
 
     def _cron(self, document: Object, spec: Object) -> None:
         workflow = spec.get("workflowSpec") or {}
@@ -186,21 +188,21 @@ class _Conversion:
             resolved = self._resolved(workflow, "spec.workflowSpec") if reference else workflow
             self._definition_of(self._meta(), resolved or {}, "spec.workflowSpec")
             arguments = None
-        made = {
+        fields = {
             **spec,
             "workflowSpec": {"workflowTemplateRef": {"name": name}, **({"arguments": arguments} if arguments else {})},
         }
-        if made.pop("when", None):
+        if fields.pop("when", None):
             self._report.gap(
                 "spec.when", "has no counterpart; put the condition into the workflow, as `when` of its first step"
             )
-        metadata = made.pop("workflowMetadata", None)
+        metadata = fields.pop("workflowMetadata", None)
         if metadata:
             self._report.gap(
                 "spec.workflowMetadata", "set the labels in `workflowRunTemplate.metadata` of the Schedule"
             )
         try:
-            self.done.manifests += schedules.convert({**document, "metadata": self._meta(), "spec": made}, "spec")
+            self.done.manifests += schedules.convert({**document, "metadata": self._meta(), "spec": fields}, "spec")
         except UnsupportedScheduleError as error:
             self._report.gap("spec", str(error).removeprefix("spec: "))
 
@@ -208,7 +210,7 @@ class _Conversion:
         """Take the arguments of a workflow."""
         arguments = spec.part("arguments")
         parses = reads_json(spec.data, self._library)
-        given: Object = {}
+        parameters: Object = {}
         for each in arguments.parts("parameters"):
             value = default_of(each.data, self._library)
             name = each.text("name") or ""
@@ -219,37 +221,36 @@ class _Conversion:
             elif value is None and needs_values:
                 each.gap("value", "must be set; write it into `input`")
             if value is not None:
-                given[name] = structured(as_text(value), parses)
+                parameters[name] = structured(as_text(value), parses)
         for each in arguments.parts("artifacts"):
             name = str(each.data.get("name"))
             value = argument(each, _nothing)
             each.done({})
             if value is not None:
-                given[artifact_field(name)] = value
-        return given
+                parameters[artifact_field(name)] = value
+        return parameters
 
     def _options(self, spec: Fields) -> Object:
         """Take the options of a run."""
-        made: Object = {}
+        options: Object = {}
         deadline = duration(spec.text("activeDeadlineSeconds"))
         if deadline:
-            made["runTimeout"] = deadline
-            if spec.data.keys() & {"onExit", "hooks"}:
-                spec.note("activeDeadlineSeconds", "handlers do not run after the timeout of a run")
+            handled = spec.data.keys() & {"onExit", "hooks"}
+            options["stepsTimeout" if handled else "runTimeout"] = deadline
         ttl = spec.part("ttlStrategy")
         either, success, failure = (ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure"))
         finished = success if isinstance(success, int) else either
         if isinstance(finished, int):
-            made["ttlSecondsAfterFinished"] = finished
+            options["ttlSecondsAfterFinished"] = finished
         failed = failure if isinstance(failure, int) else either
         if isinstance(failed, int) and failed != finished:
-            made["ttlSecondsAfterFailure"] = failed
+            options["ttlSecondsAfterFailure"] = failed
         priority = spec.take("priority")
         if isinstance(priority, int):
-            made["priority"] = max(-1000, min(1000, priority))
+            options["priority"] = max(-1000, min(1000, priority))
         if spec.take("suspend", False):
-            made["startPaused"] = True
-        return made
+            options["startPaused"] = True
+        return options
 
     def _definition(self, fields: Fields, spec: Object, path: str) -> Object:
         pods = self._pods(fields)
@@ -318,7 +319,9 @@ class _Conversion:
 
     def _meta(self) -> Object:
         """Return the name and the labels of the original, without labels that Argo uses."""
-        made = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}
+        metadata = {
+            key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)
+        }
         for key in ("labels", "annotations"):
             kept = {
                 name: as_text(value)
@@ -326,19 +329,19 @@ class _Conversion:
                 if not name.startswith(_RESERVED)
             }
             if kept:
-                made[key] = kept
-        return made if made.keys() & {"name", "generateName"} else {"generateName": "imported-", **made}
+                metadata[key] = kept
+        return metadata if metadata.keys() & {"name", "generateName"} else {"generateName": "imported-", **metadata}
 
     def _namespace(self) -> Object:
         return {"namespace": self._metadata["namespace"]} if self._metadata.get("namespace") else {}
 
     def _add(self, kind: str, metadata: Object, spec: Object) -> None:
-        made = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
-        if made in self.done.manifests:  # several templates can share a lock
+        manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+        if manifest in self.done.manifests:  # several templates can share a lock
             return
         if any(each["kind"] == kind and each["metadata"] == metadata for each in self.done.manifests):
             self._report.gap("spec", f"several objects become the {kind} `{metadata['name']}`; rename one of them")
-        self.done.manifests.append(made)
+        self.done.manifests.append(manifest)
 
 
 def _nothing(path: tuple[str, ...]) -> str:
@@ -372,7 +375,7 @@ def _workspaces(spec: Fields) -> list[Object]:
     """Take the `volumeClaimTemplates` of a workflow, as workspaces."""
     strategy = str((spec.data.get("volumeClaimGC") or {}).get("strategy") or "OnWorkflowSuccess")
     retention = {"retention": {"onFailure": "Delete"}} if strategy == "OnWorkflowCompletion" else {}
-    made = []
+    workspaces = []
     for each in spec.parts("volumeClaimTemplates"):
         metadata = each.part("metadata")
         name = metadata.text("name") or "work"
@@ -382,8 +385,8 @@ def _workspaces(spec: Fields) -> list[Object]:
         template = {**({"metadata": rest} if rest else {}), "spec": each.take("spec", {})}
         each.drop("status", "apiVersion", "kind")
         each.done({})
-        made.append({"name": name, "volumeClaimTemplate": template, **retention})
-    return made
+        workspaces.append({"name": name, "volumeClaimTemplate": template, **retention})
+    return workspaces
 
 
 def _input(declared: list[Object], defaults: Object) -> Object:
@@ -399,8 +402,8 @@ def _input(declared: list[Object], defaults: Object) -> Object:
         schema["properties"] = properties
     if required:
         schema["required"] = required
-    made: Object = {"schema": schema} if len(schema) > 1 else {}
-    return {**made, "default": defaults} if defaults else made
+    input_spec: Object = {"schema": schema} if len(schema) > 1 else {}
+    return {**input_spec, "default": defaults} if defaults else input_spec
 
 
 def run_metadata(metadata: Fields, input_: Object) -> Object:

@@ -31,25 +31,25 @@ def http(source: Fields, scope: PodScope, *, prints: bool) -> Object:
         scope: The scope of references.
         prints: Whether a step reads the body of the response.
     """
-    made: Object = {"method": source.text("method") or "GET", "url": _text(source, "url", scope)}
+    request: Object = {"method": source.text("method") or "GET", "url": _text(source, "url", scope)}
     headers = [_header(each, scope) for each in source.parts("headers")]
     if headers:
-        made["headers"] = headers
+        request["headers"] = headers
     if "body" in source:
-        made["body"] = _text(source, "body", scope)
+        request["body"] = _text(source, "body", scope)
     seconds = source.text("timeoutSeconds")
     if seconds:
-        made["timeout"] = f"{seconds}s"
+        request["timeout"] = f"{seconds}s"
     condition = source.text("successCondition")
     if condition is not None:
         try:
-            made["successCondition"] = "${" + expression(_inlined(condition, scope), _Response(scope).resolve) + "}"
+            request["successCondition"] = "${" + expression(_inlined(condition, scope), _Response(scope).resolve) + "}"
         except UntranslatableError as error:
             source.gap("successCondition", str(error))
     if prints:
-        made["output"] = "${response.body}"
+        request["output"] = "${response.body}"
     source.done({"insecureSkipVerify": "set `ca`, with the certificates of the authority", "bodyFrom": "set `body`"})
-    return made
+    return request
 
 
 def _text(source: Fields, name: str, scope: PodScope) -> str:
@@ -61,13 +61,13 @@ def _text(source: Fields, name: str, scope: PodScope) -> str:
 
 
 def _header(header: Fields, scope: PodScope) -> Object:
-    made: Object = {"name": header.text("name") or ""}
+    fields: Object = {"name": header.text("name") or ""}
     secret = header.part("valueFrom").take("secretKeyRef")
     if isinstance(secret, dict):
-        made["secret"] = {"name": secret.get("name"), "key": secret.get("key")}
+        fields["secret"] = {"name": secret.get("name"), "key": secret.get("key")}
     if "value" in header:
-        made["value"] = _text(header, "value", scope)
-    return made
+        fields["value"] = _text(header, "value", scope)
+    return fields
 
 
 def _inlined(text: str, scope: PodScope) -> str:
@@ -102,28 +102,28 @@ def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields
         account: The ServiceAccount.
         outputs: The output parameters.
     """
-    given = source.text("action") or ""
-    if given not in _ACTIONS:
-        source.gap("action", f"`{given}` has no counterpart; use create, apply, patch, delete, or get")
+    action = source.text("action") or ""
+    if action not in _ACTIONS:
+        source.gap("action", f"`{action}` has no counterpart; use create, apply, patch, delete, or get")
     manifest = _manifest(source, scope)
-    made: Object = {"action": _ACTIONS.get(given, "Get"), "serviceAccountName": account}
+    fields: Object = {"action": _ACTIONS.get(action, "Get"), "serviceAccountName": account}
     strategy = source.text("mergeStrategy") or "strategic"
     if not {"apiVersion", "kind"} <= manifest.keys() or not _metadata(manifest).keys() & {"name", "generateName"}:
         source.gap("manifest", "must have apiVersion, kind, and metadata.name: they name the object")
         manifest = {**_MISSING, **manifest, "metadata": {"name": "missing", **_metadata(manifest)}}
-    if given == "patch":
+    if action == "patch":
         identity = {key: manifest[key] for key in ("apiVersion", "kind", "metadata") if key in manifest}
-        made |= {"manifest": identity, "patch": manifest, "patchType": _PATCHES.get(strategy, "Merge")}
+        fields |= {"manifest": identity, "patch": manifest, "patchType": _PATCHES.get(strategy, "Merge")}
     else:
-        made["manifest"] = manifest
-    _drop_usual_flags(source, given)
+        fields["manifest"] = manifest
+    _drop_usual_flags(source, action)
     if source.take("setOwnerReference", False):
-        made["owned"] = True
+        fields["owned"] = True
     for name in ("successCondition", "failureCondition"):
         text = source.text(name)
         if text is not None:
             try:
-                made[name] = "${" + _requirements(_inlined(text, scope)) + "}"
+                fields[name] = "${" + _requirements(_inlined(text, scope)) + "}"
             except UntranslatableError as error:
                 source.gap(name, str(error))
     source.done(
@@ -132,10 +132,10 @@ def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields
     values = {each.text("name") or "": _selected(each) for each in outputs}
     shape = Shape(tuple(values))
     if shape.is_plain:
-        made["output"] = next(iter(values.values()))
+        fields["output"] = next(iter(values.values()))
     elif values:
-        made["output"] = values
-    return made, shape
+        fields["output"] = values
+    return fields, shape
 
 
 def _drop_usual_flags(source: Fields, action: str) -> None:
@@ -145,17 +145,17 @@ def _drop_usual_flags(source: Fields, action: str) -> None:
 
 def _manifest(source: Fields, scope: PodScope) -> Object:
     """Return the object of a `resource`. Tags become expressions after the YAML is parsed."""
-    given = source.take("manifest", "")
-    text = given if isinstance(given, str) else as_text(given)
+    raw = source.take("manifest", "")
+    text = raw if isinstance(raw, str) else as_text(raw)
     try:
-        made = parsed(text, scope.resolve, is_tag, str)
+        manifest = parsed(text, scope.resolve, is_tag, str)
     except (yaml.YAMLError, UntranslatableError) as error:
         source.gap("manifest", " ".join(str(error).split()))
         return dict(_MISSING)
-    if not isinstance(made, dict):
+    if not isinstance(manifest, dict):
         source.gap("manifest", "must be one object")
         return dict(_MISSING)
-    return made
+    return manifest
 
 
 def _metadata(manifest: Object) -> Object:
@@ -209,15 +209,15 @@ def _selected(output: Fields) -> str:
     output.drop("globalName", "description")
     if text == ".":
         return "${object}"
-    made, end = "object", 0
+    path, end = "object", 0
     for found in _PATH.finditer(text):
         if found.start() != end:
             break
-        made = f"{made}[{found[2]}]" if found[2] else member(made, found[1])
+        path = f"{path}[{found[2]}]" if found[2] else member(path, found[1])
         end = found.end()
     if not text or end != len(text):
         output.gap(
             "valueFrom", f"`{text}` is not a simple path, such as `{{.status.phase}}`; write it in CEL, with `object`"
         )
         return "${object.metadata.name}"
-    return "${" + made + "}"
+    return "${" + path + "}"

@@ -21,11 +21,11 @@ def duration(text: str | None) -> str | None:
     if text is None:
         return None
     fraction = _FRACTION.fullmatch(text)
-    made = f"{text}s" if _SECONDS.fullmatch(text) else text
+    value = f"{text}s" if _SECONDS.fullmatch(text) else text
     if fraction:
-        made = f"{int(fraction[1]) * 1000 + int(fraction[2].ljust(3, '0'))}ms"
+        value = f"{int(fraction[1]) * 1000 + int(fraction[2].ljust(3, '0'))}ms"
     try:
-        return made if parse_duration(made) else None
+        return value if parse_duration(value) else None
     except ValueError:
         return None
 
@@ -33,12 +33,12 @@ def duration(text: str | None) -> str | None:
 def timeout(template: Fields, *names: str) -> str | None:
     """Take the first of several fields with a duration."""
     for name in names:
-        given = template.text(name)
-        made = duration(given)
-        if made is not None:
-            return made
-        if given is not None:
-            template.gap(name, f"`{given}` is not a duration that is known before the run; set it on the activity")
+        text = template.text(name)
+        value = duration(text)
+        if value is not None:
+            return value
+        if text is not None:
+            template.gap(name, f"`{text}` is not a duration that is known before the run; set it on the activity")
     return None
 
 
@@ -50,18 +50,20 @@ def retries(template: Fields, scope: PodScope) -> Object:
             return {"retryPolicy": NO_RETRY}
     strategy = template.part("retryStrategy")
     policy = strategy.text("retryPolicy") or ("Always" if "expression" in strategy else "OnFailure")
-    made: Object = {"maximumAttempts": _attempts(strategy, policy)}
-    made = {**_backoff(strategy.part("backoff"), scope), **made}
-    fields: Object = {"retryPolicy": {"exponential": {key: value for key, value in made.items() if key != "total"}}}
-    if made.get("total"):
-        fields["scheduleToCloseTimeout"] = made["total"]
+    exponential: Object = {"maximumAttempts": _attempts(strategy, policy)}
+    exponential = {**_backoff(strategy.part("backoff"), scope), **exponential}
+    fields: Object = {
+        "retryPolicy": {"exponential": {key: value for key, value in exponential.items() if key != "total"}}
+    }
+    if exponential.get("total"):
+        fields["scheduleToCloseTimeout"] = exponential["total"]
     if "affinity" in strategy:
         strategy.drop("affinity")
         fields["retryOnAnotherNode"] = True
         strategy.note("affinity", "a preference, so that an attempt also runs if there is no other node")
-    given = strategy.text("expression")
-    if given is not None:
-        fields |= _conditional(strategy, given, fields)
+    expression = strategy.text("expression")
+    if expression is not None:
+        fields |= _conditional(strategy, expression, fields)
     strategy.done({})
     return fields
 
@@ -96,17 +98,17 @@ def _backoff(backoff: Fields, scope: PodScope) -> Object:
     if not backoff.data:
         return {"initialInterval": "1s", "backoffCoefficient": "1.0"}
     del scope
-    made: Object = {"initialInterval": timeout(backoff, "duration") or "1s"}
+    exponential: Object = {"initialInterval": timeout(backoff, "duration") or "1s"}
     factor = backoff.text("factor") or "1"
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", factor):
-        made["backoffCoefficient"] = factor if float(factor) >= 1 else "1.0"
+        exponential["backoffCoefficient"] = factor if float(factor) >= 1 else "1.0"
     else:
         backoff.gap("factor", f"`{factor}` is not a number that is known before the run; set `backoffCoefficient`")
     cap, total = timeout(backoff, "cap"), timeout(backoff, "maxDuration")
     backoff.done({})
     if cap is not None:
-        made["maximumInterval"] = cap
-    return {**made, "total": total} if total else made
+        exponential["maximumInterval"] = cap
+    return {**exponential, "total": total} if total else exponential
 
 
 def _conditional(strategy: Fields, expression: str, fields: Object) -> Object:

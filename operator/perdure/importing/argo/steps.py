@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from perdure.api.policies import FailurePolicy
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.retries import duration
@@ -239,6 +240,10 @@ class FlowBuilder:
         self.converted: list[Object] = []
         self.is_parallel = False
         """Whether steps of different kinds run at the same time."""
+        self.stops_early = False
+        """Whether a failure prevents all later steps and items: `failFast` of a template."""
+        self.failure_policy = FailurePolicy.FINISH_RUNNING.value
+        """What a failure does to other steps: Argo never stops those that run."""
 
     @property
     def scope(self) -> Scope:
@@ -250,6 +255,8 @@ class FlowBuilder:
         stages = template_.take("steps", [])
         parallel = any(isinstance(stage, list) and len(stage) > 1 for stage in stages)
         self.is_parallel = parallel
+        if not self.stops_early:
+            self.failure_policy = FailurePolicy.CONTINUE.value
         before: list[str] = []
         for i, stage in enumerate(stages):
             listed = stage if isinstance(stage, list) else [stage]
@@ -265,9 +272,8 @@ class FlowBuilder:
     def dag(self, template_: Fields) -> None:
         """Convert tasks with dependencies."""
         dag = template_.part("dag")
-        fail_fast = dag.take("failFast", True)
-        if not fail_fast:
-            dag.note("failFast", "if a task fails, tasks that are running are cancelled")
+        if dag.take("failFast", True) is False and not self.stops_early:
+            self.failure_policy = FailurePolicy.CONTINUE.value
         tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
         depends = {name: self._depends(each) for name, each in tasks.items()}
         targeted = self._targets(dag, tasks, depends)
@@ -398,7 +404,9 @@ class FlowBuilder:
         if conditions:
             made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
         if loop is not None:
-            made["forEach"] = {**loop, **({"maxConcurrency": self._limit} if self._limit else {})}
+            policy = FailurePolicy.FINISH_RUNNING if self.stops_early else FailurePolicy.CONTINUE
+            most = {"maxConcurrency": self._limit} if self._limit else {}
+            made["forEach"] = {**loop, **most, "failurePolicy": policy.value}
         given = arguments(self._definition, source, target, scope)
         made |= call_fields(target, given)
         if target.deadline:
@@ -467,18 +475,18 @@ def _ancestors(name: str, depends: Mapping[str, Depends]) -> list[str]:
 
 def _ordered(depends: Mapping[str, Depends], tasks: Mapping[str, Any]) -> list[str]:
     """Return the tasks in topological order, otherwise in the original order."""
-    made: dict[str, None] = {}
+    order: dict[str, None] = {}
 
     def visit(name: str, above: frozenset[str]) -> None:
-        if name in above or name not in tasks or name in made:
+        if name in above or name not in tasks or name in order:
             return
         for each in depends[name].names:
             visit(each, above | {name})
-        made[name] = None
+        order[name] = None
 
     for name in tasks:
         visit(name, frozenset())
-    return list(made)
+    return list(order)
 
 
 def arguments(definition: Definition, source: Fields, target: CallTarget, scope: Scope) -> Object:
@@ -495,21 +503,21 @@ def arguments(definition: Definition, source: Fields, target: CallTarget, scope:
         each.drop("description", "enum")
         each.done({})
         given[name] = _value(definition, value, each.path, source, scope)
-    made: Object = {}
+    result: Object = {}
     for name, default in target.inputs.items():
         if name in given:
-            made[name] = given[name]
+            result[name] = given[name]
         elif default is not None:
-            made[name] = _value(definition, default, source.path, source, scope)
+            result[name] = _value(definition, default, source.path, source, scope)
         elif target.kind != "wait":
             source.gap("arguments", f"the parameter `{name}` of the template has no value")
-    made |= _artifacts(declared, source, target, scope)
+    result |= _artifacts(declared, source, target, scope)
     for key, path in target.captured.items():
         try:
-            made[key] = "${" + scope.resolve(path) + "}"
+            result[key] = "${" + scope.resolve(path) + "}"
         except UntranslatableError as error:
             source.gap("", f"{error} (in template `{target.name}`)")
-    return made
+    return result
 
 
 def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scope) -> Object:
@@ -519,15 +527,15 @@ def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scop
         name = str(each.data.get("name"))
         given[name] = argument(each, scope.resolve)
         each.done({"subPath": "pass the whole artifact, and read the part of it"})
-    made: Object = {}
+    result: Object = {}
     for name, optional in target.artifacts.items():
         if given.get(name) is not None:
-            made[artifact_field(name)] = given[name]
+            result[artifact_field(name)] = given[name]
         elif optional:
-            made[artifact_field(name)] = "${null}"
+            result[artifact_field(name)] = "${null}"
         elif name not in given:
             source.gap("arguments", f"the artifact `{name}` of the template has no value")
-    return made
+    return result
 
 
 def _value(definition: Definition, value: Any, path: str, source: Fields, scope: Scope) -> Any:

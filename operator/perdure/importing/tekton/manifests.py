@@ -1,9 +1,11 @@
 """Converts Pipeline, Task, PipelineRun, and TaskRun of Tekton to manifests of Perdure."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
+from perdure.api.times import format_duration, parse_duration
 from perdure.importing.expressions import literal
 from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, Shapes, as_text, name_of
 from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext
@@ -30,6 +32,7 @@ _SHAPES: Final = Shapes(
     )
     | {"when", "include", "volumeMounts"},
     opaque=frozenset({"value", "default", "data", "projected", "configMap", "secret", "csi", "properties"}),
+    flat=frozenset({"timeouts"}),
 )
 _VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "persistentVolumeClaim", "configMap", "secret", "projected", "csi")
 _POD: Final = frozenset(
@@ -63,11 +66,11 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
     Args:
         documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
     """
-    made = [ConvertedObject(name_of(each)) for each in documents]
-    found = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, made, strict=True)]
-    catalog = Catalog(found)
+    objects = [ConvertedObject(name_of(each)) for each in documents]
+    checked = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, objects, strict=True)]
+    catalog = Catalog(checked)
     converted = []
-    for each, of in zip(found, made, strict=True):
+    for each, of in zip(checked, objects, strict=True):
         if each.get("kind") in KINDS and not catalog.is_used(each):
             _Conversion(each, catalog, of)
             converted.append(of)
@@ -117,20 +120,18 @@ class _Conversion:
         template = run.part("taskRunTemplate")
         timeouts = run.part("timeouts")
         context = self._context(run.parts("workspaces"), self._pod(template))
-        final = timeouts.text("finally")
+        whole = timeouts.text("pipeline") or run.text("timeout")
+        tasks, final = _parts(whole, timeouts.text("tasks"), timeouts.text("finally"))
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
         self._specs(run, context)
         options: Object = {}
-        whole = timeouts.text("pipeline") or run.text("timeout")
         if whole and whole != "0":
             options["runTimeout"] = whole
-            if "finally" in (run.data.get("pipelineSpec") or {}):
+            if tasks is None and "finally" in (run.data.get("pipelineSpec") or {}):
                 run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
-        tasks = timeouts.text("tasks")
         if tasks:
-            timeouts.note("tasks", "is the timeout of each task")
-            context.timeouts = {**context.timeouts, "": tasks}
+            options["stepsTimeout"] = tasks
         timeouts.done({})
         found = self._spec(run)
         if found is None:
@@ -207,15 +208,15 @@ class _Conversion:
 
     def _pod(self, of: Fields) -> Object:
         template = of.part("podTemplate")
-        made = {key: template.take(key) for key in sorted(_POD) if key in template}
+        fields = {key: template.take(key) for key in sorted(_POD) if key in template}
         template.drop("env") if not template.data.get("env") else None
         template.done({"env": "set it in the steps"})
         account = of.text("serviceAccountName")
-        return {**made, **({"serviceAccountName": account} if account else {})}
+        return {**fields, **({"serviceAccountName": account} if account else {})}
 
     def _context(self, bound: list[Fields], pod: Object) -> RunContext:
         """Convert the workspaces of a run: claim templates to workspaces of Perdure, everything else to volumes of the pods."""
-        made: dict[str, WorkspaceBinding] = {}
+        bindings: dict[str, WorkspaceBinding] = {}
         claims: list[Object] = []
         for each in bound:
             name, path = each.text("name") or "", each.text("subPath") or ""
@@ -225,8 +226,8 @@ class _Conversion:
             if template.data:
                 claims.append({"name": workspace, "volumeClaimTemplate": {"spec": template.take("spec", {})}})
             each.done({})
-            made[name] = WorkspaceBinding(source, path, workspace)
-        return RunContext(workspaces=made, pod=pod, claims=claims)
+            bindings[name] = WorkspaceBinding(source, path, workspace)
+        return RunContext(workspaces=bindings, pod=pod, claims=claims)
 
     def _add(self, kind: str, spec: Object) -> None:
         meta = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}
@@ -246,11 +247,11 @@ def _parameters(spec: Object, values: Mapping[str, Any]) -> Object:
     """Return the parameters of a run: its values over the defaults, field by field for objects."""
     declared = spec.get("params") or []
     defaults: Object = {str(each.get("name")): each["default"] for each in declared if "default" in each}
-    made = {**defaults, **values}
+    merged = {**defaults, **values}
     for name, value in values.items():
         if isinstance(value, dict) and isinstance(defaults.get(name), dict):
-            made[name] = {**defaults[name], **value}
-    return made
+            merged[name] = {**defaults[name], **value}
+    return merged
 
 
 def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
@@ -282,3 +283,26 @@ def _texts(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _texts(each) for key, each in value.items()}
     return as_text(value).replace("${", "$${")
+
+
+def _parts(whole: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:
+    """Return the limits of the tasks and of those in `finally`. One that is not set has the rest of the limit of the pipeline.
+
+    That is how Tekton completes them (pkg/apis/pipeline/v1/pipelinerun_types.go).
+    """
+    return _limit(tasks) or _rest(whole, final), _limit(final) or _rest(whole, tasks)
+
+
+def _limit(given: str | None) -> str | None:
+    return None if given in {None, "0", "0s"} else given
+
+
+def _rest(whole: str | None, part: str | None) -> str | None:
+    """Return what is left of a duration; None if there is none, or if it is not a duration."""
+    if whole is None or part is None:
+        return None
+    try:
+        left = parse_duration(whole) - parse_duration(part)
+        return format_duration(left) if left > timedelta(0) and parse_duration(part) else None
+    except ValueError:
+        return None

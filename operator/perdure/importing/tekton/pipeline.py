@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from perdure.api.policies import FailurePolicy
 from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text
 from perdure.importing.tekton.task import TaskBuilder, TaskContext, WorkspaceBinding
@@ -121,14 +122,16 @@ class Pipeline:
         steps, scope = self._tasks(tasks, scope, known)
         results = {each.text("name") or "": self._result(each, scope) for each in spec.parts("results")}
         final = spec.parts("finally")
-        made: Object = {"workspaces": self._context.claims} if self._context.claims else {}
-        made |= {"activities": self.activities, "steps": steps}
+        definition: Object = {"workspaces": self._context.claims} if self._context.claims else {}
+        if len(steps) > 1 or len(final) > 1 or any("forEach" in step for step in steps):
+            definition["failurePolicy"] = FailurePolicy.FINISH_RUNNING.value
+        definition |= {"activities": self.activities, "steps": steps}
         handler = self._finally(final, scope, known) if final else {}
         if self.blocks:
-            made["blocks"] = self.blocks
+            definition["blocks"] = self.blocks
         spec.drop("description", "displayName")
         spec.done({})
-        return {**made, **handler, **({"output": results} if results else {})}
+        return {**definition, **handler, **({"output": results} if results else {})}
 
     def _result(self, result: Fields, scope: PipelineScope) -> Any:
         value = result.take("value", "")
@@ -137,7 +140,7 @@ class Pipeline:
         return self._value(value, result.path, scope)
 
     def _tasks(self, tasks: list[Fields], scope: PipelineScope, known: Object) -> tuple[list[Object], PipelineScope]:
-        made: Object = {}
+        steps: Object = {}
         skippable = self._skippable
         pending = {str(each.data.get("name")): each for each in tasks}
         while pending:
@@ -150,11 +153,11 @@ class Pipeline:
                 guards = [
                     f"{member('steps', valid_name(each))}.status != 'Skipped'" for each in sorted(read & skippable)
                 ]
-                needs = [valid_name(each) for each in sorted(_needs(task)) if each in made]
+                needs = [valid_name(each) for each in sorted(_needs(task)) if each in steps]
                 step, ran = self._task(task, scope, known, guards)
-                made[name] = {"name": step.pop("name"), "needs": needs, **step}
+                steps[name] = {"name": step.pop("name"), "needs": needs, **step}
                 scope = replace(scope, tasks={**scope.tasks, name: ran})
-        return list(made.values()), scope
+        return list(steps.values()), scope
 
     def _finally(self, tasks: list[Fields], scope: PipelineScope, known: Object) -> Object:
         """Return the block of the final tasks; values of other tasks that they read are its parameters."""
@@ -174,7 +177,7 @@ class Pipeline:
         value: Object = {}
         for each in map(valid_name, used):
             value[each] = {
-                "status": "${" + f"{_optional(each)}.?status.orValue('None')" + "}",
+                "status": "${" + _status(each) + "}",
                 "output": "${" + f"{_optional(each)}.?output.orValue(null)" + "}",
             }
         if whole:
@@ -204,17 +207,19 @@ class Pipeline:
             made["when"] = "${" + " && ".join(found) + "}"
         if loop is not None:
             made["forEach"] = {"items": loop}
-        given = {each.text("name") or "": each.take("value", "") for each in task.parts("params")}
+        parameters = {each.text("name") or "": each.take("value", "") for each in task.parts("params")}
         caught = task.take("onError", "stopAndFail") == "continue"
         context = TaskContext(
             task=name,
             step=name,
-            values={**known, **{key: value for key, value in given.items() if not VARIABLE.search(str(value))}},
+            values={**known, **{key: value for key, value in parameters.items() if not VARIABLE.search(str(value))}},
             workspaces=self._workspaces(task),
             pod={**self._context.pod, **self._context.pods.get(name, {})},
             actions=self._catalog.actions,
             lengths={
-                key: len(value) for key, value in given.items() if isinstance(value, list) and "[*])" not in str(value)
+                key: len(value)
+                for key, value in parameters.items()
+                if isinstance(value, list) and "[*])" not in str(value)
             },
             retries=retries,
             timeout=task.text("timeout") or self._context.timeouts.get(name),
@@ -226,8 +231,8 @@ class Pipeline:
         builder = TaskBuilder(spec, context)
         activity = builder.build()
         self.activities.append({"#": f"task {context.task}", **activity.definition})
-        given = {key: _with_propagated(key, each, known) for key, each in given.items()}
-        value = {key: self._value(each, task.at("params"), inner) for key, each in given.items()}
+        parameters = {key: _with_propagated(key, each, known) for key, each in parameters.items()}
+        value = {key: self._value(each, task.at("params"), inner) for key, each in parameters.items()}
         value = {**{key: each for key, each in activity.defaults.items() if key not in names}, **value}
         value |= _of_items(loop, names, activity.defaults)
         for key, path in activity.captured.items():
@@ -287,7 +292,7 @@ class Pipeline:
         return Fields(found, f"Task/{name}: spec", self._report)
 
     def _workspaces(self, task: Fields) -> Object:
-        made: Object = {}
+        bindings: Object = {}
         for each in task.parts("workspaces"):
             name, of = each.text("name") or "", each.text("workspace")
             volume = self._context.workspaces.get(of or name)
@@ -297,9 +302,9 @@ class Pipeline:
                 whole = "/".join(part for part in (volume.sub_path, path) if part)
                 if VARIABLE.search(whole) and not volume.workspace:
                     each.gap("subPath", "must be known before the run; write it here")
-                made[name] = WorkspaceBinding(volume.source, whole, volume.workspace)
+                bindings[name] = WorkspaceBinding(volume.source, whole, volume.workspace)
         embedded = "taskSpec" in task
-        return {**self._context.workspaces, **made} if embedded else made
+        return {**self._context.workspaces, **bindings} if embedded else bindings
 
     def _value(self, value: Any, path: str, scope: PipelineScope) -> Any:
         if isinstance(value, list):
@@ -313,6 +318,12 @@ class Pipeline:
         except UntranslatableError as error:
             self._report.gap(path, str(error))
             return ""
+
+
+def _status(step: str) -> str:
+    """Return the expression of the status of a task as Tekton has it: one that was stopped has failed."""
+    status = f"{_optional(step)}.?status.orValue('None')"
+    return f"{status} == 'Cancelled' ? 'Failed' : {status} == 'Skipped' ? 'None' : {status}"
 
 
 def _optional(step: str) -> str:

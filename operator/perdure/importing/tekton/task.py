@@ -309,36 +309,36 @@ class TaskContainers:
         continues = self._values.plain(step.take("onError", "stopAndFail"), step.at("onError")) == "continue"
         step.drop("workspaces")
         self._bare(step)
-        made = {"name": f"step-{name}", **self._container(step, self._template)}
-        if made.get("args") and not made.get("command"):
+        container = {"name": f"step-{name}", **self._container(step, self._template)}
+        if container.get("args") and not container.get("command"):
             step.note("args", "are passed to the entrypoint of the image; if it has none, set `command`")
-        line = [*made.get("command", []), *made.get("args", [])]
-        streams = {key: made.pop(key, None) for key in ("stdoutConfig", "stderrConfig")}
+        line = [*container.get("command", []), *container.get("args", [])]
+        streams = {key: container.pop(key, None) for key in ("stdoutConfig", "stderrConfig")}
         if any(streams.values()):
             line = self._redirected(line, streams, step)
-            made |= {"command": line[:2], "args": line[2:]}
+            container |= {"command": line[:2], "args": line[2:]}
         if continues:
             if not line:
                 step.gap("onError", "needs a command or a script: a shell starts it, and keeps its exit code")
             folder = quoted(f"/tekton/steps/step-{name}")
             program = f'"$@"; code=$?; mkdir -p {folder}; printf %s "$code" > {folder}/exitCode'
             line = ["sh", "-c", not_expanded(program), "perdure", *line]
-            made |= {"command": line[:2], "args": line[2:]}
+            container |= {"command": line[:2], "args": line[2:]}
         if outputs:
             if not line:
                 step.gap("command", "must be set: to return results, a shell starts the command")
-                return made
-            made |= returning(line, Returns(tuple(outputs)))
-        return made
+                return container
+            container |= returning(line, Returns(tuple(outputs)))
+        return container
 
     def sidecar(self, sidecar: Fields) -> Object:
         """Return the container of a sidecar."""
         sidecar.drop("workspaces")
-        made = self._container(sidecar, {})
-        if "readinessProbe" in made:
-            made.setdefault("startupProbe", made.pop("readinessProbe"))
-        made.pop("lifecycle", None)
-        return {"name": str(made.pop("name", "sidecar")), **made, "restartPolicy": "Always"}
+        container = self._container(sidecar, {})
+        if "readinessProbe" in container:
+            container.setdefault("startupProbe", container.pop("readinessProbe"))
+        container.pop("lifecycle", None)
+        return {"name": str(container.pop("name", "sidecar")), **container, "restartPolicy": "Always"}
 
     @staticmethod
     def _redirected(line: list[str], streams: Object, step: Fields) -> list[str]:
@@ -364,9 +364,11 @@ class TaskContainers:
         found = self._actions.get(str((reference or {}).get("name"))) if isinstance(reference, dict) else None
         if found is None:
             return step
-        given = {str(each.get("name")): each.get("value") for each in step.data.get("params") or []}
+        parameters = {str(each.get("name")): each.get("value") for each in step.data.get("params") or []}
         declared = found.get("params") or []
-        values = {str(each.get("name")): given.get(str(each.get("name")), each.get("default")) for each in declared}
+        values = {
+            str(each.get("name")): parameters.get(str(each.get("name")), each.get("default")) for each in declared
+        }
         merged = {key: value for key, value in found.items() if key not in {"params", "description"}}
         rest = {key: value for key, value in step.data.items() if key not in {"ref", "params"}}
         return Fields({**substituted(merged, values), **rest}, step.path, step.report)
@@ -377,7 +379,7 @@ class TaskContainers:
             by_name = {each.get("name"): each for each in [*template["env"], *container.data["env"]]}
             base.data["env"] = list(by_name.values())
         script = base.text("script")
-        made: Object = {}
+        fields: Object = {}
         for key in list(base.data):
             value = base.take(key)
             if value in (None, {}, []) or key == "displayName":
@@ -386,18 +388,18 @@ class TaskContainers:
             if key in {"ref", "timeout", "when"}:
                 base.gap(key, f"has no counterpart; {ADVICE[key]}")
             elif key in {"command", "args"}:
-                made[key] = [
+                fields[key] = [
                     text for i, each in enumerate(value) for text in self._values.words(as_text(each), f"{path}[{i}]")
                 ]
             elif key == "env":
-                made[key] = [self._values.variable(each, f"{path}[{i}]") for i, each in enumerate(value)]
+                fields[key] = [self._values.variable(each, f"{path}[{i}]") for i, each in enumerate(value)]
             elif key == "image":
-                made[key] = self._values.evaluated(as_text(value), path)
+                fields[key] = self._values.evaluated(as_text(value), path)
             else:
-                made["resources" if key == "computeResources" else key] = self._values.plain(value, path)
+                fields["resources" if key == "computeResources" else key] = self._values.plain(value, path)
         if script is not None:
-            made |= self._script(script, made.get("args", []), base)
-        return self._fixed(made, base)
+            fields |= self._script(script, fields.get("args", []), base)
+        return self._fixed(fields, base)
 
     def _script(self, script: str, args: list[str], source: Fields) -> Object:
         found = _SHEBANG.match(script)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from perdure.api.kinds.steps import ActivityCall, Step
-from perdure.api.kinds.workflow import Activity, WorkflowSpec
+from perdure.api.kinds.workflow import Activity, Block, WorkflowSpec
 from perdure.language.cel import Meter
 from perdure.language.compiler import HANDLERS, ancestors, calls_of
 from perdure.language.expressions import ExpressionError
@@ -25,15 +25,34 @@ def of_definition(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
     """Check a definition as a whole."""
     yield from _endless_calls(spec, program)
     yield from _unused(spec)
+    yield from _policies(spec, program)
     for i, activity in enumerate(spec.activities):
         yield from _timeouts(f"spec.activities[{i}]", activity)
+
+
+def _policies(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
+    """Check that each `failurePolicy` of a list has an effect: that something runs next to something else."""
+    lists: list[tuple[str, str, WorkflowSpec | Block]] = [("spec", "", spec)]
+    lists += [(f"spec.blocks[{i}]", block.name, block) for i, block in enumerate(spec.blocks)]
+    for path, name, found in lists:
+        inherited = not name and bool(spec.blocks)
+        if found.failure_policy is None or inherited or any(step.for_each or step.parallel for step in found.steps):
+            continue
+        if _one_by_one(program.flows[name]):
+            message = "has no effect: each step of the list needs the one before it; set `needs`, such as `needs: []`"
+            yield _warning(f"{path}.failurePolicy", message)
+
+
+def _one_by_one(flow: Flow) -> bool:
+    """Whether each step of a list needs the one before it."""
+    before = ancestors({compiled.step.name: compiled.needs for compiled in flow.steps})
+    return sorted(map(len, before.values())) == list(range(len(before)))
 
 
 def of_flow(path: str, flow: Flow) -> Iterator[Finding]:
     """Check a list of steps: the main steps, or those of a block."""
     before = ancestors({compiled.step.name: compiled.needs for compiled in flow.steps})
-    one_by_one = sorted(map(len, before.values())) == list(range(len(before)))
-    if flow.max_concurrency is not None and one_by_one:
+    if flow.max_concurrency is not None and _one_by_one(flow):
         message = "has no effect: each step of the list needs the one before it; set `needs`, such as `needs: []`"
         yield _warning(f"{path}.maxConcurrency", message)
     for i, compiled in enumerate(flow.steps):

@@ -44,7 +44,7 @@ from perdure.language.program import (
     WaitUntil,
     retry_policy,
 )
-from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application, timeout
+from perdure.language.step_failures import EXPRESSION_ERROR, STEPS_FAILED, StepError, application, combined, timeout
 from perdure.language.step_paths import Path
 
 LeafAction = (
@@ -225,7 +225,18 @@ def _set_variables(context: DecisionContext, at: Location, action: SetVariables)
 
 
 def _continue_as_new(context: DecisionContext, at: Location, action: ContinueAsNew) -> None:
-    """Close the run; the next run gets the unconsumed signals."""
+    """Close the run; the next run gets the unconsumed signals. Raises StepError if the step runs in something that fails."""
+    around = [
+        known
+        for path in ("", *at.path.enclosing())
+        for known in (context.memory.frames.get(path), context.memory.loops.get(path))
+    ]
+    failures = next((known.failures for known in around if known is not None and known.failures is not None), None)
+    if failures is not None:
+        message = (
+            f"{at.where}: the run does not continue as new, because steps have failed: {combined(failures).message}"
+        )
+        raise StepError(application(STEPS_FAILED, shorten(message)))
     value = context.scope["input"] if action.input is None else context.evaluate(at, action.input)
     carried = tuple(
         CarriedSignal(signal_name=signal.name, input=signal.input, identity=signal.identity, principal=signal.principal)

@@ -210,9 +210,11 @@ class DecisionContext:
 
     # Timers, and timeouts from expressions
 
-    def start_timer(self, timer: Path, length: timedelta) -> None:
-        """Start a timer."""
-        self.commands.append(cmd.StartTimer(timer_id=timer.text, start_to_fire_timeout=max(length, timedelta(0))))
+    def start_timer(self, timer: Path, length: timedelta, *, restarts: bool = False) -> None:
+        """Start a timer; `restarts`: whether it starts again if the run is reset."""
+        self.commands.append(
+            cmd.StartTimer(timer_id=timer.text, start_to_fire_timeout=max(length, timedelta(0)), restarts=restarts)
+        )
 
     def cancel_timer(self, timer: Path) -> None:
         """Cancel a running timer."""
@@ -273,7 +275,7 @@ def outcome_as_json(closing: Closing | None) -> dict[str, Any]:
     """The values of `run.status` and `run.failure`: the outcome of the main steps, for compensations and handlers."""
     if closing is None:
         return {"status": "Running", "failure": None}
-    failure = closing.outcome.failure
+    failure = closing.outcome.failure if closing.outcome.status is Status.FAILED else None
     if failure is not None:
         failure = msgspec.structs.replace(failure, suppressed=(*failure.suppressed, *closing.suppressed))
     return {

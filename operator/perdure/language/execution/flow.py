@@ -13,10 +13,13 @@ kind of action determines whether it closes immediately or later.
 """
 
 from collections.abc import Iterable
+from datetime import timedelta
+from functools import reduce
 from typing import Any, Final
 
 import msgspec
 
+from perdure.api.policies import FailurePolicy
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.recording import MAX_PENDING
@@ -38,6 +41,7 @@ from perdure.language.memory import (
     CANCELLED,
     SKIPPED,
     Compensation,
+    Failures,
     ForEachLoop,
     Frame,
     Outcome,
@@ -65,10 +69,14 @@ from perdure.language.program import (
 from perdure.language.step_failures import (
     EXPRESSION_ERROR,
     StepError,
+    added,
     application,
     as_json,
     as_variable,
+    combined,
+    deadline,
     matches,
+    steps_of,
 )
 from perdure.language.step_paths import Path
 
@@ -106,6 +114,7 @@ class RunningFlows:
         branch: str = "",
         caller: str | None = None,
         caught: Failure | None = None,
+        steps_timeout: timedelta | None = None,
     ) -> None:
         """Open the frame of a block, and enqueue its first steps.
 
@@ -116,9 +125,11 @@ class RunningFlows:
             branch: The branch of a parallel step.
             caller: Path of the frame that calls it; None for main steps, handlers and compensations.
             caught: The failure that the block handles.
+            steps_timeout: The `stepsTimeout` of the run, which replaces that of its definition.
 
         Raises:
-            StepError: The input does not match the schema, or the blocks are nested too deeply.
+            StepError: The input does not match the schema, the blocks are nested too deeply, or the `stepsTimeout` of a block is
+                not a duration.
         """
         context = self._context
         flow = context.program.flows[block]
@@ -131,9 +142,47 @@ class RunningFlows:
             reasons = "; ".join(f"params{where}: {message}" for where, message in wrong)
             raise StepError(application("InvalidInput", f"block `{block}`: {reasons}"))
         context.put_frame(path, Frame(block=block, branch=branch, depth=depth, params=params, caught=caught))
+        try:
+            self._start_steps_timeout(path, flow, steps_timeout)
+        except StepError as error:
+            if path.text:
+                context.put_frame(path, None)
+                raise
+            self.stop(path, failed(error.failure))
+            return
         context.enqueue(path.child(step.name) for step in flow.steps if not step.needs)
         if path.text:
             context.observer.started(path, context.now, block)
+
+    def _start_steps_timeout(self, path: Path, flow: Flow, given: timedelta | None) -> None:
+        """Start the timer of the `stepsTimeout` of a frame, if it has one. Raises StepError."""
+        context = self._context
+        limit = given or flow.steps_timeout
+        if limit is None:
+            return
+        where = steps_of(path)
+        if path.text and self._too_many_wait():
+            raise StepError(_too_many(where))
+        if isinstance(limit, Template):
+            limit = coercion.computed(where, "stepsTimeout", context.evaluate_in_frame(limit, path.text, where))
+        context.put_frame(path, replace(context.memory.frames[path.text], steps_timeout=limit))
+        context.start_timer(path.steps_timeout, limit, restarts=True)
+
+    def steps_timed_out(self, path: Path) -> None:
+        """Cancel the running steps of a frame whose `stepsTimeout` has passed."""
+        context = self._context
+        frame = context.frame(path)
+        if frame is None or frame.steps_timeout is None:
+            return
+        context.put_frame(path, replace(frame, steps_timeout=None))
+        self.stop(path, failed(deadline(steps_of(path), frame.steps_timeout, of_run=not path.text)))
+
+    def _cancel_steps_timeout(self, path: Path) -> None:
+        """Cancel the timer of the `stepsTimeout` of a frame that closes."""
+        frame = self._context.memory.frames[path.text]
+        if frame.steps_timeout is not None:
+            self._context.cancel_timer(path.steps_timeout)
+            self._context.put_frame(path, replace(frame, steps_timeout=None))
 
     def stop(self, path: Path, outcome: Outcome) -> None:
         """Cancel the running steps of a frame; it closes with the outcome once they have closed."""
@@ -165,8 +214,11 @@ class RunningFlows:
         )
         if complete and (outcome is None or outcome.status is Status.CANCELLED):
             outcome = self._output(path, frame, flow)
+        if frame.failures is not None and (outcome is not None or not _continues(frame, flow)):
+            outcome = _with_failures(outcome, frame.failures)
         if outcome is None:
             return
+        self._cancel_steps_timeout(path)
         if not path.text:
             context.ended = path, outcome  # the frame stays: handlers still read the records of the main steps
             return
@@ -198,7 +250,10 @@ class RunningFlows:
         frame = context.frame(frame_path)
         if frame is None or frame.outcome is not None or path.step in frame.steps:
             return
-        if _is_full(frame, context.program.flows[frame.block]):
+        flow = context.program.flows[frame.block]
+        if flow.failure_policy is FailurePolicy.FINISH_RUNNING and self._will_fail(frame_path, frame):
+            return
+        if _is_full(frame, flow):
             return  # it is due again when another step closes
         context.work += WORK_OF_A_START
         at = context.locate(path)
@@ -214,6 +269,12 @@ class RunningFlows:
                 self._start_task(path)
         except StepError as error:
             self._close_step(path, failed(error.failure))
+
+    def _will_fail(self, path: Path, frame: Frame) -> bool:
+        """Whether a step of a frame has failed, or an item of a running loop, so that the loop will fail."""
+        running = (name for name, record in frame.steps.items() if record.status is Status.RUNNING)
+        loops = (self._context.loop(path.child(name)) for name in running)
+        return frame.failures is not None or any(loop is not None and loop.failures is not None for loop in loops)
 
     def _cancel_step(self, path: Path) -> None:
         """Cancel a step that is running."""
@@ -239,15 +300,19 @@ class RunningFlows:
         )
         frame = replace(frame, steps={**frame.steps, path.step: record})
         context.put_frame(frame_path, frame)
+        failure = outcome.failure
         if outcome.status is Status.FAILED and frame.outcome is None:
-            self.stop(frame_path, outcome)
-            return
+            if flow.failure_policy is FailurePolicy.CANCEL_RUNNING:
+                self.stop(frame_path, outcome)
+                return
+        elif outcome.status is not Status.CANCELLED:
+            failure = None  # it has none, or the frame has been stopped before
+        if failure is not None:
+            frame = replace(frame, failures=added(frame.failures, failure))
+            context.put_frame(frame_path, frame)
         if frame.outcome is None:
             candidates = flow.dependants[path.step] if flow.max_concurrency is None else flow.by_name
-            for other in candidates:
-                needs = flow.by_name[other].needs
-                if other not in frame.steps and all(_is_closed(frame.steps.get(need)) for need in needs):
-                    context.enqueue([frame_path.child(other)])
+            context.enqueue(frame_path.child(other) for other in candidates if _is_due(frame, flow.by_name[other]))
         self._close_if_done(frame_path)
 
     # Loops: `forEach` runs a step as one task for each item, with a limit on open items
@@ -271,12 +336,13 @@ class RunningFlows:
         """Start items up to the limit; close the loop if no items are left or open."""
         context = self._context
         definition = context.locate(path).compiled.loop
-        most = definition.max_concurrency if definition is not None else None
+        assert definition is not None, "only steps with `forEach` have loops"
+        most, policy = definition.max_concurrency, definition.failure_policy
         while not context.closed:
             loop = context.loop(path)
             if loop is None or loop.outcome is not None:
                 return
-            if loop.next == loop.count:
+            if loop.next == loop.count or (loop.failures is not None and policy is FailurePolicy.FINISH_RUNNING):
                 if not loop.open:
                     self._complete_loop(path, loop)
                 return
@@ -321,22 +387,33 @@ class RunningFlows:
         path = at.path.loop
         loop = context.memory.loops[path.text]
         loop = replace(loop, open=loop.open - 1)
+        policy = at.compiled.loop.failure_policy if at.compiled.loop else FailurePolicy.CANCEL_RUNNING
         given = {"outputs": outcome.output, "artifacts": outcome.artifacts}
         given = {field: value for field, value in given.items() if value is not None}
-        if outcome.status is Status.SUCCEEDED and given and at.path.step in at.flow.kept:
+        kept = loop.failures is None and at.path.step in at.flow.kept
+        if outcome.status is Status.SUCCEEDED and given and kept:
             size = loop.size + sum(len(msgspec.json.encode(value)) for value in given.values())
-            added = {field: {**getattr(loop, field), str(at.path.index): value} for field, value in given.items()}
-            loop = replace(loop, **added, size=size)
+            entries = {field: {**getattr(loop, field), str(at.path.index): value} for field, value in given.items()}
+            loop = replace(loop, **entries, size=size)
             if size > MAX_LOOP_OUTPUT:
                 message = (
                     f"the outputs of the items of step `{path}` have more than {MAX_LOOP_OUTPUT // 1024} KiB; let the "
                     "items return less, or keep large data elsewhere"
                 )
                 outcome = failed(application("OutputTooLarge", message))
+                policy = FailurePolicy.CANCEL_RUNNING  # the failure is that of the loop
+        recorded = (
+            outcome.status is Status.CANCELLED
+            if loop.outcome is not None
+            else policy is not FailurePolicy.CANCEL_RUNNING
+        )
+        if recorded and outcome.failure is not None:
+            failures = added(loop.failures, outcome.failure)
+            loop = replace(loop, failures=failures, outputs={}, artifacts={}, size=0)
         context.put_loop(path, loop)
         if loop.outcome is not None:
             self._close_loop_if_stopped(path)
-        elif outcome.status is Status.SUCCEEDED:
+        elif outcome.status is Status.SUCCEEDED or loop.failures is not None:
             context.enqueue([path])
         else:
             self._stop_loop(path, outcome)
@@ -349,11 +426,16 @@ class RunningFlows:
     def _close_loop_if_stopped(self, path: Path) -> None:
         loop = self._context.memory.loops[path.text]
         if path.text not in self._stopping and not loop.open and loop.outcome is not None:
+            outcome = _with_failures(loop.outcome, loop.failures) if loop.failures is not None else loop.outcome
             self._context.put_loop(path, None)
-            self._close_step(path, loop.outcome)
+            self._close_step(path, outcome)
 
     def _complete_loop(self, path: Path, loop: ForEachLoop) -> None:
-        """Close a loop after all its items have succeeded."""
+        """Close a loop in which no items are open or due."""
+        if loop.failures is not None:
+            self._context.put_loop(path, None)
+            self._close_step(path, _with_failures(None, loop.failures))
+            return
         output = artifacts = None
         if path.step in self._context.locate(path).flow.kept:
             output = [loop.outputs.get(str(index)) for index in range(loop.count)]
@@ -371,7 +453,7 @@ class RunningFlows:
         crowded = _waits(at.compiled) and self._too_many_wait()
         context.put_task(path, Task())
         if crowded:
-            self.part_closed(path, failed(_too_many(at)))
+            self.part_closed(path, failed(_too_many(at.where)))
             return
         try:
             timeout = context.timeout(at, "timeout", at.compiled.timeout)
@@ -436,7 +518,9 @@ class RunningFlows:
         if done and isinstance(at.compiled.action, RunActivity):
             context.observer.activity_completed(at.path, outcome.output)
         if wanted is not None and not (wanted.status is Status.CANCELLED and done):
-            outcome = wanted  # only the success of a stopped task counts, unless its timeout has passed
+            # Only the success of a stopped task counts, unless its timeout has passed. Failures in its block are still named.
+            same = wanted.status is outcome.status is Status.CANCELLED
+            outcome = replace(wanted, failure=outcome.failure) if same else wanted
         cancelled = wanted is not None and wanted.status is Status.CANCELLED
         if outcome.failure and task.stage is not Stage.CATCH and not cancelled:
             unhandled = self._handle(at, task, outcome.failure)
@@ -467,9 +551,13 @@ class RunningFlows:
             self._context.put_task(path, replace(task, timed=False))
 
     def _too_many_wait(self) -> bool:
-        """Whether the limit of waiting tasks is reached."""
+        """Whether the limit of waiting tasks, and of blocks with a `stepsTimeout`, is reached."""
         context, tasks = self._context, self._context.memory.tasks
-        if len(tasks) < MAX_WAITING:
+        frames = context.memory.frames
+        if len(tasks) + len(frames) < MAX_WAITING:
+            return False
+        timed = sum(frame.steps_timeout is not None for path, frame in frames.items() if path)
+        if len(tasks) + timed < MAX_WAITING:
             return False
         context.work += 10 * len(tasks)
         waiting = (
@@ -477,7 +565,7 @@ class RunningFlows:
             and _waits(context.locate(Path.parse(path)).compiled)
             for path, task in tasks.items()
         )
-        return sum(waiting) >= MAX_WAITING
+        return sum(waiting) + timed >= MAX_WAITING
 
     # The limits and the action of a task
 
@@ -558,6 +646,7 @@ class RunningFlows:
                 self.open(frame, call.block, context.evaluate(at, call.input), branch=name, caller=at.path.frame)
             except StepError:
                 for each in opened:
+                    self._cancel_steps_timeout(each)
                     context.put_frame(each, None)
                     context.observer.discarded(each)
                 raise
@@ -575,11 +664,17 @@ class RunningFlows:
         succeeded_count = sum(each.status is Status.SUCCEEDED for each in closed)
         failed_count = sum(each.status is Status.FAILED for each in closed)
         total = len(action.branches)
-        decided = succeeded_count >= action.required or total - failed_count < action.required
+        decided = succeeded_count >= action.required or (
+            total - failed_count < action.required and action.failure_policy is FailurePolicy.CANCEL_RUNNING
+        )
         if decided and len(closed) < total:
             self._stop_branches(path, action.branches)
         elif len(closed) == total:
-            self.part_closed(path, _joined(at, action, branches))
+            joined = _joined(at, action, branches)
+            stopped = task.outcome is not None and task.outcome.status is Status.CANCELLED
+            if stopped and joined.status is Status.FAILED and action.failure_policy is not FailurePolicy.CANCEL_RUNNING:
+                joined = replace(CANCELLED, failure=joined.failure)
+            self.part_closed(path, joined)
 
     def _stop_branches(self, path: Path, names: Iterable[str]) -> None:
         for name in names:
@@ -670,8 +765,31 @@ def _is_full(frame: Frame, flow: Flow) -> bool:
     return most is not None and sum(each.status is Status.RUNNING for each in frame.steps.values()) >= most
 
 
-def _is_closed(record: StepRecord | None) -> bool:
-    return record is not None and record.status is not Status.RUNNING
+def _with_failures(outcome: Outcome | None, failures: Failures) -> Outcome:
+    """Return the outcome of a frame or loop in which something has failed: it fails, too, unless it was cancelled.
+
+    Args:
+        outcome: The outcome with which it was stopped; None if it was not.
+        failures: The failures.
+    """
+    if outcome is not None and outcome.status is Status.CANCELLED:
+        return replace(outcome, failure=combined(failures))
+    if outcome is not None and outcome.failure is not None:
+        failures = replace(failures, kept=(outcome.failure, *failures.kept), count=failures.count + 1)
+    return failed(combined(failures))
+
+
+def _is_due(frame: Frame, step: CompiledStep) -> bool:
+    """Whether a step has not started and nothing that it needs is running or has failed."""
+    records = [frame.steps.get(need) for need in step.needs]
+    return step.name not in frame.steps and all(
+        record is not None and record.status not in {Status.RUNNING, Status.FAILED} for record in records
+    )
+
+
+def _continues(frame: Frame, flow: Flow) -> bool:
+    """Whether steps of a frame with failures start later."""
+    return flow.failure_policy is FailurePolicy.CONTINUE and any(_is_due(frame, step) for step in flow.steps)
 
 
 def _consecutive(items: list[Any], first: int) -> bool:
@@ -685,9 +803,9 @@ def _waits(step: CompiledStep) -> bool:
     return isinstance(step.action, waiting) or step.timeout is not None or bool(step.step.limits)
 
 
-def _too_many(at: Location) -> Failure:
+def _too_many(where: str) -> Failure:
     message = (
-        f"{at.where}: {MAX_WAITING} steps and items of the run wait already, which is as many as may; let a `forEach` begin "
+        f"{where}: {MAX_WAITING} steps and items of the run wait already, which is as many as may; let a `forEach` begin "
         "fewer at a time (`maxConcurrency`), or divide the work into child workflows"
     )
     return application("PendingLimitExceeded", message)
@@ -702,6 +820,9 @@ def _joined(at: Location, action: Parallel, branches: dict[str, Outcome]) -> Out
     failures = [failure for name in names if (failure := branches[name].failure) is not None]
     if not failures:
         return CANCELLED
+    if action.failure_policy is not FailurePolicy.CANCEL_RUNNING:
+        first, *others = failures
+        return failed(combined(reduce(added, others, added(None, first))))
     if len(failures) == 1 or required == len(names):
         return failed(failures[0])
     reasons = "; ".join(failure.message for failure in failures)

@@ -182,33 +182,33 @@ def _instructions(artifact: InputArtifact, store: str) -> KubeObject | None:
         return {"name": artifact.name, "url": artifact.http.url, **hashed, **packed}
     if artifact.key is not None:
         return {"name": artifact.name, "key": artifact.key, **packed}
-    given: Any = artifact.from_
-    if given is None:
+    source: Any = artifact.from_
+    if source is None:
         if artifact.optional:
             return None
         raise InvalidDefinitionError(f"artifact `{artifact.name}`: `from` is null; set `optional` if that is allowed")
-    if isinstance(given, list):
-        if len(given) > _MAX_ITEMS:
+    if isinstance(source, list):
+        if len(source) > _MAX_ITEMS:
             raise InvalidDefinitionError(
-                f"artifact `{artifact.name}`: `from` has {len(given)} artifacts, but the limit is {_MAX_ITEMS}"
+                f"artifact `{artifact.name}`: `from` has {len(source)} artifacts, but the limit is {_MAX_ITEMS}"
             )
-        return {"name": artifact.name, "items": [_reference(artifact.name, each, store) for each in given]}
-    return {"name": artifact.name, **_reference(artifact.name, given, store)}
+        return {"name": artifact.name, "items": [_reference(artifact.name, each, store) for each in source]}
+    return {"name": artifact.name, **_reference(artifact.name, source, store)}
 
 
-def _reference(name: str, given: Any, store: str) -> KubeObject:
+def _reference(name: str, reference: Any, store: str) -> KubeObject:
     """Return the instructions for the init container about an output artifact of another activity."""
-    if not isinstance(given, Mapping) or sum(isinstance(given.get(key), str) for key in _SOURCES) != 1:
+    if not isinstance(reference, Mapping) or sum(isinstance(reference.get(key), str) for key in _SOURCES) != 1:
         raise InvalidDefinitionError(
             f"artifact `{name}`: `from` must be an artifact, such as `${{input.report}}` where the input of the step is "
             "`{report: ${steps.make.artifacts.report}}`"
         )
-    other = given.get("store", store)
+    other = reference.get("store", store)
     if other != store:
         raise InvalidDefinitionError(
             f"artifact `{name}` is in the artifact store `{other}`, and the activity uses `{store}`; set `artifacts.store`"
         )
-    found = {key: given[key] for key in (*_SOURCES, "sha256", "archive") if isinstance(given.get(key), str)}
+    found = {key: reference[key] for key in (*_SOURCES, "sha256", "archive") if isinstance(reference.get(key), str)}
     return {key: value for key, value in found.items() if value != Archive.NONE}
 
 

@@ -220,10 +220,10 @@ def _payload_texts(attempt: Attempt, definition: Activity) -> dict[str, str]:
 
 
 def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, texts: dict[str, str]) -> KubeObject:
-    given = definition.pod_template.metadata if definition.pod_template is not None else None
+    template = definition.pod_template.metadata if definition.pod_template is not None else None
     annotations = {
         DEFAULT_CONTAINER_ANNOTATION: main,
-        **(without_reserved(given.annotations) if given is not None else {}),
+        **(without_reserved(template.annotations) if template is not None else {}),
         **attempt_annotations(run, attempt),
         **texts,
     }
@@ -241,7 +241,10 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
     return {
         "name": pod_name(run.name, attempt.scheduled_event_id, attempt.attempt),
         "namespace": run.namespace,
-        "labels": {**(without_reserved(given.labels) if given is not None else {}), **attempt_labels(run, attempt)},
+        "labels": {
+            **(without_reserved(template.labels) if template is not None else {}),
+            **attempt_labels(run, attempt),
+        },
         "annotations": annotations,
         "finalizers": [labels.FINALIZER],
         "ownerReferences": [
@@ -485,13 +488,13 @@ def runner_pod(definition: Activity, settings: PodSettings) -> KubeObject:
         definition: The activity, with `http` or `resource`.
         settings: The operator's settings.
     """
-    given = definition.http or definition.resource
-    assert given is not None, "the caller has checked it"
+    work = definition.http or definition.resource
+    assert work is not None, "the caller has checked it"
     container: KubeObject = {
         "image": settings.sidecar_image,
         "command": ["python", "-m", "perdure.runner"],
         "env": [{"name": "PERDURE_WORK_FILE", "value": WORK_PATH}, *_secrets(definition)],
-        "resources": given.resources or _RUNNER_RESOURCES,
+        "resources": work.resources or _RUNNER_RESOURCES,
     }
     if definition.resource is None:
         return {"containers": [container]}

@@ -46,15 +46,15 @@ def build_claim(run: RunRef, original: tuple[str, str], workspace: Workspace) ->
     """
     template = workspace.volume_claim_template
     assert template is not None
-    given = template.metadata.dump() if template.metadata is not None else {}
+    metadata = template.metadata.dump() if template.metadata is not None else {}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {
             "name": claim_name(*original, workspace.name),
             "namespace": run.namespace,
-            "labels": {**without_reserved(given.get("labels", {})), **claim_labels(run, workspace)},
-            "annotations": {**without_reserved(given.get("annotations", {})), **claim_annotations(workspace)},
+            "labels": {**without_reserved(metadata.get("labels", {})), **claim_labels(run, workspace)},
+            "annotations": {**without_reserved(metadata.get("annotations", {})), **claim_annotations(workspace)},
             "ownerReferences": [claim_owner(run)],
         },
         "spec": template.spec.dump(),
@@ -133,8 +133,8 @@ def ephemeral_volume(workspace: Workspace) -> Volume | None:
 
 def trial_volume(workspace: Workspace) -> Volume:
     """Return the volume of a workspace for a dry run of a pod."""
-    given = workspace.persistent_volume_claim
-    claim = {"metadata": {"name": given.claim_name if given is not None else workspace.name}}
+    existing = workspace.persistent_volume_claim
+    claim = {"metadata": {"name": existing.claim_name if existing is not None else workspace.name}}
     return ephemeral_volume(workspace) or volume_of(claim)
 
 
@@ -181,12 +181,12 @@ def template_of(definition: Activity) -> KubeObject:
 
 
 def _mount(mount: WorkspaceMount) -> KubeObject:
-    made: KubeObject = {"name": f"{WORKSPACE_VOLUME}{mount.name}", "mountPath": mount.target}
+    fields: KubeObject = {"name": f"{WORKSPACE_VOLUME}{mount.name}", "mountPath": mount.target}
     if mount.sub_path:
-        made["subPath"] = mount.sub_path
+        fields["subPath"] = mount.sub_path
     if mount.read_only:
-        made["readOnly"] = True
-    return made
+        fields["readOnly"] = True
+    return fields
 
 
 def _keep_together(spec: KubeObject, one_node: Sequence[str]) -> None:

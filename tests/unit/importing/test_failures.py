@@ -1,0 +1,164 @@
+"""What a failure and a deadline do in imported manifests: as in the system from which they come."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unit.importing.imported import Result, argo, inputs, tekton, workflow
+from unit.importing.test_tekton import pipeline_run
+
+FORK = """
+- name: main
+  dag:
+    %s
+    tasks:
+    - {name: A, template: a}
+    - {name: B, template: b, dependencies: [A]}
+    - {name: C, template: c, dependencies: [A]}
+    - {name: D, template: d, dependencies: [B]}
+    - {name: E, template: e, dependencies: [D]}
+"""
+ECHO = "".join(f"- {{name: {name}, container: {{image: i, command: [echo, {name}]}}}}\n" for name in "abcde")
+SLOW_AND_FAILING: dict[str, Any] = {
+    "b": [{"output": "b", "after": "30s"}],
+    "c": [{"fail": {"type": "X"}, "after": "2s"}],
+}
+
+
+def counts(report: dict[str, Any]) -> dict[str, int]:
+    return {name: len(found) for name, found in report["attempts"].items()}
+
+
+@pytest.mark.parametrize(
+    ("fast", "policy", "want"),
+    [
+        ("", "FinishRunning", "abc"),
+        ("failFast: true", "FinishRunning", "abc"),
+        ("failFast: false", "Continue", "abcde"),
+    ],
+)
+def test_a_failure_in_a_dag(tmp_path: Path, fast: str, policy: str, want: str) -> None:
+    """argo-workflows#1442: other branches were cancelled with `failFast: false`, too."""
+    made = argo(tmp_path, workflow(FORK % fast + ECHO))
+    assert made.complete, made.sentences
+    assert made.spec["failurePolicy"] == policy
+    report = made.simulate(SLOW_AND_FAILING)
+    assert report["phase"] == "Failed"
+    assert sorted(counts(report)) == list(want)
+
+
+GROUP = """
+- name: main
+  %s
+  parallelism: 1
+  steps:
+  - - {name: one, template: a}
+    - {name: two, template: b}
+    - {name: all, template: c, withItems: [1, 2]}
+  - - {name: last, template: d}
+"""
+
+
+@pytest.mark.parametrize(("more", "want"), [("", {"a": 1, "b": 1, "c": 2}), ("failFast: true", {"a": 1})])
+def test_a_failure_in_a_group_of_steps(tmp_path: Path, more: str, want: dict[str, int]) -> None:
+    """Argo runs the whole group, also with `parallelism`, unless the template has `failFast` (operator.go: checkParallelism)."""
+    made = argo(tmp_path, workflow(GROUP % more + ECHO))
+    assert made.complete, made.sentences
+    report = made.simulate({"a": [{"fail": {"type": "X"}, "after": "2s"}], "c": [{"after": "1s"}]})
+    assert report["phase"] == "Failed"
+    assert counts(report) == want
+
+
+DEADLINE = """
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: b06}
+spec:
+  entrypoint: main
+  activeDeadlineSeconds: 10
+  %s
+  templates:
+  - {name: main, container: {image: i, command: [sleep, "3600"]}}
+  - name: cleanup
+    steps:
+    - [{name: c1, template: echo}]
+    - [{name: c2, template: echo}]
+  - {name: echo, container: {image: i, command: [echo, cleaned]}}
+"""
+
+
+def test_the_exit_handler_runs_after_the_deadline(tmp_path: Path) -> None:
+    """argo-workflows#13060: clean-up runs whole, and the run fails by its deadline."""
+    made = argo(tmp_path, DEADLINE % "onExit: cleanup")
+    (run,) = made.manifests
+    assert (run["spec"]["stepsTimeout"], "runTimeout" in run["spec"]) == ("10s", False)
+    report = made.simulate({"main": [{"hang": True}], "echo": [{"after": "3s"}]})
+    assert (report["phase"], report["failure"]["type"], report["elapsed"]) == ("Failed", "DeadlineExceeded", 16)
+    assert counts(report)["echo"] == 2
+
+
+def test_a_deadline_without_handlers_ends_the_run(tmp_path: Path) -> None:
+    (run,) = argo(tmp_path, DEADLINE % "").manifests
+    assert (run["spec"]["runTimeout"], "stepsTimeout" in run["spec"]) == ("10s", False)
+
+
+RETRIED = """
+tasks:
+- {name: tx, retries: 2, taskSpec: {steps: [{name: s, image: i, command: [work]}]}}
+- {name: ty, taskSpec: {steps: [{name: s, image: i, command: [work]}]}}
+- {name: tz, runAfter: [ty], taskSpec: {steps: [{name: s, image: i, command: [work]}]}}
+finally:
+- name: f
+  params:
+  - {name: tx, value: $(tasks.tx.status)}
+  - {name: ty, value: $(tasks.ty.status)}
+  - {name: tz, value: $(tasks.tz.status)}
+  taskSpec:
+    params: [{name: tx}, {name: ty}, {name: tz}]
+    steps: [{name: s, image: i, command: [echo], args: ["$(params.tx) $(params.ty) $(params.tz)"]}]
+"""
+
+
+def seen(report: dict[str, Any]) -> Any:
+    """The statuses that the final task gets."""
+    return inputs(report)[-1]
+
+
+def test_running_tasks_finish_with_their_retries(tmp_path: Path) -> None:
+    """tektoncd/pipeline#4409: the retries of a task were cut off, and `finally` saw `Cancelled`."""
+    made = tekton(tmp_path, pipeline_run(RETRIED))
+    assert made.complete, made.sentences
+    assert made.spec["failurePolicy"] == "FinishRunning"
+    bad = {"fail": {"type": "X"}, "after": "10s"}
+    report = made.simulate({"tx": [bad, bad, {"after": "10s"}], "ty": [{"fail": {"type": "X"}, "after": "5s"}]})
+    assert report["phase"] == "Failed"
+    assert counts(report)["tx"] == 3
+    assert seen(report) == {"tx": "Succeeded", "ty": "Failed", "tz": "None"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "want"),
+    [
+        ("{pipeline: 10s, tasks: 5s, finally: 5s}", ("10s", "5s", "5s")),
+        ("{pipeline: 10s, tasks: 6s}", ("10s", "6s", "4s")),
+        ("{pipeline: 10s, finally: 3s}", ("10s", "7s", "3s")),
+        ("{tasks: 5s}", (None, "5s", "1h")),
+        ("{pipeline: 10s}", ("10s", None, "1h")),
+    ],
+)
+def test_limits_of_tasks_and_finally(tmp_path: Path, limits: str, want: tuple[str | None, ...]) -> None:
+    """What is not set is the rest (tektoncd/pipeline, pkg/apis/pipeline/v1/pipelinerun_types.go)."""
+    made = tekton(tmp_path, f"{pipeline_run(RETRIED)}  timeouts: {limits}\n")
+    spec = made.manifests[0]["spec"]
+    assert (spec.get("runTimeout"), spec.get("stepsTimeout"), made.spec["finally"]["timeout"]) == want
+
+
+def test_finally_runs_after_the_limit_of_the_tasks(tmp_path: Path) -> None:
+    """tektoncd/pipeline#4071: the limit became one of each attempt, and `finally` did not run."""
+    made: Result = tekton(tmp_path, f"{pipeline_run(RETRIED)}  timeouts: {{pipeline: 20s, tasks: 5s, finally: 5s}}\n")
+    report = made.simulate(
+        {"tx": [{"hang": True}], "ty": [{"after": "1s"}], "tz": [{"hang": True}], "f": [{"after": "4s"}]}
+    )
+    assert (report["phase"], report["failure"]["type"], report["elapsed"]) == ("Failed", "DeadlineExceeded", 9)
+    assert seen(report) == {"tx": "Failed", "ty": "Succeeded", "tz": "Failed"}

@@ -15,10 +15,11 @@ from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
+from perdure.frontend.matching.queues import LONGEST_POLL, LONGEST_WAIT
 from perdure.frontend.messages.values import MAX_BLOB, from_enum
 from perdure.frontend.runs.gateway import RunGateway, View, check_length, not_open
 from perdure.frontend.runs.starts import RunCreator, StartedRun, run_name, workflow_run
-from perdure.frontend.transport.rpc import LONGEST_POLL, LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import status_named
 
 _METADATA = (("summary", 400), ("details", 20_000))

@@ -40,6 +40,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
 from perdure.frontend.errors import invalid
 from perdure.frontend.matching.dispatch import requested_priority
+from perdure.frontend.matching.queues import LONGEST_POLL
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy
@@ -61,7 +62,7 @@ from perdure.frontend.standalone import (
     request_id_of,
     token_of,
 )
-from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import VisibilityRecord, record_of
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube

@@ -40,14 +40,14 @@ from perdure.engine.payloads import referred_to
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError, invalid, not_found
 from perdure.frontend.matching.dispatch import effective_priority
-from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
+from perdure.frontend.matching.queues import LONGEST_POLL, Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy
 from perdure.frontend.messages.tokens import ActivityToken, pack, unpack
 from perdure.frontend.messages.values import UnfitError, name
 from perdure.frontend.runs.gateway import NO_RUN, LargePayloads, RunGateway, not_open
-from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 
 

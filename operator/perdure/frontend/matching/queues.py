@@ -38,6 +38,10 @@ from perdure.frontend.matching.dispatch import (
 )
 from perdure.kube.clock import monotonic, now
 
+LONGEST_POLL = 60.0
+"""Maximum duration of a poll, in seconds; SDKs give up after 70."""
+LONGEST_WAIT = 20.0
+"""Maximum duration of a client's long poll, in seconds; then the client polls again."""
 DEAD_AFTER = timedelta(seconds=10)
 """After this time without a poll, a queue counts as having no worker."""
 FORGOTTEN_AFTER = timedelta(minutes=5)

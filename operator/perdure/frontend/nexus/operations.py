@@ -41,6 +41,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.matching.queues import LONGEST_POLL
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import links_from_json, links_to_json, lowered_headers
@@ -49,7 +50,7 @@ from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View, check_length
 from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, durations, input_of, search_attributes
 from perdure.frontend.standalone import StandaloneRuns, check_metadata, id_policies, not_started, token_of
-from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import VisibilityRecord, record_of
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube

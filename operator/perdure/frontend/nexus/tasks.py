@@ -39,7 +39,7 @@ from perdure.engine.nexus import too_large
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError, invalid, not_found, too_late, unavailable
-from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, Poller, QueueName, key_of
+from perdure.frontend.matching.queues import LONGEST_POLL, Destination, Kind, Matching, Offer, Poller, QueueName, key_of
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import link_to_event
@@ -48,7 +48,7 @@ from perdure.frontend.messages.values import MAX_BLOB, UnfitError, from_enum
 from perdure.frontend.nexus import protocol
 from perdure.frontend.nexus.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.workers import KnownWorkers
 from perdure.kube.clock import monotonic, now
 from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, CallbackToken

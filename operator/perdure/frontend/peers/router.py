@@ -15,11 +15,11 @@ from perdure.api.names import schedule_name
 from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, not_found, unavailable
-from perdure.frontend.matching.queues import queue_shard
+from perdure.frontend.matching.queues import LONGEST_POLL, queue_shard
 from perdure.frontend.messages.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
 from perdure.frontend.peers.client import RECHECK, RELOAD, NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.transport.door import POLLS, WAITING
-from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext, Handler, response_of, service_of
+from perdure.frontend.transport.rpc import CallContext, Handler, response_of, service_of
 from perdure.kube.clock import monotonic
 from perdure.observe import metrics
 

@@ -23,10 +23,6 @@ from perdure.frontend.transport.rights import DEPRECATED, answers, changes
 from perdure.kube import client as kube
 from perdure.observe import metrics
 
-LONGEST_POLL = 60.0
-"""Maximum duration of a poll, in seconds; SDKs give up after 70."""
-LONGEST_WAIT = 20.0
-"""Maximum duration of a client's long poll, in seconds; then the client polls again."""
 _MARGIN = 1.0
 DEFAULT_NAMESPACE = "default"
 _MAY_LEAVE_IT_OUT = frozenset({"AddSearchAttributes", "ListSearchAttributes", "RemoveSearchAttributes"})

@@ -41,6 +41,7 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
+from perdure.frontend.matching.queues import LONGEST_WAIT
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
 from perdure.frontend.messages.histories import versioning_override
@@ -48,7 +49,7 @@ from perdure.frontend.messages.nexus import link_to_signal, links_to_json
 from perdure.frontend.messages.values import MAX_EVENT
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway
-from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import Visibility
 
 _BEGIN_SECONDS = 20.0

@@ -27,6 +27,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import UNVERSIONED, Versioning
 from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
+from perdure.frontend.matching.queues import LONGEST_WAIT
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import (
@@ -42,7 +43,7 @@ from perdure.frontend.messages.tokens import MAX_BYTES
 from perdure.frontend.messages.values import to_enum
 from perdure.frontend.nexus.operations import pending_operation
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway
-from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import record_of
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of

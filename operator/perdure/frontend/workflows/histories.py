@@ -16,9 +16,10 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.frontend.errors import unavailable
+from perdure.frontend.matching.queues import LONGEST_WAIT
 from perdure.frontend.messages.tokens import PageToken, pack, page_size, unpack
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View
-from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.workflows.tasks import virtual_events
 
 PAGE = 1_000

@@ -43,12 +43,12 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
-from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName, key_of
+from perdure.frontend.matching.queues import LONGEST_WAIT, Destination, Kind, Matching, Offer, QueueName, key_of
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway, View
-from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import Visibility, record_of
 from perdure.language.interpreter import progress
 from perdure.language.memory import Memory, load_memory

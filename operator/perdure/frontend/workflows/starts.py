@@ -35,7 +35,7 @@ from perdure.frontend.errors import (
     multi_operation_failed,
     precondition,
 )
-from perdure.frontend.matching.queues import Kind
+from perdure.frontend.matching.queues import LONGEST_WAIT, Kind
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
 from perdure.frontend.messages.nexus import (
@@ -61,7 +61,7 @@ from perdure.frontend.runs.starts import (
     run_name,
     workflow_run,
 )
-from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.frontend.workflows.tasks import TaskDispatch
 from perdure.frontend.workflows.updates import Updates, WorkflowUpdates

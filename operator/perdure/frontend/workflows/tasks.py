@@ -44,14 +44,14 @@ from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments import versions
 from perdure.frontend.deployments.versions import Versions, version_of
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
+from perdure.frontend.matching.queues import LONGEST_POLL, Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
 from perdure.frontend.messages.values import duration_or_none, from_enum, name
 from perdure.frontend.nexus.endpoints import EndpointRegistry, Endpoints
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway, refusal
-from perdure.frontend.transport.rpc import LONGEST_POLL, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.frontend.workers import KnownWorkers

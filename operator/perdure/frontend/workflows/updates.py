@@ -33,6 +33,7 @@ from perdure.engine.history import decode_events
 from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
 from perdure.engine.state import RunState
 from perdure.frontend.errors import CompletedError, RpcError, busy, invalid, not_found, unavailable
+from perdure.frontend.matching.queues import LONGEST_WAIT
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import update_request
@@ -41,7 +42,7 @@ from perdure.frontend.messages.payloads import payloads
 from perdure.frontend.messages.values import UnfitError
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View
 from perdure.frontend.runs.starts import FirstTasks
-from perdure.frontend.transport.rpc import LONGEST_WAIT, CallContext
+from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
 from perdure.runtime.callbacks import UPDATE_LOST
 

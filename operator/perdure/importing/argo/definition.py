@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS
-from perdure.importing.argo.activities import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
 from perdure.importing.argo.artifacts import (
     global_outputs,
     of_block,
@@ -20,11 +19,12 @@ from perdure.importing.argo.artifacts import (
     without_source,
 )
 from perdure.importing.argo.containers import escaped
+from perdure.importing.argo.library import Library, Templates, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import retries_of_child, timeout
 from perdure.importing.argo.scope import PodScope, Scope, Shape, WorkflowFacts
 from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
-from perdure.importing.argo.templates import Library, Templates, default_of, reads_json, structured
+from perdure.importing.argo.templates import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text, walk
 from perdure.importing.writer import Names, valid_name
 

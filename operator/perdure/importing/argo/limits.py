@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.importing.argo.containers import is_tag
-from perdure.importing.argo.templates import Library
+from perdure.importing.argo.library import Library
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, template
 from perdure.importing.reader import Fields, Object
 from perdure.importing.writer import valid_name

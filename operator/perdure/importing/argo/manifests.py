@@ -4,13 +4,13 @@ from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
 from perdure.importing import schedules
-from perdure.importing.argo.activities import POD_FIELDS, PodDefaults
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.definition import DefinitionBuilder
+from perdure.importing.argo.library import Library, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import duration
 from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
-from perdure.importing.argo.templates import Library, default_of, reads_json, structured
+from perdure.importing.argo.templates import POD_FIELDS, PodDefaults
 from perdure.importing.expressions import UntranslatableError, expression
 from perdure.importing.reader import ConvertedObject, Fields, Object, Shapes, as_text, name_of
 from perdure.importing.schedules import UnsupportedScheduleError

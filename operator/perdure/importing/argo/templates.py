@@ -1,161 +1,415 @@
-"""The templates that a workflow of Argo can use: its own, inline templates of steps, and templates of WorkflowTemplates."""
+"""Converts Argo's templates with work to activities.
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+Those with containers become pods. A daemon becomes an activity that creates a Pod and returns its address; another one deletes
+the Pod when the template that has started it ends.
+"""
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from perdure.importing.argo.artifacts import (
+    archives_log,
+    artifact_paths,
+    clone,
+    copied,
+    is_from_git,
+    of_activity,
+    of_log,
+)
+from perdure.importing.argo.containers import Containers, ContainerSet, container_set, escaped, separated, strategic
+from perdure.importing.argo.library import Library
+from perdure.importing.argo.limits import limits
+from perdure.importing.argo.requests import http, resource
+from perdure.importing.argo.retries import NO_RETRY, retries, timeout
+from perdure.importing.argo.scope import PodScope, Shape, WorkflowFacts
+from perdure.importing.programs import Output, Returns
 from perdure.importing.reader import ConversionReport, Fields, Object
 
+_MAX_ATTEMPT: Final = "1d"
+"""Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
+POD_FIELDS: Final = (
+    *(
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "imagePullSecrets",
+        "hostNetwork",
+        "dnsPolicy",
+        "dnsConfig",
+        "hostAliases",
+    ),
+    *("schedulerName", "securityContext", "serviceAccountName", "automountServiceAccountToken", "priorityClassName"),
+    "resourceClaims",
+)
+"""Fields of a pod that workflows and templates have under the same name."""
+_OF_PODS: Final = frozenset(
+    {*POD_FIELDS, "initContainers", "sidecars", "volumes", "metadata", "podSpecPatch", "podResources"}
+)
+"""Fields of a template that need a pod template."""
+_CONTAINER: Final = "activity"
+"""The name by which `podSpecPatch` refers to the container of an activity without a pod template."""
+_INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
+_MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
+_ADVICE: Final = {
+    "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
+    "plugin": "write the step as an activity",
+    "archiveLocation": "only activities with a container can archive their logs",
+}
 
-class Library:
-    """WorkflowTemplates, ClusterWorkflowTemplates, and ConfigMaps of the files, by kind and name."""
 
-    def __init__(self, documents: list[Object]) -> None:
-        self._specs: dict[tuple[str, str], Object] = {}
-        self._maps: dict[str, Object] = {}
-        for each in documents:
-            name = str((each.get("metadata") or {}).get("name") or "")
-            if each.get("kind") in {"WorkflowTemplate", "ClusterWorkflowTemplate"}:
-                self._specs[str(each["kind"]), name] = each.get("spec") or {}
-            elif each.get("kind") == "ConfigMap":
-                self._maps[name] = each.get("data") or {}
+@dataclass(slots=True)
+class PodDefaults:
+    """The common settings of the pods of a workflow."""
 
-    def spec(self, name: str, *, cluster: bool) -> Object | None:
-        """Return the spec of a template by name."""
-        return self._specs.get(("ClusterWorkflowTemplate" if cluster else "WorkflowTemplate", name))
+    fields: Object = field(default_factory=dict)
+    """Fields of the pod spec."""
+    volumes: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    patch: str | None = None
+    retention: Object | None = None
+    claims: frozenset[str] = frozenset()
+    """The volumes that are workspaces."""
+    archive_logs: bool = False
+    """Whether the logs of all containers are archived."""
 
-    def texts(self) -> Iterator[Object]:
-        """Return the specs of all templates."""
-        yield from self._specs.values()
-
-    def entry(self, reference: Mapping[str, Any]) -> Any:
-        """The value of a `configMapKeyRef`, if the files have the ConfigMap."""
-        return self._maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))
+    @property
+    def needs_templates(self) -> bool:
+        """Whether every activity needs a pod template."""
+        return bool(self.fields or self.labels or self.annotations or self.patch)
 
 
-class Templates:
-    """Finds templates. A home is where a template was found: names inside it are looked up there."""
+@dataclass(frozen=True, slots=True)
+class ConvertedActivity:
+    """An activity, with the data for calling it from steps."""
 
-    def __init__(self, spec: Object, path: str, library: Library, report: ConversionReport) -> None:
-        self._library = library
+    definition: Object
+    shape: Shape
+    captured: Mapping[str, tuple[str, ...]]
+    global_names: Mapping[str, str]
+    deadline: str = ""
+    """The input that limits an attempt."""
+    limits: Sequence[tuple[str, Object]] = ()
+    """The names and specs of its WorkflowLimits."""
+
+
+class ActivityBuilder:
+    """Makes an activity of one template."""
+
+    def __init__(
+        self, name: str, template: Fields, report: ConversionReport, workflow: WorkflowFacts, pods: PodDefaults
+    ) -> None:
+        self._name = name
+        self._template = template
         self._report = report
-        self._defaults = spec.get("templateDefaults") or {}
-        self._found: dict[tuple[str, str], tuple[Any, str]] = {}
-        self._homes: set[str] = {""}
-        self._add("", spec, path)
+        self._pods = pods
+        paths = artifact_paths(template.data)
+        inputs = template.part("inputs")
+        self._inputs = {each.text("name") or "": each for each in inputs.parts("parameters")}
+        artifacts = inputs.parts("artifacts")
+        self._artifacts = [each for each in artifacts if not is_from_git(each)]
+        self._clones = [each for each in artifacts if is_from_git(each)]
+        inputs.done({})
+        outputs = template.part("outputs")
+        self._global_names: dict[str, str] = {}
+        self._parameters = outputs.parts("parameters")
+        self._left = outputs.parts("artifacts")
+        outputs.done({})
+        for each in self._parameters:
+            path = (each.data.get("valueFrom") or {}).get("path")
+            paths[f"outputs.parameters.{each.data.get('name')}.path"] = str(path)
+        self._scope = PodScope(workflow, self._inputs, paths)
+        self._containers = Containers(self._scope, report)
 
-    def _add(self, home: str, spec: Object, path: str) -> None:
-        for i, each in enumerate(spec.get("templates") or []):
-            if isinstance(each, dict):
-                self._found[home, str(each.get("name"))] = (each, f"{path}.templates[{i}]")
+    def build(self, *, prints: bool, structured: frozenset[str], library: Library) -> ConvertedActivity:
+        """Make the activity.
 
-    def key(self, home: str, step: Fields) -> tuple[str, str] | None:
-        """Take the reference to the template of a step.
-
-        Returns:
-            The home and the name of the template; None if it cannot be found, which is reported.
+        Args:
+            prints: Whether a step reads the stdout of the container, or the body of a response.
+            structured: The output parameters that expressions need as lists or objects.
+            library: The ConfigMaps of the files, with the sizes of semaphores.
         """
-        if "inline" in step:
-            name = str(step.data.get("name"))
-            path = step.at("inline")
-            self._found[path, name] = (step.take("inline"), path)
-            self._inherit(path, home)
-            return path, name
-        if "templateRef" in step:
-            reference = step.part("templateRef")
-            of, cluster = reference.text("name") or "", bool(reference.take("clusterScope", False))
-            home = f"{'cluster' if cluster else 'namespace'}/{of}"
-            name = reference.text("template") or ""
-            reference.done({})
-            spec = self._library.spec(of, cluster=cluster)
-            if spec is None:
-                step.gap("templateRef", f"the template `{of}` is in none of the files; import the files together")
-                return None
-            if home not in self._homes:
-                self._homes.add(home)
-                self._add(home, spec, f"{home}: spec")
-            return self._checked(step, "templateRef", home, name)
-        return self._checked(step, "template", home, step.text("template") or "")
+        template = self._template
+        taken, limit_specs = limits(template, library, self._scope.resolve)
+        deadline = self._deadline()
+        definition: Object = {
+            "name": self._name,
+            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _MAX_ATTEMPT,
+            **retries(template, self._scope),
+            **({"limits": taken} if taken else {}),
+            **cache(template, self._containers),
+        }
+        if self._pods.retention:
+            definition["podRetention"] = self._pods.retention
+        if template.data.keys() & {"http", "resource"}:
+            for each in (*self._artifacts, *self._clones, *self._left):
+                each.gap("", "only activities with a container have artifacts")
+        if "http" in template:
+            shape = Shape(result=prints)
+            definition["http"] = http(template.part("http"), self._scope, prints=prints)
+        elif "resource" in template:
+            account = template.text("serviceAccountName") or str(self._pods.fields.get("serviceAccountName", "default"))
+            definition["resource"], shape = resource(template.part("resource"), self._scope, account, self._parameters)
+        else:
+            outputs = [output for each in self._parameters if (output := self._output(each, structured))]
+            copies = copied(self._left)
+            archives = archives_log(template, default=self._pods.archive_logs)
+            work = self._containered(Returns(tuple(outputs), prints, copies))
+            log = of_log(template, work) if archives else {}
+            definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
+            shape = Shape(tuple(each.name for each in outputs), result=prints)
+        template.done(_ADVICE)
+        return ConvertedActivity(definition, shape, self._scope.captured, self._global_names, deadline, limit_specs)
 
-    def _inherit(self, inner: str, home: str) -> None:
-        for (of, name), found in list(self._found.items()):
-            if of == home:
-                self._found.setdefault((inner, name), found)
+    def _deadline(self) -> str:
+        """Take a deadline that is an input."""
+        for name in ("timeout", "activeDeadlineSeconds"):
+            found = _INPUT.fullmatch(str(self._template.data.get(name)))
+            if found and found[1] in self._inputs:
+                self._template.drop(name)
+                return found[1]
+        return ""
 
-    def _checked(self, step: Fields, field: str, home: str, name: str) -> tuple[str, str] | None:
-        if (home, name) in self._found:
-            return home, name
-        step.gap(field, f"there is no template `{name}`; define it")
-        return None
+    def _containered(self, returns: Returns) -> Object:
+        """Return the work of a template with containers."""
+        template = self._template
+        if "containerSet" in template:
+            return self._work(container_set(template.part("containerSet"), self._containers, returns))
+        if "container" in template:
+            return self._work(ContainerSet(self._containers.main(template.part("container"), returns)))
+        needs_pod = returns.outputs or returns.copies or self._clones or self._pods.needs_templates
+        if not needs_pod and not template.data.keys() & _OF_PODS:
+            script = self._containers.as_script(template.part("script"), prints=returns.prints)
+            user = script.pop("securityContext", None) or {}
+            mounts = self._workspaces(script)
+            script, patch = _in_container({**script, "securityContext": {"runAsNonRoot": False, **user}})
+            return {**mounts, "script": script, **patch}
+        return self._work(ContainerSet(self._containers.script(template.part("script"), returns)))
 
-    def is_called(self, name: str) -> bool:
-        """Whether a step calls a template of the workflow itself."""
-        return any(step.get("template") == name for _, step in self._steps())
+    def _output(self, parameter: Fields, structured: frozenset[str]) -> Output | None:
+        name = parameter.text("name") or ""
+        source = parameter.part("valueFrom")
+        default = source.text("default") if "default" in source else ("" if source.data.get("default") == "" else None)
+        source.drop("default")
+        path = source.text("path")
+        global_name = parameter.text("globalName")
+        if global_name:
+            self._global_names[name] = global_name
+        source.done({})
+        parameter.drop("description")
+        parameter.done({})
+        if path is None:
+            parameter.gap("valueFrom", "only `path` and `default` have a counterpart in a container")
+            return None
+        return Output(name, path, default, name in structured)
 
-    def callers(self, name: str) -> set[str]:
-        """The names of the steps that call a template with a name."""
-        found = {name}
-        for _, step in self._steps():
-            of = step.get("template") or (step.get("templateRef") or {}).get("template")
-            if of == name:
-                found.add(str(step.get("name")))
-        return found
+    def _work(self, containers: ContainerSet) -> Object:
+        """Return `container`, or `podTemplate` if the pod needs more than a container."""
+        patch = self._template.text("podSpecPatch")
+        main = containers.main
+        pod = self._pod(containers)
+        metadata = self._metadata()
+        mounts = self._workspaces(main)
+        user = main.pop("securityContext", None) or {}
+        if not containers.others and not pod and not metadata and not patch and not self._pods.patch:
+            main, of_pod = _in_container({**main, "securityContext": {"runAsNonRoot": False, **user}})
+            return {**mounts, "container": main, **of_pod}
+        context = {"runAsNonRoot": False, **(pod.pop("securityContext", None) or {})}
+        if user:
+            main["securityContext"] = user
+        spec = {"securityContext": context, **pod, "containers": [{"name": "main", **main}, *containers.others]}
+        spec = self._patched(spec, "spec.podSpecPatch", self._pods.patch)
+        spec = self._patched(spec, self._template.at("podSpecPatch"), patch)
+        spec, computed = separated(spec)
+        template = {**({"metadata": metadata} if metadata else {}), "spec": spec}
+        return {**mounts, "podTemplate": template, **({"podSpecPatch": computed} if computed else {})}
 
-    def _steps(self) -> Iterator[tuple[str, Object]]:
-        queue: list[Any] = [data for data, _ in self._found.values()] + list(self._library.texts())
-        while queue:
-            value = queue.pop()
-            if isinstance(value, dict):
-                if "template" in value or "templateRef" in value:
-                    yield str(value.get("name")), value
-                queue += [each for key, each in value.items() if key != "templateRef"]
-            elif isinstance(value, list):
-                queue += value
+    def _workspaces(self, main: Object) -> Object:
+        """Take the mounts of the workspaces that the main container uses."""
+        mounts = main.get("volumeMounts", [])
+        own = [each for each in mounts if each.get("name") in self._pods.claims]
+        rest = [each for each in mounts if each not in own]
+        if not own:
+            return {}
+        main.pop("volumeMounts")
+        if rest:
+            main["volumeMounts"] = rest
+        return {"workspaces": [{key: each[key] for key in _MOUNT if key in each} for each in own]}
 
-    def fields(self, home: str, name: str) -> Fields:
-        """Return a template for conversion, with the defaults of its workflow."""
-        data, path = self._found[home, name]
-        return Fields(_merged(self._defaults if home == "" else {}, data or {}), path, self._report)
-
-    def data(self, home: str, name: str) -> Object:
-        """Return the unchanged template."""
-        found = self._found[home, name][0]
-        return found if isinstance(found, dict) else {}
-
-
-def _merged(defaults: Object, template: Object) -> Object:
-    """Merge a template over its defaults, including maps. A default container only applies to templates with a container."""
-    merged = dict(template)
-    for key, value in defaults.items():
-        if isinstance(value, dict) and isinstance(template.get(key), dict):
-            merged[key] = _merged(value, template[key])
-        elif key not in template and not (key in {"container", "script"} and isinstance(value, dict)):
-            merged[key] = value
-    return merged
-
-
-def reads_json(spec: Object, library: Library) -> bool:
-    """Whether a workflow reads parameters as JSON: in loops, or in expressions."""
-    text = json.dumps([spec, *library.texts()])
-    return any(word in text for word in ("withParam", "fromJSON", "fromJson", "jsonpath"))
-
-
-def structured(text: str, parses: bool) -> Any:
-    """Return the value of a parameter; a JSON list or object is parsed if the workflow reads it as such."""
-    if parses and text.lstrip()[:1] in {"[", "{"}:
+    def _patched(self, spec: Object, path: str, patch: str | None) -> Object:
+        if patch is None:
+            return spec
         try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    return text
+            return strategic(spec, self._containers.patch(patch, path))
+        except ValueError as error:
+            self._report.gap(path, f"cannot be applied: {error}; write its fields into `podTemplate`")
+            return spec
+
+    def _pod(self, containers: ContainerSet) -> Object:
+        template, main = self._template, containers.main
+        spec: Object = dict(self._pods.fields)
+        for name in POD_FIELDS:
+            value = template.take(name)
+            if value is not None:
+                spec[name] = self._containers.computed(value, template.at(name))
+        resources = template.take("podResources")
+        if resources is not None:
+            spec["resources"] = resources
+        template.drop("failFast", "executor", "annotations")
+        first = [self._containers.plain(each) for each in template.parts("initContainers")]
+        sidecars = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
+        if sidecars:
+            template.note("sidecars", "they start before the main container, and stop after it")
+        own = {each.get("name"): each for each in template.take("volumes", [])}
+        fetching, fetched = self._fetched(main)
+        own |= fetched
+        first = [*first, *fetching, *containers.before]
+        others = [*first, *sidecars, *containers.others]
+        used = self._mounted(main, *others)
+        for mount in [mount for each in others for mount in each.get("volumeMounts", [])]:
+            if mount.get("name") in self._pods.claims:
+                mount["name"] = f"workspace-{mount['name']}"
+        volumes = [{**self._pods.volumes, **own}[name] for name in used if name in {**self._pods.volumes, **own}]
+        if first or sidecars:
+            spec["initContainers"] = [*sidecars, *first]
+        if volumes:
+            spec["volumes"] = self._containers.computed(volumes, template.at("volumes"))
+        return spec
+
+    def _fetched(self, main: Object) -> tuple[list[Object], Object]:
+        """Return the init containers that fetch artifacts from Git, and their volumes by name."""
+        found = [clone(each, main.setdefault("volumeMounts", []), self._scope.resolve) for each in self._clones]
+        volumes = {volume["name"]: volume for _, volume in found if volume is not None}
+        return [container for container, _ in found], volumes
+
+    def _mounted(self, *containers: Object) -> list[str]:
+        mounts = [mount.get("name") for each in containers for mount in each.get("volumeMounts", [])]
+        return list(dict.fromkeys(mounts))
+
+    def _metadata(self) -> Object:
+        metadata = self._template.part("metadata")
+        labels = {**self._pods.labels, **metadata.take("labels", {})}
+        annotations = {**self._pods.annotations, **metadata.take("annotations", {})}
+        parts = {"labels": labels, "annotations": annotations}
+        path = metadata.path
+        return {key: self._containers.fixed(value, f"{path}.{key}") for key, value in parts.items() if value}
 
 
-def default_of(parameter: Object, library: Library) -> Any:
-    """Return the value of a declared parameter; None if it has no value."""
-    value = parameter.get("value", parameter.get("default"))
-    source = parameter.get("valueFrom")
-    if value is not None or not isinstance(source, dict):
-        return value
-    if isinstance(source.get("configMapKeyRef"), dict):
-        value = library.entry(source["configMapKeyRef"])
-    return source.get("default") if value is None else value
+def _in_container(container: Object) -> tuple[Object, Object]:
+    """Separate the container of an activity without a pod template into its constant fields, and the `podSpecPatch`."""
+    spec, patch = separated({"containers": [{"name": _CONTAINER, **container}]})
+    fields = {key: value for key, value in spec["containers"][0].items() if key != "name"}
+    return fields, {"podSpecPatch": patch} if patch else {}
+
+
+_MAX_AGE: Final = "30d"
+"""Maximum age of a result whose template has none."""
+
+
+def cache(template: Fields, containers: Containers) -> Object:
+    """Return the field `cache` of an activity, if its template has a `memoize`.
+
+    Args:
+        template: The template; takes `memoize`.
+        containers: Converts the tags of the template.
+    """
+    if "memoize" not in template:
+        return {}
+    memoize = template.part("memoize")
+    key = memoize.text("key")
+    max_age = timeout(memoize, "maxAge")
+    if max_age is None:
+        memoize.note("maxAge", f"a result is used for at most {_MAX_AGE}; set `maxAge` of the activity's `cache`")
+    if memoize.take("cache"):
+        memoize.note("cache", "results are CachedResults, and only activities with the same name and work share them")
+    memoize.done({})
+    if key is None:
+        memoize.gap("key", "must be set")
+        return {}
+    return {"cache": {"key": containers.text(key, memoize.at("key")), "maxAge": max_age or _MAX_AGE}}
+
+
+_READY: Final = "${object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')}"
+
+_ENDED: Final = "${object.status.phase == 'Succeeded' || object.status.phase == 'Failed'}"
+
+_SHAPE: Final = Shape(("ip", "name"), is_service=True)
+
+
+def service(
+    name: str, template: Fields, report: ConversionReport, workflow: WorkflowFacts, pods: PodDefaults
+) -> ConvertedActivity:
+    """Return the activity that creates the Pod of a template with `daemon`, and waits until it is ready."""
+    template.drop("name", "daemon", "outputs", "failFast", "executor", "annotations", "archiveLocation")
+    inputs = template.part("inputs")
+    scope = PodScope(workflow, {each.text("name") or "": each for each in inputs.parts("parameters")}, {})
+    inputs.done({"artifacts": "a Pod that runs on its own has no artifacts; put the files into its image"})
+    account = template.data.get("serviceAccountName") or pods.fields.get("serviceAccountName", "default")
+    template.note("daemon", f"the ServiceAccount `{account}` must be allowed to create, get, and delete Pods")
+    metadata = template.part("metadata")
+    labels = {"labels": {**pods.labels, **metadata.take("labels", {})}}
+    annotations = {"annotations": {**pods.annotations, **metadata.take("annotations", {})}}
+    metadata.done({})
+    containers = Containers(scope, report)
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": f"{name.lower().replace('_', '-')}-",
+            **{key: value for key, value in {**labels, **annotations}.items() if value},
+        },
+        "spec": _pod(template, pods),
+    }
+    definition: Object = {
+        "name": name,
+        "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _MAX_ATTEMPT,
+        "retryPolicy": NO_RETRY,
+        "resource": {
+            "action": "Create",
+            "serviceAccountName": account,
+            "owned": True,
+            "manifest": escaped(containers.computed(manifest, template.path)),
+            "successCondition": _READY,
+            "failureCondition": _ENDED,
+            "output": {"ip": "${object.status.podIP}", "name": "${object.metadata.name}"},
+        },
+    }
+    template.done({})
+    return ConvertedActivity(definition, _SHAPE, scope.captured, {})
+
+
+def _pod(template: Fields, pods: PodDefaults) -> Object:
+    """Return the spec of the Pod, with the tags of Argo."""
+    kind = "container" if "container" in template else "script"
+    container = template.take(kind, {})
+    if kind == "script":
+        command = [*container.pop("command", ["sh"])]
+        container |= {"command": command, "args": ["-c", container.pop("source", "")]}
+    restarts = template.take("retryStrategy") is not None
+    fields = {**pods.fields, **{name: template.take(name) for name in POD_FIELDS if name in template}}
+    volumes = {**pods.volumes, **{each.get("name"): each for each in template.take("volumes", [])}}
+    mounts: list[Any] = container.get("volumeMounts") or []
+    used = [volumes[each.get("name")] for each in mounts if each.get("name") in volumes]
+    if any(each.get("name") in pods.claims for each in mounts):
+        template.gap("container.volumeMounts", "a daemon Pod cannot mount a workspace; use a separate claim")
+    return {
+        **fields,
+        "restartPolicy": "OnFailure" if restarts else "Never",
+        **({"volumes": used} if used else {}),
+        "containers": [{"name": "main", **{key: each for key, each in container.items() if key != "name"}}],
+    }
+
+
+def deletion(name: str, service_: Object) -> Object:
+    """Return the activity that deletes the Pod of a service, whose `name` is its input."""
+    return {
+        "name": name,
+        "startToCloseTimeout": "10m",
+        "resource": {
+            "action": "Delete",
+            "serviceAccountName": service_["resource"]["serviceAccountName"],
+            "manifest": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "${input.name}"}},
+        },
+    }

@@ -354,6 +354,7 @@ BUGS = (
             ),
         ),
         scenario="neighbors",
+        first_seed=4,
         found="with FinishRunning",
     ),
     Bug(
@@ -362,11 +363,12 @@ BUGS = (
         changes=(
             Change(
                 file="engine/resets.py",
-                good="    children = forked.children.keys() - set(restarted)\n",
+                good="    children = forked.children.keys() - restarted.children.keys()\n",
                 bad="    children = forked.children.keys()\n",
             ),
         ),
         scenario="neighbors",
+        first_seed=2,
         found="the retry of",
     ),
     Bug(

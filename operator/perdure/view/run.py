@@ -45,6 +45,8 @@ class OpenRequest:
     reason: str
     identity: str
     """The requester; empty if unknown."""
+    effect: str = ""
+    """When it takes effect, as a sentence; empty if it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +300,12 @@ def _cancel(state: Json, history: HistoryView, conditions: tuple[ConditionView, 
         return None
     event = history.cancel
     time = read_kubernetes_time(event.get("eventTime")) or (found.time if found else None)
-    return OpenRequest(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
+    return OpenRequest(
+        time=time,
+        reason=str(event.get("cause") or ""),
+        identity=str(event.get("identity") or ""),
+        effect=found.message if found else "",
+    )
 
 
 def _failed_from(events: Iterable[Json], history: HistoryView) -> int | None:

@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down store image wheels version release install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down store image wheels version release install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint audit format generate clean
 
 # kind: a new kind cluster. existing: the cluster of KUBECONFIG.
 CLUSTER ?= kind
@@ -100,6 +100,9 @@ lint: setup ## Run all static checks
 	$(RUN) python hack/wordlist.py
 	$(RUN) python hack/sizes.py
 	$(RUN) properdocs build --strict
+
+audit: setup ## Look up known vulnerabilities of the locked dependencies; needs access to api.osv.dev
+	$(UV) audit --frozen --no-dev --preview-features audit-command
 
 format: setup ## Format the code and apply automatic fixes
 	$(RUN) ruff check --fix-only .

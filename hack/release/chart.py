@@ -9,6 +9,7 @@ import yaml
 
 from cluster import commands
 from cluster.errors import ClusterError
+from perdure.api.crdgen import minimal_definition
 from release.files import below, entries, write_tar_gz
 from release.source import Source
 
@@ -44,7 +45,7 @@ def _substitute(file: Path, pattern: str, replacement: str, count: int) -> None:
 
 
 def write_manifests(helm: Path, chart: Path, target: Path) -> list[Path]:
-    """Write crds.yaml, and install.yaml with everything else.
+    """Write crds.yaml, crds-minimal.yaml for client-side `kubectl apply`, and install.yaml with everything else.
 
     They are apart so that `kubectl delete -f install.yaml` deletes no workflow.
     """
@@ -59,7 +60,7 @@ def write_manifests(helm: Path, chart: Path, target: Path) -> list[Path]:
         "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
     }
     others = [namespace, *(each for each in found if each not in crds)]
-    files = {"crds.yaml": crds, "install.yaml": others}
+    files = {"crds.yaml": crds, "crds-minimal.yaml": list(map(minimal_definition, crds)), "install.yaml": others}
     return [_write(target / name, content) for name, content in files.items()]
 
 

@@ -38,7 +38,7 @@ HASH = "$2y$05$abcdefghijklmnopqrstuuVPNOToLP9MHdthRCXkVoiIF0qNKnk2G"
 """bcrypt of the password, as the registry reads it."""
 SECONDS = 600
 RUN = {
-    "apiVersion": "perdure.dev/v1alpha1",
+    "apiVersion": "perdure.dev/v1beta1",
     "kind": "WorkflowRun",
     "metadata": {"name": "hello", "namespace": "default"},
     "spec": {
@@ -269,7 +269,10 @@ def test_the_chart_installs_from_a_registry_with_a_password(installation: Instal
 
 
 def test_the_manifests_install_without_helm(installation: Installation) -> None:
-    installation("kubectl", "apply", "--server-side", "-f", "crds.yaml")
+    for file in ("crds-minimal.yaml", "crds.yaml"):  # an annotation has each whole CRD once more
+        installation("kubectl", "apply", "-f", file)
+    installation("kubectl", "apply", "--server-side", "--force-conflicts", "-f", "crds.yaml")
+    installation("kubectl", "wait", "--for=condition=Established", "-f", "crds.yaml", "--timeout=1m")
     text = (installation.dist / "install.yaml").read_text()
     text, images = re.subn(r"localhost/perdure:\S+", installation.image, text)
     assert images == 2, "the image, and that of the containers that the operator adds"
@@ -283,3 +286,44 @@ def test_the_manifests_install_without_helm(installation: Installation) -> None:
     installation("kubectl", "delete", "-f", "-", text=text)
     kinds = installation("kubectl", "get", "crds", "-o", "name")
     assert kinds.count(".perdure.dev") == 12, "the workflows outlive the operator"
+
+
+def test_the_stored_version_can_be_migrated(installation: Installation) -> None:
+    """As docs/versions.md describes, on a kind that has an object; and what a rollback of the CRDs would do."""
+    manifests = list(yaml.load_all((installation.dist / "crds.yaml").read_text(), yaml.CSafeLoader))
+    (crd,) = [each for each in manifests if each["metadata"]["name"] == "workflows.perdure.dev"]
+    workflow = {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": "nap", "namespace": "default"},
+        "spec": {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]},
+    }
+    installation("kubectl", "apply", "-f", "-", text=json.dumps(workflow))
+    apply = ("kubectl", "apply", "--server-side", "--force-conflicts", "-f", "-")
+    beta, alpha = crd["spec"]["versions"]
+    only_alpha = crd | {"spec": crd["spec"] | {"versions": [alpha]}}
+    installation(*apply, text=json.dumps(only_alpha))  # nothing is stored as v1beta1 yet
+    moved = [beta | {"storage": True}, alpha | {"storage": False, "deprecated": True}]
+    installation(*apply, text=json.dumps(crd | {"spec": crd["spec"] | {"versions": moved}}))
+    stored = ("kubectl", "get", "crd", "workflows.perdure.dev", "-o", "jsonpath={.status.storedVersions[*]}")
+    assert installation(*stored) == "v1alpha1 v1beta1"
+    objects = installation("kubectl", "get", "workflows.perdure.dev", "-A", "-o", "json")
+    installation("kubectl", "replace", "-f", "-", text=objects)
+    installation(
+        *("kubectl", "patch", "crd", "workflows.perdure.dev", "--subresource=status", "--type=merge"),
+        *("-p", json.dumps({"status": {"storedVersions": ["v1beta1"]}})),
+    )
+    refused = subprocess.run(
+        [*apply],
+        env=installation.environment,
+        input=json.dumps(only_alpha),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode != 0
+    assert "status.storedVersions" in refused.stderr
+    for version in ("v1alpha1", "v1beta1"):
+        found = json.loads(installation("kubectl", "get", f"workflows.{version}.perdure.dev", "nap", "-o", "json"))
+        assert found["apiVersion"] == f"perdure.dev/{version}"
+        assert found["spec"]["steps"] == [{"name": "nap", "deadLetter": False, "sleep": {"duration": "1s"}}]

@@ -162,3 +162,41 @@ def test_two_outcomes_of_one_update_are_reported(failures: list[str]) -> None:
     assert failures == []
     updates.answered(UPDATE, OTHER)
     assert "has two outcomes" in failures[0]
+
+
+STARTED = {
+    "workflowType": "Order",
+    "workflowId": "a",
+    "taskQueue": "orders",
+    "workflowTaskTimeout": "PT10S",
+    "successor": "b",
+}
+STARTED |= dict.fromkeys(("originalExecutionRunId", "firstExecutionRunId", "rootRunId"), "a")
+TASK = {"taskQueue": "orders", "startToCloseTimeout": "PT10S"}
+
+
+def coded(*events: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """A run of code with a history."""
+    numbered = [
+        {"eventId": number, "eventTime": TIME, "eventType": kind, **fields}
+        for number, (kind, fields) in enumerate(events, 1)
+    ]
+    spec = {"workflow": {"type": "Order", "taskQueue": "orders"}}
+    return {"metadata": {"uid": "a", "name": "a"}, "spec": spec, "status": {}, "events": numbered}
+
+
+CANCELLATION = (("WorkflowExecutionCancelRequested", {}), ("WorkflowExecutionCanceled", {}))
+
+
+def test_a_run_that_is_cancelled_before_it_can_begin_has_no_workflow_task(
+    acknowledged: Acknowledged, failures: list[str]
+) -> None:
+    """Found in a fleet of mixed versions: the owner of the parent cancels a child before the owner of the child starts it."""
+    assert found(acknowledged, failures, coded(("WorkflowExecutionStarted", STARTED), *CANCELLATION)) == ""
+
+
+def test_a_cancelled_run_whose_workers_have_not_decided_is_reported(
+    acknowledged: Acknowledged, failures: list[str]
+) -> None:
+    events = ("WorkflowExecutionStarted", STARTED), ("WorkflowTaskScheduled", TASK), *CANCELLATION
+    assert "run a does not replay: event 4 is" in found(acknowledged, failures, coded(*events))

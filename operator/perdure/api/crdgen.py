@@ -34,7 +34,7 @@ from perdure.api.kinds.webhook import Webhook
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun
-from perdure.api.labels import API_VERSION, GROUP, VERSION
+from perdure.api.labels import GROUP, SERVED_VERSIONS, VERSION
 from perdure.api.models import AGE, CATEGORY, ApiModel, Column, Resource
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ Schema = dict[str, Any]
 _EXTENSION: Final = "x-kubernetes-"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _INTEGER_OR_STRING: Final = "x-kubernetes-int-or-string"
+_RULES: Final = "x-kubernetes-validations"
 _OMITTED: Final = ("$defs", "title", "additionalProperties")
 
 
@@ -223,12 +224,12 @@ def member_docs(enum: type[StrEnum]) -> dict[str, str]:
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 
 
-def schema_path(kind: type[Resource]) -> str:
+def schema_path(kind: type[Resource], version: str) -> str:
     """Return the path of the schema of a kind in a folder of schemas, as kubeconform and the CRDs-catalog arrange them."""
-    return f"{GROUP}/{kind.__name__.lower()}_{VERSION}.json"
+    return f"{GROUP}/{kind.__name__.lower()}_{version}.json"
 
 
-def json_schema(kind: type[Resource]) -> dict[str, Any]:
+def json_schema(kind: type[Resource], version: str) -> dict[str, Any]:
     """Create the JSON Schema of the manifests of a kind.
 
     An unknown field is an error. The rules between fields are missing, because JSON Schema has no CEL; so is the status,
@@ -236,10 +237,11 @@ def json_schema(kind: type[Resource]) -> dict[str, Any]:
 
     Args:
         kind: The model of the kind.
+        version: The version of the API, such as `v1beta1`.
     """
     schema: dict[str, Any] = _converted(structural_schema(kind))
     properties = schema["properties"]
-    properties["apiVersion"]["const"] = API_VERSION
+    properties["apiVersion"]["const"] = f"{GROUP}/{version}"
     properties["kind"]["const"] = kind.__name__
     if "status" in properties:
         properties["status"] = {"type": "object", "description": properties["status"]["description"]}
@@ -316,13 +318,6 @@ def custom_resource_definition(kind: type[Resource]) -> dict[str, Any]:
         SchemaError: The model is not valid for a CRD.
     """
     name, info = kind.__name__, kind.info
-    version: dict[str, Any] = {"name": VERSION, "served": True, "storage": True}
-    if info.has_status:
-        version["subresources"] = {"status": {}}
-    if info.selectable:
-        version["selectableFields"] = [{"jsonPath": path} for path in info.selectable]
-    version["additionalPrinterColumns"] = [_column(column) for column in (*info.columns, AGE)]
-    version["schema"] = {"openAPIV3Schema": structural_schema(kind)}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -338,9 +333,78 @@ def custom_resource_definition(kind: type[Resource]) -> dict[str, Any]:
                 "shortNames": [info.short_name],
                 "categories": [CATEGORY],
             },
-            "versions": [version],
+            "versions": [_version(kind, version) for version in SERVED_VERSIONS],
+            "conversion": {"strategy": "None"},
         },
     }
+
+
+def _version(kind: type[Resource], name: str) -> dict[str, Any]:
+    """Create a version of a CRD, which must be small enough for client-side `kubectl apply`.
+
+    Where possible, only the preferred version, which `kubectl explain` shows, has descriptions. A definition in a WorkflowRun has
+    the fields of a Workflow, and the template of a Schedule those of a WorkflowRun: these kinds describe them. A definition in a
+    Schedule has no rules between fields; the operator reports their violations in the condition Ready.
+    """
+    info, schema = kind.info, structural_schema(kind)
+    if kind is WorkflowRun:
+        _describe_fields_only(schema["properties"]["spec"]["properties"]["inline"])
+    elif kind is Schedule:
+        template = schema["properties"]["spec"]["properties"]["workflowRunTemplate"]["properties"]["spec"]
+        _describe_fields_only(template)
+        inline = template["properties"]["inline"]
+        template["properties"]["inline"] = _reduced(inline) | {"description": inline["description"]}
+    # If all versions have the same selectable fields, the API server requires that their schemas are the same, too.
+    if name != SERVED_VERSIONS[0] and not info.selectable:
+        schema = _reduced(schema, rules=True)
+    version: dict[str, Any] = {"name": name, "served": True, "storage": name == VERSION}
+    if info.has_status:
+        version["subresources"] = {"status": {}}
+    if info.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in info.selectable]
+    version["additionalPrinterColumns"] = [_column(column) for column in (*info.columns, AGE)]
+    version["schema"] = {"openAPIV3Schema": schema}
+    return version
+
+
+def _describe_fields_only(schema: Schema) -> None:
+    """Leave out the descriptions below the fields of an object, in place: another kind describes them."""
+    for name, field in schema["properties"].items():
+        schema["properties"][name] = _reduced(field, rules=True) | {"description": field["description"]}
+
+
+def minimal_definition(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Create a CRD for client-side `kubectl apply`, which stores the whole CRD a second time, in an annotation.
+
+    It has the same fields, types, bounds, and defaults, and protects what must not change. It lacks descriptions and the other
+    rules, so the API server accepts more objects; the operator reports their mistakes in conditions.
+
+    Args:
+        manifest: The CRD; not changed.
+
+    Returns:
+        A CRD of less than half the size that the annotation may have.
+    """
+    versions = [
+        version | {"schema": {"openAPIV3Schema": _reduced(version["schema"]["openAPIV3Schema"])}}
+        for version in manifest["spec"]["versions"]
+    ]
+    return manifest | {"spec": manifest["spec"] | {"versions": versions}}
+
+
+def _reduced(schema: Schema, *, rules: bool = False) -> Schema:
+    """Return a structural schema without descriptions, and with all rules or only those on changes."""
+    found = {key: value for key, value in schema.items() if key != "description"}
+    if _RULES in found and not rules:
+        found[_RULES] = [rule for rule in found[_RULES] if "oldSelf" in rule["rule"]]
+        if not found[_RULES]:
+            del found[_RULES]
+    for key in ("items", "additionalProperties"):
+        if isinstance(found.get(key), dict):
+            found[key] = _reduced(found[key], rules=rules)
+    if "properties" in found:
+        found["properties"] = {name: _reduced(field, rules=rules) for name, field in found["properties"].items()}
+    return found
 
 
 def _column(column: Column) -> dict[str, Any]:

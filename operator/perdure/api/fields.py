@@ -249,7 +249,7 @@ DURATION_OR_EXPRESSION_MESSAGE = DURATION_MESSAGE + ", or an expression in `${â€
 """Validation message for any other value."""
 TIME_OR_EXPRESSION_MESSAGE = TIME_MESSAGE + ", or an expression in `${â€¦}`"
 """Validation message for any other value."""
-TIMEOUT_MESSAGE = "must be longer than `0s`; leave the field out for its default"
+TIMEOUT_MESSAGE = "must be longer than `0s`, or left out"
 """Validation message for a timeout of zero."""
 _EXPRESSION_CEL = "self.startsWith('${') && self.endsWith('}')"
 

@@ -9,10 +9,16 @@ GROUP: Final = "perdure.dev"
 """The API group of every kind."""
 
 VERSION: Final = "v1alpha1"
-"""The served and stored version."""
+"""The stored version, which the operator and the command line use."""
+
+SERVED_VERSIONS: Final = ("v1beta1", VERSION)
+"""All served versions, the preferred one first. They have the same fields, so the API server converts objects by itself."""
 
 API_VERSION: Final = f"{GROUP}/{VERSION}"
-"""The `apiVersion` of manifests."""
+"""The `apiVersion` of the objects that the operator and the command line write."""
+
+API_VERSIONS: Final = tuple(f"{GROUP}/{version}" for version in SERVED_VERSIONS)
+"""The valid `apiVersion`s of manifests."""
 
 SEARCH_PREFIX: Final = "search.perdure.dev/"
 """Prefix of search attributes as labels or annotations of runs."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
 
-from perdure.api.labels import API_VERSION
+from perdure.api.labels import API_VERSION, API_VERSIONS
 from perdure.api.rules import Rule, json_name
 from perdure.api.state_versions import NEWEST, unreadable, version_of
 
@@ -271,8 +271,8 @@ class Resource(ApiModel):
     info: ClassVar[KindInfo]
     """Metadata of the kind for its CRD."""
 
-    api_version: str = Field(default=API_VERSION, pattern=f"^{API_VERSION}$")
-    """Always `perdure.dev/v1alpha1`."""
+    api_version: str = Field(default=API_VERSION, pattern=f"^({'|'.join(API_VERSIONS)})$")
+    """Version of the API: v1beta1 or v1alpha1 of perdure.dev, which have the same fields."""
 
     kind: str
     """Kind of the object."""

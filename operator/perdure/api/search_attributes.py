@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
-from perdure.api.json_values import nests_deeper
+from perdure.api.json_values import mapping, nests_deeper
 from perdure.api.labels import SEARCH_PREFIX
 from perdure.api.names import NAME_LIMIT, label_value
 
@@ -92,6 +93,43 @@ def unfit(attributes: Mapping[str, Any]) -> dict[str, str]:
         else:
             size += length
     return found
+
+
+def search_attributes_of(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the search attributes of a run by name, with their current values: code may have changed those of the spec.
+
+    Args:
+        run: A WorkflowRun, with the values of its status.
+    """
+    code = mapping(mapping(mapping(run.get("status")).get("state")).get("code"))
+    if code:
+        found = mapping(code.get("searchAttributes"))
+    else:
+        found = {**_marked(mapping(run.get("metadata"))), **mapping(mapping(run.get("spec")).get("searchAttributes"))}
+    return {name: _without_type(value) for name, value in found.items() if value is not None}
+
+
+def _marked(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The search attributes in the labels and annotations of a run, where values other than strings are JSON."""
+    marks = {**mapping(metadata.get("annotations")), **mapping(metadata.get("labels"))}
+    return {
+        name.removeprefix(SEARCH_PREFIX): _listed(value)
+        for name, value in marks.items()
+        if name.startswith(SEARCH_PREFIX)
+    }
+
+
+def _listed(text: Any) -> Any:
+    """The list in a JSON text; any other text is returned unchanged."""
+    if isinstance(text, str) and text.startswith("["):
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+    return text
+
+
+def _without_type(value: Any) -> Any:
+    """The value of a search attribute that is stored with its type."""
+    return value["value"] if isinstance(value, Mapping) and {"type", "value"} <= value.keys() else value
 
 
 def text_of(value: Any) -> str | None:

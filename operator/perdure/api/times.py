@@ -41,16 +41,10 @@ DECIMAL_PATTERN = r"^((\d{1,5}d)?(\d{1,5}h|\d{1,7}m|\d{1,9}m?s){0,4}|\d{1,10}[.]
 DURATION_MAX_LENGTH = 34
 """Maximum length of a duration."""
 
-DURATION_MESSAGE = (
-    "must be a duration: whole numbers with the units d, h, m, s or ms, such as `90s`, `1h30m` or `30d`, with at most "
-    "5 digits of days and hours, 7 of minutes, 9 of seconds"
-)
+DURATION_MESSAGE = "must be a duration such as `90s`, `1h30m` or `30d`"
 """Validation message for an invalid duration."""
 
-DECIMAL_MESSAGE = (
-    "must be a duration such as `90s`, `1h30m` or `30d`, or decimal seconds with at most nine fractional "
-    "digits, such as `3.5s`"
-)
+DECIMAL_MESSAGE = "must be a duration such as `90s`, `1h30m` or `30d`, or decimal seconds such as `3.5s`"
 """The same for fields that also take Google's form."""
 
 LONGEST = timedelta(days=99_999)
@@ -233,14 +227,14 @@ def not_longer_cel(shorter: str, longer: str, *, strictly: bool = False, decimal
         A CEL expression of type bool.
     """
     comparison = "<" if strictly else "<="
-    wellformed = f"{duration_cel(shorter, decimal=decimal)} && {duration_cel(longer, decimal=decimal)}"
+    wellformed = f"[{shorter}, {longer}].all(d, {duration_cel('d', decimal=decimal)})"
 
     def milliseconds(text: str) -> str:
         # CEL has no unit for days. Read as hours, each day is 23 hours short.
         days = f"({text}.contains('d') ? int({text}.substring(0, {text}.indexOf('d'))) : 0)"
         return f"duration({text}.replace('d', 'h')).getMilliseconds() + {days} * {23 * _MILLISECONDS['h']}"
 
-    return f"!({wellformed}) || {milliseconds(shorter)} {comparison} {milliseconds(longer)}"
+    return f"!{wellformed} || {milliseconds(shorter)} {comparison} {milliseconds(longer)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -257,7 +251,7 @@ class DurationShape:
     def minimum_message(self) -> str:
         """Validation message for a shorter duration."""
         if self.at_least <= MILLISECOND:
-            return "must be longer than `0s`; leave the field out for its default"
+            return "must be longer than `0s`, or left out"
         return f"must be at least `{format_duration(self.at_least)}`"
 
     def read(self, value: object) -> timedelta:

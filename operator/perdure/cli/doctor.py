@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from perdure import __version__
-from perdure.api.labels import FLEET_LABEL, RUN_ID_LABEL, UPGRADE_RECORD_LABEL
+from perdure.api.labels import API_VERSION, FLEET_LABEL, RUN_ID_LABEL, UPGRADE_RECORD_LABEL
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import read_kubernetes_time
 from perdure.cli.selection import created, phase_of
@@ -179,12 +179,12 @@ async def check_crds(api: Diagnosis) -> CheckResult:
     names = {str(each["name"]) for each in served.get("resources") or ()}
     missing = sorted(paths.PLURALS - names)
     if missing:
-        what = "no kind of perdure.dev/v1alpha1" if paths.PLURALS.isdisjoint(names) else f"no {', '.join(missing)}"
+        what = f"no kind of {API_VERSION}" if paths.PLURALS.isdisjoint(names) else f"no {', '.join(missing)}"
         return failed("CRDs", f"The API server serves {what}", _UPGRADE)
     without_status = sorted(kind for kind in ("workflowruns", "schedules") if f"{kind}/status" not in names)
     if without_status:
         return failed("CRDs", f"No status subresource for {', '.join(without_status)}", _UPGRADE)
-    return ok("CRDs", f"{counted(len(paths.PLURALS), 'kind')} of perdure.dev/v1alpha1")
+    return ok("CRDs", f"{counted(len(paths.PLURALS), 'kind')} of {API_VERSION}")
 
 
 async def check_versions(

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
-from perdure.api.crdgen import KINDS, custom_resource_definition, member_docs
+from perdure.api.crdgen import KINDS, member_docs, structural_schema
 from perdure.api.models import Resource
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.client.errors import CliError
@@ -52,8 +52,7 @@ def _kinds() -> dict[str, type[Resource]]:
 
 
 def _field(kind: type[Resource], path: str) -> Iterator[str]:
-    version = custom_resource_definition(kind)["spec"]["versions"][0]
-    schema, walked = version["schema"]["openAPIV3Schema"], list[str]()
+    schema, walked = structural_schema(kind), list[str]()
     for name in filter(None, path.split(".")):
         fields = _fields(schema)
         if name not in fields:

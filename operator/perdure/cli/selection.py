@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perdure.api.labels import API_VERSION, SEARCH_PREFIX
+from perdure.api.labels import API_VERSION
 from perdure.api.phases import CLOSED, Phase
+from perdure.api.search_attributes import search_attributes_of, text_of
 from perdure.cli.command import AnyCase, option, stacked
 from perdure.cli.options import seconds_of
 from perdure.client.errors import NotFoundError
@@ -94,6 +94,8 @@ class Selection:
 
     async def read_metadata(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
         """Read the phase and the metadata of the selected runs. Arguments and exceptions are those of `read`."""
+        if self.attributes:  # their current values are in the status
+            return await self.read(cluster, now, everywhere=everywhere)
         rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=True, **self._selectors())
         return [run for run in map(_brief, rows) if self.matches(run, now)]
 
@@ -101,7 +103,7 @@ class Selection:
         self, cluster: Cluster, now: datetime, limit: int, *, everywhere: bool = False
     ) -> list[Object]:
         """Read the newest of the selected runs, newest first. Arguments and exceptions are those of `read`."""
-        if limit > _MAX_SINGLE_READS:
+        if limit > _MAX_SINGLE_READS or self.attributes:
             return newest(await self.read(cluster, now, everywhere=everywhere), limit)
         first = newest(await self.read_metadata(cluster, now, everywhere=everywhere), limit)
         found = await asyncio.gather(*(_reread(cluster, run) for run in first))
@@ -109,7 +111,9 @@ class Selection:
 
     async def count(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> Counter[str]:
         """Count the selected runs by phase. Arguments and exceptions are those of `read`."""
-        metadata = bool(self.attributes or self.prefix) or self.since is not None or self.older is not None
+        if self.attributes:
+            return Counter(phase_of(run) for run in await self.read(cluster, now, everywhere=everywhere))
+        metadata = bool(self.prefix) or self.since is not None or self.older is not None
         rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=metadata, **self._selectors())
         return Counter(phase_of(run) for run in map(_brief, rows) if self.matches(run, now))
 
@@ -133,8 +137,8 @@ class Selection:
         meta = run["metadata"]
         if self.prefix and not meta["name"].startswith(self.prefix):
             return False
-        stored = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
-        return all(_has(stored.get(f"{SEARCH_PREFIX}{name}"), value) for name, value in self.attributes)
+        found = search_attributes_of(run)
+        return all(name in found and _has(found[name], value) for name, value in self.attributes)
 
 
 def selection_of(
@@ -215,11 +219,6 @@ def newest(runs: Iterable[Object], limit: int | None) -> list[Object]:
     return sorted(by_name, key=created, reverse=True)[:limit]
 
 
-def _has(stored: str | None, value: str) -> bool:
+def _has(found: Any, value: str) -> bool:
     """Return whether a search attribute has a value, or a list of values contains it."""
-    if stored is None or stored == value or not stored.startswith("["):
-        return stored == value
-    try:
-        return value in map(str, json.loads(stored))
-    except ValueError:
-        return False
+    return value in map(text_of, found) if isinstance(found, list) else text_of(found) == value

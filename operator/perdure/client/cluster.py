@@ -19,7 +19,7 @@ from perdure.kube import clock, errors, paths
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import AsyncIterator, Awaitable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from perdure.kube.decoding import TableRow
 
@@ -152,6 +152,32 @@ class Cluster:
         query = {"dryRun": "All"} if dry_run else {}
         made: Object = await requests.perform(requests.client.create(url, body, **query))
         return made
+
+    async def change(self, kind: str, plural: str, name: str, changed: Callable[[Object], Object | None]) -> Object:
+        """Change an object; if another client writes in the meantime, read it again.
+
+        Args:
+            kind: The kind of the object.
+            plural: The resource of the object.
+            name: The name of the object.
+            changed: Returns the object to write; None to leave it as it is.
+
+        Returns:
+            The object, as it is then.
+
+        Raises:
+            CliError: The object does not exist, or must not be changed.
+        """
+        requests = self._requests
+        while True:
+            found = await self.read(kind, plural, name)
+            wanted = changed(found)
+            if wanted is None:
+                return found
+            answer = _or_conflict(requests.client.replace(requests.path(kind, plural, name), wanted))
+            written: Object | None = await requests.perform(answer, name, kind)
+            if written is not None:
+                return written
 
     async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False, uid: str | None = None) -> None:
         """Delete an object, and its dependents unless they must stay.
@@ -318,6 +344,13 @@ async def _or_none(answer: Awaitable[Any]) -> Any:
     try:
         return await answer
     except errors.NotFoundError:
+        return None
+
+
+async def _or_conflict(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except errors.ConflictError:
         return None
 
 

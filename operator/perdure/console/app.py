@@ -19,6 +19,7 @@ from perdure.console.forms import ActionForms, new_request_id
 from perdure.console.pages import Pages
 from perdure.console.site import Site, explain
 from perdure.console.start import StartForm
+from perdure.engine.payloads import readable
 from perdure.view import text
 from perdure.view.page import UNICODE, elapsed, style_of
 from perdure.view.tree import note
@@ -88,7 +89,7 @@ def console(access: ClusterAccess, settings: ConsoleSettings, before: Sequence[M
 
 def _value(data: Any) -> str:
     """Format a JSON value for users; a very long value is truncated."""
-    written = json.dumps(data, ensure_ascii=False, indent=2)
+    written = json.dumps(readable(data), ensure_ascii=False, indent=2)
     return written if len(written) <= _MAX_VALUE else f"{written[:_MAX_VALUE]}\n… ({len(written):,} characters)"
 
 

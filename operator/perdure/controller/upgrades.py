@@ -1,7 +1,7 @@
 """Move the operators of a release to a new state version: not while an older operator is left, and only after a hold-back.
 
-First the operators are replaced, then the form of what they store changes, never both at once. Until the end of the hold-back,
-`helm rollback` leaves nothing behind that the older operators cannot read. A single operator does the same by itself.
+First the operators are replaced, then the form of what they store changes. Until the end of the hold-back, `helm rollback` leaves
+nothing behind that the older operators cannot read. A single operator does the same by itself.
 """
 
 import asyncio

@@ -32,6 +32,22 @@ def plain(value: Any) -> Any:
     return found[0] if len(found) == 1 else found
 
 
+def readable(value: Any) -> Any:
+    """Return a value for users, with all payloads in it as JSON (see `plain`), also those of a memo or a header."""
+    if nests_deeper(value):
+        return value
+    if isinstance(value, Mapping):
+        wrapped = value.get("payloads")
+        if len(value) == 1 and isinstance(wrapped, list) and all(map(_is_wrapped, wrapped)):
+            return plain(value)
+        return {name: readable(each) for name, each in value.items()}
+    return [readable(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_wrapped(value: Any) -> bool:
+    return isinstance(value, Mapping) and ("json" in value or "metadata" in value)
+
+
 def _one(wrapped: Any) -> Any:
     if not isinstance(wrapped, Mapping) or "json" in wrapped:
         return wrapped["json"] if isinstance(wrapped, Mapping) else wrapped

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from perdure.api import labels
 from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.times import format_duration, parse_duration
+from perdure.engine.payloads import plain
 from perdure.importing.reader import Object
 from perdure.language.containers import without_expressions
 from perdure.schedule.calendar import InvalidTimesError
@@ -118,7 +120,7 @@ class _Source:
 
     def refuse(self, name: str, why: str) -> UnsupportedScheduleError:
         """Create the error about a field."""
-        return UnsupportedScheduleError(f"{self._path(name)}: {why}")
+        return UnsupportedScheduleError(f"{self.path_of(name)}: {why}")
 
     def done(self) -> None:
         """Check that every field was taken."""
@@ -129,9 +131,10 @@ class _Source:
     def _below(self, name: str, place: str, value: Any) -> "_Source":
         if not isinstance(value, dict):
             raise self.refuse(place, f"must be a map with the fields of `{name}`, not {_shorten(value)}")
-        return _Source(value, self._path(place))
+        return _Source(value, self.path_of(place))
 
-    def _path(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
+        """The path of a field, for messages."""
         return f"{self.path}{'.' if ': ' in self.path else ': '}{name}"
 
 
@@ -418,9 +421,21 @@ def _temporal(source: _Source, given: str | None) -> list[Object]:
         **_temporal_policies(policies, state),
         "workflowRunTemplate": {"spec": _temporal_run(workflow)},
     }
+    annotations = {
+        labels.START_ANNOTATION: _start_options(workflow),
+        labels.CLIENT_ANNOTATION: {
+            "memo": _payloads_by_name(source, "memo"),
+            "searchAttributes": _search_attributes(source),
+        },
+    }
     for part in (spec, policies, state, workflow, action, schedule):
         part.done()
-    return [_schedule(_as_name(source, name), None, made)]
+    converted = _schedule(_as_name(source, name), None, made)
+    for annotation, options in annotations.items():
+        kept = {key: value for key, value in options.items() if value}
+        if kept:
+            converted["metadata"].setdefault("annotations", {})[annotation] = json.dumps(kept, separators=(",", ":"))
+    return [converted]
 
 
 def _as_name(source: _Source, identity: str) -> str:
@@ -535,32 +550,97 @@ def _temporal_run(workflow: _Source) -> Object:
         value = workflow.nonzero_duration(field)
         if value is not None:
             run[ours] = value
-    payloads = _payloads(workflow)
-    if len(payloads) > 1:
-        raise workflow.refuse("input", "a run has one input; pass the arguments as fields of one object")
-    if payloads:
-        run["input"] = _payload(workflow, payloads[0])
+    kept = _stored(_payloads(workflow))
+    if kept is not None:
+        run["input"] = kept
+    attributes = _search_attributes(workflow)
+    if attributes:
+        run["searchAttributes"] = attributes
     workflow.take("workflowIdReusePolicy")
     return run
 
 
+def _start_options(workflow: _Source) -> Object:
+    """Convert the options of a start that a spec has no fields for (`StartExtras`)."""
+    texts = workflow.part("userMetadata")
+    metadata = {name: _stored([_payload(texts, name)]) for name in ("summary", "details") if name in texts.data}
+    texts.done()
+    return {
+        "memo": _payloads_by_name(workflow, "memo"),
+        "header": _payloads_by_name(workflow, "header"),
+        "userMetadata": metadata,
+        "priority": workflow.part("priority").data,
+    }
+
+
+def _payloads_by_name(source: _Source, name: str) -> Object:
+    """Convert a memo or a header."""
+    found = _entries(source, name, "fields")
+    return {key: _stored([_payload(found, key)]) for key in list(found.data)}
+
+
+def _entries(source: _Source, name: str, field: str) -> _Source:
+    """Take a map of payloads, in the JSON of protobuf or in the short form, in which the values are JSON."""
+    outer = source.part(name)
+    return outer.part(field) if outer.data.keys() == {field} and isinstance(outer.data[field], dict) else outer
+
+
+def _search_attributes(source: _Source) -> Object:
+    attributes = _entries(source, "searchAttributes", "indexedFields")
+    return {name: _attribute(attributes, name) for name in list(attributes.data)}
+
+
+def _attribute(attributes: _Source, name: str) -> Any:
+    """Convert a search attribute: a plain value if it implies its type, otherwise the value with its type."""
+    kind, given = "", attributes.data[name]
+    if _is_payload(given):
+        kind = _metadata(_Source(given, f"{attributes.path}.{name}")).get("type", "")
+    value = plain({"payloads": [_payload(attributes, name)]})
+    if isinstance(value, float):
+        return {"type": "Double", "value": str(value)}
+    return {"type": kind, "value": value} if kind in {"Text", "Datetime", "Double"} else value
+
+
 def _payloads(workflow: _Source) -> list[Any]:
-    if isinstance(workflow.data.get("input"), list):
-        return workflow.items("input")
-    return workflow.part("input").items("payloads")
+    is_short = isinstance(workflow.data.get("input"), list)
+    given = workflow.items("input") if is_short else workflow.part("input").items("payloads")
+    named = _Source({f"payloads[{index}]": each for index, each in enumerate(given)}, f"{workflow.path}.input")
+    return [_payload(named, name) for name in list(named.data)]
 
 
-def _payload(workflow: _Source, payload: Any) -> Any:
-    if not isinstance(payload, dict) or "data" not in payload:
-        return payload
-    source = _Source(payload, f"{workflow.path}.input")
-    encoding = _decoded(source.part("metadata"), "encoding")
-    if encoding != "json/plain":
-        raise workflow.refuse("input", f"the encoding {_shorten(encoding)} is not supported; write the input as JSON")
-    try:
-        return json.loads(_decoded(source, "data"))
-    except (ValueError, RecursionError) as error:
-        raise source.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
+def _is_payload(value: Any) -> bool:
+    """Whether a value is a payload in the JSON of protobuf; any other value is JSON that a payload contains."""
+    return isinstance(value, dict) and "metadata" in value and value.keys() <= {"metadata", "data"}
+
+
+def _payload(source: _Source, name: str) -> Object:
+    """Take a payload, and convert it to the stored form: plain JSON as JSON, all others with their metadata in base64."""
+    value = source.data.pop(name)
+    if not _is_payload(value):
+        return {"json": value}
+    payload = _Source(value, source.path_of(name))
+    metadata = _metadata(payload)
+    if metadata == {"encoding": "json/plain"}:
+        try:
+            return {"json": json.loads(_decoded(payload, "data"))}
+        except (ValueError, RecursionError) as error:
+            raise payload.refuse("data", f"is not valid JSON: {error}; write it as JSON") from error
+    data = payload.text("data")
+    return {"metadata": metadata, **({"data": data} if data else {})}
+
+
+def _metadata(payload: _Source) -> dict[str, str]:
+    metadata = _Source(payload.data["metadata"], payload.path_of("metadata"))
+    return {name: _decoded(metadata, name) for name in list(metadata.data)}
+
+
+def _stored(payloads: list[Object]) -> Any:
+    """Return payloads as a run has them: None for none, the value of one of plain JSON, otherwise all of them."""
+    if not payloads:
+        return None
+    value = payloads[0].get("json")
+    wrapped = isinstance(value, dict) and value.keys() == {"payloads"}
+    return value if len(payloads) == 1 and value is not None and not wrapped else {"payloads": payloads}
 
 
 def _decoded(source: _Source, field: str) -> str:

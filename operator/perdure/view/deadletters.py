@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from perdure.engine.payloads import readable
 from perdure.view import failure, tables, text
 from perdure.view.page import Page
 
@@ -76,9 +77,9 @@ def describe(letter: Mapping[str, Any], page: Page) -> Iterator[Text]:
         ("Activity", spec["activity"]),
         ("Attempts", f"{spec['attempts']}" + (f" ({spec['retryState']})" if spec.get("retryState") else "")),
         ("Failed", spec["failedTime"]),
-        ("Input", json.dumps(spec.get("input"), ensure_ascii=False)),
+        ("Input", json.dumps(readable(spec.get("input")), ensure_ascii=False)),
         ("Re-driven", text.join((state, message), ": ")),
-        ("Output", json.dumps(status["output"], ensure_ascii=False) if "output" in status else ""),
+        ("Output", json.dumps(readable(status["output"]), ensure_ascii=False) if "output" in status else ""),
     )
     for label, value in facts:
         if value:

@@ -49,6 +49,8 @@ def sections(run: RunView, page: Page) -> Iterator[Text]:
         ("Pending children", list(child_lines(run, page))),
         ("Pending Nexus operations", list(operation_cards(run, page))),
         ("Pending signals", list(signal_lines(run, page))),
+        ("Search attributes", list(_named_values(run.search_attributes or {}, page))),
+        ("Memo", list(_named_values(run.memo or {}, page))),
         ("Artifacts", list(tables.artifact_lines(run.artifacts or {}, page))),
         ("Failure", list(failure.chain(run.failure, page)) if run.failure else []),
         ("What next", list(hints.show(hints.hints(run, page)))),
@@ -57,6 +59,12 @@ def sections(run: RunView, page: Page) -> Iterator[Text]:
             yield Text()
             yield Text(title, style="bold")
             yield from content
+
+
+def _named_values(values: Mapping[str, Any], page: Page) -> Iterator[Text]:
+    """Show values by name, a line each."""
+    for name, value in values.items():
+        yield Text(page.shorten(f"  {text.one_line(name)}: {text.value(value)}", page.width))
 
 
 def _workers(run: RunView) -> Iterator[Text]:
@@ -174,7 +182,8 @@ def _task(run: RunView, code: CodeView, page: Page) -> Iterator[Text]:
 def _request(request: OpenRequest, page: Page) -> str:
     """Format the time, the requester, and the reason of a request."""
     when = page.timestamp(request.time) if request.time else "yes"
-    return text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
+    said = text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
+    return text.join((said, request.effect), ". ")
 
 
 def _label(name: str) -> Text:
@@ -228,6 +237,8 @@ def _attempt(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
     due = f", {page.relative(activity.next_attempt)}" if activity.next_attempt else ""
     shown = attempt_count(activity.attempt, activity.maximum_attempts, activity.losses)
     yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", plus ") + due
+    if activity.resets:
+        yield "Reset", "takes effect when the running attempt has ended: the next one counts as the first"
 
 
 def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
@@ -456,7 +467,7 @@ _NAMES = {
 }
 
 
-_THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
+_THEIRS = frozenset({"input", "output", "details", "failure", "last_failure", "memo", "search_attributes"})
 """Fields with values of users and their programs, which are not converted."""
 
 
@@ -476,7 +487,7 @@ def as_data(run: RunView, page: Page) -> dict[str, Any]:
         JSON with the names of a run's status; unknown values are omitted.
     """
     data = asdict(run)
-    for name in ("live", "observed"):
+    for name in ("live", "observed", "failed_from"):
         del data[name]
     for step in data["steps"]:
         _prune(step)

@@ -12,11 +12,13 @@ from perdure.api.json_values import MAX_DEPTH, Json, integer, mapping, mappings,
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.names import claim_name
 from perdure.api.phases import Phase
+from perdure.api.search_attributes import search_attributes_of
 from perdure.api.stored import name_in
 from perdure.api.times import read_kubernetes_time
+from perdure.engine.payloads import readable
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.language.step_tree import TracedStep
-from perdure.runtime.chains import reset_of
+from perdure.runtime.chains import extras_of, reset_of
 from perdure.view import text
 from perdure.view.failure import task_failure
 from perdure.view.history import HistoryView, read_history
@@ -43,6 +45,8 @@ class OpenRequest:
     reason: str
     identity: str
     """The requester; empty if unknown."""
+    effect: str = ""
+    """When it takes effect, as a sentence; empty if it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,10 @@ class RunView(RunSummary):
     chain: ChainView
     claims: tuple[tuple[str, str], ...]
     """Its workspaces with PersistentVolumeClaims, and the names of the claims."""
+    search_attributes: Json | None
+    """The search attributes with their current values, by name; None if there are none."""
+    memo: Json | None
+    """The values of the memo, by name; None if there is none."""
     artifacts: Json | None
     """References to the output artifacts of its steps, by step and name; None if there are none."""
     conditions: tuple[ConditionView, ...]
@@ -130,6 +138,8 @@ class RunView(RunSummary):
     operations: tuple[OpenOperation, ...]
     """The open Nexus operations."""
     signals: tuple[OpenSignal, ...]
+    failed_from: int | None
+    """The event at which the workflow task began that started what failed last in a failed run of code; None if nothing did."""
     undecided: DecisionFailure | None
     removed_at: datetime | None
     """When the run will be removed, if it is closed."""
@@ -192,11 +202,13 @@ def read_run(
         code=code,
         observed=bool(status),
         deleting=bool(metadata.get("deletionTimestamp")),
-        input=_shown(history.first.get("input", spec.get("input"))),
-        output=status.get("output"),
+        input=_shown(readable(history.first.get("input", spec.get("input")))),
+        output=readable(status.get("output")),
         failure=failure or None,
         chain=_chain(metadata, status, history),
         claims=tuple(_claims(obj, source.definition)),
+        search_attributes=search_attributes_of(obj) or None,
+        memo=_memo(metadata, mapping(state.get("code"))) or None,
         artifacts=artifacts_of(events) or None,
         conditions=conditions,
         paused=_pause(state, conditions) if listed.phase == "Paused" else None,
@@ -207,6 +219,7 @@ def read_run(
         children=open_.children,
         operations=open_.operations,
         signals=open_.signals,
+        failed_from=_failed_from(events, history) if code is not None and listed.phase == Phase.FAILED else None,
         undecided=_undecided(state),
         removed_at=_removed_at(spec, listed.phase, listed.end),
         live=live,
@@ -224,6 +237,12 @@ def _versioning(versioning: Mapping[str, Any]) -> str:
         f"{version['deploymentName']}:{version.get('buildId', '')}" if version.get("deploymentName") else "any version"
     )
     return f"{name} ({behavior}{', by an override' if override else ''})"
+
+
+def _memo(metadata: Json, code: Json) -> Json:
+    """Return the memo of a run of code, or of a run that has not started."""
+    found = code.get("memo") if code else extras_of({"metadata": metadata}).memo
+    return {name: _shown(readable(value)) for name, value in mapping(found).items()}
 
 
 def _shown(value: Any) -> Any:
@@ -281,7 +300,22 @@ def _cancel(state: Json, history: HistoryView, conditions: tuple[ConditionView, 
         return None
     event = history.cancel
     time = read_kubernetes_time(event.get("eventTime")) or (found.time if found else None)
-    return OpenRequest(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
+    return OpenRequest(
+        time=time,
+        reason=str(event.get("cause") or ""),
+        identity=str(event.get("identity") or ""),
+        effect=found.message if found else "",
+    )
+
+
+def _failed_from(events: Iterable[Json], history: HistoryView) -> int | None:
+    """Return the ID of the WorkflowTaskStarted event to reset to; None if nothing that the run started has failed."""
+    failed = [entry for entry in history.entries.values() if entry.ended == "Failed" and not entry.earlier_run]
+    if not failed:
+        return None
+    begun = max(failed, key=lambda entry: entry.closing_id).event_id or 0
+    tasks = (integer(event.get("eventId")) or 0 for event in events if event.get("eventType") == "WorkflowTaskStarted")
+    return max((task for task in tasks if task < begun), default=None)
 
 
 def _undecided(state: Json) -> DecisionFailure | None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
+from perdure.engine.payloads import readable
+
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _MAX_SCANNED = 16_384
 """Maximum characters of a value to process for showing its beginning."""
@@ -110,7 +112,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def value(data: Any) -> str:
-    """Format any JSON value on one line: a string unquoted, everything else as JSON.
+    """Format any JSON value on one line: a string unquoted, everything else as JSON, payloads of SDKs as their values.
 
     Args:
         data: A JSON value.
@@ -118,6 +120,7 @@ def value(data: Any) -> str:
     Returns:
         The line.
     """
+    data = readable(data)
     return one_line(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":")))
 
 

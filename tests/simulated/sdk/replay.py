@@ -47,6 +47,8 @@ class Replay:
         """Updates from a reset that the code has not seen, by ID."""
         self._expected: deque[Decision] = deque()
         """Commands that no event has recorded yet."""
+        self._offered = False
+        """Whether workers were to decide: a task was scheduled. A run that is cancelled before it can begin ends without one."""
         self._task: int | None = None
         """The event that has started the open task."""
         self._decided = False
@@ -73,7 +75,10 @@ class Replay:
             if self._decided:
                 raise NondeterminismError(f"the task that ended with event {event.event_id} was completed")
             self._task = None
-        elif type_ not in _FROM_OUTSIDE:
+        elif type_ not in _FROM_OUTSIDE and (
+            self._offered or type_ != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED
+        ):
+            self._offered |= type_ == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
             if self._task is not None:
                 raise NondeterminismError(f"event {event.event_id} is within task {self._task}")
             self._apply(event.event_id, type_, attributes)

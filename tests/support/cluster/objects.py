@@ -113,12 +113,13 @@ class Objects:
         return status_texts.decode(answer)
 
     def _discover(self) -> dict[str, tuple[str, str, bool]]:
-        """The path of each kind. If several groups have a kind of that name, the core group comes first."""
+        """The path of each kind. If several groups have a kind of that name, the core group comes first, and of the versions of a
+        group the preferred one."""
         found: dict[str, tuple[str, str, bool]] = {}
         groups = [("/api/v1", "v1", "")]
         for group in self._ask("GET", "/apis")["groups"]:
-            version = group["preferredVersion"]
-            groups.append((f"/apis/{version['groupVersion']}", version["version"], group["name"]))
+            versions = (group["preferredVersion"], *group["versions"])
+            groups += [(f"/apis/{each['groupVersion']}", each["version"], group["name"]) for each in versions]
         for path, version, group in groups:
             for resource in self._ask("GET", path)["resources"]:
                 plural = resource["name"]

@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +18,7 @@ from perdure.api.crdgen import (
     custom_resource_definition,
     generated_files,
     main,
+    minimal_definition,
     structural_schema,
 )
 from perdure.api.fields import Json, atomic_list
@@ -24,6 +26,7 @@ from perdure.api.models import KindInfo, Resource, SpecModel
 from perdure.kube.paths import PLURALS
 
 Schema = dict[str, Any]
+RULES = "x-kubernetes-validations"
 
 
 def fields(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
@@ -150,6 +153,62 @@ def test_values_of_an_enumeration_are_described() -> None:
     crd = custom_resource_definition(crdgen.Schedule)
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     assert "- `BufferOne`: Buffer one run" in spec["overlapPolicy"]["description"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_both_versions_have_the_same_fields_and_rules(kind: type[Resource]) -> None:
+    """The API server converts between them by changing `apiVersion`: a field that one lacks would be lost."""
+    spec = custom_resource_definition(kind)["spec"]
+    beta, alpha = spec["versions"]
+    assert [beta["name"], alpha["name"]] == ["v1beta1", "v1alpha1"]
+    assert spec["conversion"] == {"strategy": "None"}
+    assert [each["served"] for each in (beta, alpha)] == [True, True]
+    assert [each["storage"] for each in (beta, alpha)] == [False, True]
+    different = {"name", "storage", "schema"}
+    assert {key: beta[key] for key in beta.keys() - different} == {key: alpha[key] for key in alpha.keys() - different}
+    schemas = [without_descriptions(each["schema"]["openAPIV3Schema"]) for each in (beta, alpha)]
+    assert schemas[0] == schemas[1]
+    if "selectableFields" in beta:
+        assert beta["schema"] == alpha["schema"], (
+            "the API server rejects equal selectable fields with different schemas"
+        )
+
+
+def without_descriptions(schema: Schema) -> Schema:
+    found = {key: value for key, value in schema.items() if key != "description"}
+    if "properties" in found:
+        found["properties"] = {name: without_descriptions(field) for name, field in found["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(found.get(key), dict):
+            found[key] = without_descriptions(found[key])
+    return found
+
+
+def size_in_an_annotation(manifest: Schema) -> int:
+    """Bytes of `kubectl.kubernetes.io/last-applied-configuration`: Go escapes three characters in JSON."""
+    text = json.dumps(manifest, separators=(",", ":"), ensure_ascii=False)
+    return len(text.encode()) + 5 * sum(map(text.count, "&<>"))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_client_side_apply_can_store_a_crd_in_its_annotation(kind: type[Resource]) -> None:
+    crd = custom_resource_definition(kind)
+    assert size_in_an_annotation(crd) < 262_144 - 1_000
+    assert size_in_an_annotation(minimal_definition(crd)) < 131_072
+
+
+def test_a_minimal_crd_has_all_fields_and_protects_what_must_not_change() -> None:
+    crd = custom_resource_definition(crdgen.WorkflowRun)
+    before = crd_yaml(crdgen.WorkflowRun)
+    for full, minimal in zip(crd["spec"]["versions"], minimal_definition(crd)["spec"]["versions"], strict=True):
+        one, other = (each["schema"]["openAPIV3Schema"] for each in (full, minimal))
+        assert {path for path, _ in fields(one, "")} == {path for path, _ in fields(other, "")}
+        rules = [rule for _, field in [("", other), *fields(other, "")] for rule in field.get(RULES, [])]
+        assert rules
+        assert all("oldSelf" in rule["rule"] for rule in rules)
+        kept = [rule for _, field in [("", one), *fields(one, "")] for rule in field.get(RULES, [])]
+        assert [rule for rule in kept if "oldSelf" in rule["rule"]] == rules
+    assert crd_yaml(crdgen.WorkflowRun) == before, "the CRD is not changed"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -138,7 +138,7 @@ def test_another_version_or_kind_is_rejected() -> None:
     with pytest.raises(ValidationError) as caught:
         RetryPolicy.parse({"apiVersion": "perdure.dev/v2", "kind": "Retry", "spec": {"exponential": {}}})
     assert mistakes(caught.value) == [
-        "apiVersion: must match `^perdure.dev/v1alpha1$`",
+        "apiVersion: must match `^(perdure.dev/v1beta1|perdure.dev/v1alpha1)$`",
         "kind: must be 'RetryPolicy'",
     ]
 

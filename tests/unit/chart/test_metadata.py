@@ -22,7 +22,7 @@ def test_the_catalog_has_all_kinds() -> None:
     assert found.keys() == {kind.__name__ for kind in KINDS}
     for kind in KINDS:
         crd = custom_resource_definition(kind)
-        (version,) = crd["spec"]["versions"]
+        (version, _) = crd["spec"]["versions"]
         shown = found[kind.__name__]
         assert (shown["name"], shown["version"]) == (crd["metadata"]["name"], version["name"])
         assert shown["description"] == " ".join(version["schema"]["openAPIV3Schema"]["description"].split())

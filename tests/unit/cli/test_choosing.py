@@ -102,6 +102,21 @@ def test_a_search_attribute_filter_requires_a_value() -> None:
     assert (done.exit_code, "does not have the form NAME=VALUE" in done.stderr) == (2, True)
 
 
+def test_search_attributes_have_the_values_that_code_has_upserted(server: ApiServer) -> None:
+    """Issue 44, C 3: `list` and `count` only found the values of the start, which labels repeat."""
+    upserted, removed = run("upserted", "Running", Customer="C-7"), run("removed", "Running", Customer="C-8")
+    attributes = {"Customer": "C-8", "Tags": ["a", "b"], "Rate": {"type": "Double", "value": "0.5"}}
+    upserted["status"]["state"] = {"code": {"taskQueue": "q", "searchAttributes": json.dumps(attributes)}}
+    removed["status"]["state"] = {"code": {"taskQueue": "q"}}
+    server.answers[RUNS] = items(upserted, removed)
+    server.answers |= {f"{RUNS}/{each['metadata']['name']}": each for each in (upserted, removed)}
+    for wanted, found in (("Customer=C-8", True), ("Customer=C-7", False), ("Tags=b", True), ("Rate=0.5", True)):
+        assert listed("--search-attribute", wanted) == (["upserted"] if found else [])
+        assert listed("--search-attribute", wanted, "--limit", "1") == (["upserted"] if found else [])
+        counted = json.loads(call("count", "--search-attribute", wanted, "-o", "json").stdout)
+        assert counted["total"] == int(found)
+
+
 def test_count_sums_runs_by_phase(runs: ApiServer) -> None:
     assert call("count").stdout.splitlines() == [
         "Pending    1",
@@ -118,7 +133,8 @@ def test_count_sums_runs_by_phase(runs: ApiServer) -> None:
         *("Completed", "1"),
         *("Total", "1"),
     ]
-    assert [query["includeObject"] for _, query in runs.asked] == [["None"], ["Metadata"], ["Metadata"]]
+    # Search attributes are in the status of a run of code, so those are read whole.
+    assert [query.get("includeObject") for _, query in runs.asked] == [["None"], ["Metadata"], None]
     assert call("count", "--prefix", "o").stdout.splitlines() == ["Running    1", "Completed  1", "Total      2"]
 
 

@@ -1,13 +1,21 @@
 """`perdure history`: the order of events, and following them."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+from temporalio.workflow import NondeterminismError
 
 from perdure.cli.app import build
+from perdure.engine import commands as cmd
 from support.apiserver import ApiServer
+from support.engine.coded import Coded, timer
+from support.view.coderun import object_of
 from support.view.flow import Flow, charged_after_two_refusals
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
@@ -67,3 +75,50 @@ def test_following_shows_text_in_the_order_of_events(server: ApiServer, other: l
     done = history("--follow", *other)
     assert (done.exit_code, server.asked) == (2, [])
     assert "leave out --reverse and --output" in " ".join(done.stderr.split())
+
+
+async def test_the_temporal_form_replays_with_an_sdk(server: ApiServer) -> None:
+    """Issue 44, C 3: the replayers of SDKs rejected the JSON of `history`."""
+    run = Coded.begin(input="A-1")
+    run.decide(timer("1", 5))
+    run.at(6)
+    run.decide(cmd.CompleteWorkflowExecution(result="sent A-1"), seconds=6)
+    obj = object_of(run)
+    obj["metadata"]["name"] = "order-42"
+    server.answers[RUN] = obj
+    done = await asyncio.to_thread(history, "--temporal")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["events"][0]["eventType"] == "EVENT_TYPE_WORKFLOW_EXECUTION_STARTED"
+    recorded = WorkflowHistory.from_json("order-1", found)
+    result = await Replayer(workflows=[Order]).replay_workflow(recorded)
+    assert result.replay_failure is None
+    with pytest.raises(NondeterminismError):
+        await Replayer(workflows=[Impatient]).replay_workflow(recorded)
+
+
+def test_the_temporal_form_is_only_json(server: ApiServer) -> None:
+    server.answers[RUN] = charged_after_two_refusals().object
+    assert history("--temporal", "--reverse").exit_code == 2
+    assert history("--temporal", "-o", "yaml").exit_code == 2
+    shown = json.loads(history("--temporal").stdout)["events"]
+    assert shown[0]["workflowExecutionStartedEventAttributes"]["workflowType"]["name"]
+
+
+@workflow.defn(name="Order", sandboxed=False)
+class Order:
+    """Waits, then completes."""
+
+    @workflow.run
+    async def run(self, order: str) -> str:
+        await workflow.sleep(5)
+        return f"sent {order}"
+
+
+@workflow.defn(name="Order", sandboxed=False)
+class Impatient:
+    """Makes other decisions."""
+
+    @workflow.run
+    async def run(self, order: str) -> str:
+        return f"sent {order}"

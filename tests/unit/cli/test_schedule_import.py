@@ -1,3 +1,4 @@
+import base64
 import functools
 import json
 import math
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from perdure.api.kinds.workflow import Activity
 from perdure.cli.app import build
+from perdure.frontend.schedules import messages
 from perdure.importing.schedules import UnsupportedScheduleError, convert
 from perdure.language import containers
 
@@ -161,6 +163,7 @@ def test_a_cron_job_becomes_a_workflow_and_a_schedule() -> None:
         "successfulRunsHistoryLimit": 5,
         "failedRunsHistoryLimit": 1,
         "catchupWindow": "3m20s",
+        "catchupPolicy": "Latest",
         "workflowRunTemplate": {"spec": {"workflow": {"name": "report"}}},
     }
 
@@ -210,6 +213,67 @@ def test_a_schedule_of_temporal_becomes_one_of_ours() -> None:
     }
 
 
+def encoded(data: str, **metadata: str) -> dict[str, Any]:
+    """A payload in the JSON of protobuf."""
+    texts = {"encoding": "json/plain", **metadata}
+    return {
+        "metadata": {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()},
+        "data": base64.b64encode(data.encode()).decode(),
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["A-1", 7, None],  # as `temporal` writes them
+        {"payloads": [encoded('"A-1"'), encoded("7"), encoded("null")]},
+    ],
+)
+def test_several_arguments_of_a_temporal_schedule_stay_several(arguments: Any) -> None:
+    """Issue 44, C 3: `schedule import` refused them."""
+    code, (schedule,), error = run(changed(TEMPORAL, "schedule.action.startWorkflow.input", arguments))
+    assert code == 0, error
+    want = {"payloads": [{"json": "A-1"}, {"json": 7}, {"json": None}]}
+    assert schedule["spec"]["workflowRunTemplate"]["spec"]["input"] == want
+
+
+def test_a_payload_that_is_not_plain_json_keeps_its_bytes() -> None:
+    secret = encoded("secret", encoding="binary/encrypted")
+    code, (schedule,), error = run(changed(TEMPORAL, "schedule.action.startWorkflow.input", {"payloads": [secret]}))
+    assert code == 0, error
+    want = {"metadata": {"encoding": "binary/encrypted"}, "data": secret["data"]}
+    assert schedule["spec"]["workflowRunTemplate"]["spec"]["input"] == {"payloads": [want]}
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_the_memo_of_a_temporal_schedule_and_the_options_of_its_runs_are_kept(short: bool) -> None:
+    """Issue 44, C 3: `schedule import` refused memos. The frontend and the runs of the Schedule read them again."""
+    memo = {"team": "accounts"} if short else {"fields": {"team": encoded('"accounts"')}}
+    attributes = {
+        "indexedFields": {"Customer": encoded('"C-7"', type="Keyword"), "Rate": encoded("0.5", type="Double")}
+    }
+    manifest = {**TEMPORAL, "memo": memo}
+    manifest = changed(manifest, "schedule.action.startWorkflow.memo", memo)
+    manifest = changed(manifest, "schedule.action.startWorkflow.searchAttributes", attributes)
+    manifest = changed(manifest, "schedule.action.startWorkflow.userMetadata", {"summary": encoded('"in short"')})
+    manifest = changed(manifest, "schedule.action.startWorkflow.priority", {"priorityKey": 2})
+    code, (schedule,), error = run(manifest)
+    assert code == 0, error
+    assert schedule["spec"]["workflowRunTemplate"]["spec"]["searchAttributes"] == {
+        "Customer": "C-7",
+        "Rate": {"type": "Double", "value": "0.5"},
+    }
+    described = messages.described({**schedule, "metadata": {"namespace": "default", **schedule["metadata"]}})
+    start = described.action.start_workflow
+    assert start.memo.fields["team"].data == b'"accounts"'
+    assert start.user_metadata.summary.data == b'"in short"'
+    assert start.priority.priority_key == 2
+    assert start.search_attributes.indexed_fields["Rate"].data == b"0.5"
+    kept = messages.memo(schedule)
+    assert kept is not None
+    assert kept.fields["team"].data == b'"accounts"'
+
+
 @pytest.mark.parametrize(
     ("manifest", "path", "value", "want"),
     [
@@ -228,7 +292,8 @@ def test_a_schedule_of_temporal_becomes_one_of_ours() -> None:
         (CRON_WORKFLOW, "spec.stopStrategy", {"more": 1}, "stopStrategy.more: has no equivalent"),
         (CRON_WORKFLOW, "spec.workflowSpec", {"templates": []}, "Argo steps are not converted"),
         (TEMPORAL, "schedule.policies.overlapPolicy", "NEW", "is not supported"),
-        (TEMPORAL, "schedule.action.startWorkflow.memo", {"fields": {"a": 1}}, "memo: has no equivalent"),
+        (TEMPORAL, "schedule.action.startWorkflow.memo", 1, "memo: must be a map with the fields of `memo`"),
+        (TEMPORAL, "schedule.action.startWorkflow.versioningOverride", {"autoUpgrade": True}, "has no equivalent"),
         (TEMPORAL, "schedule.action", {}, "must be set"),
         (
             TEMPORAL,

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from perdure.api.labels import SCHEDULE_ID_ANNOTATION
+from perdure.api.labels import CLIENT_ANNOTATION, SCHEDULE_ID_ANNOTATION
 from perdure.api.names import schedule_name
 from perdure.cli.app import build
 from perdure.cli.inputs import parse_days
@@ -168,6 +168,22 @@ def test_a_backfill_of_no_days_is_rejected(options: list[str], message: str) -> 
     done = call("backfill", "Nightly_Invoices", *options)
     assert done.exit_code != 0
     assert message in done.stderr or message in str(done.exception)
+
+
+def test_unpause_ends_the_pause_of_a_temporal_client(invoices: ApiServer) -> None:
+    """Issue 44, C 3: after a pause by an SDK, which sets `spec.paused`, `schedule unpause` refused."""
+    paused: Any = invoices.answers[f"{SCHEDULES}/{NAMED}"]
+    paused["metadata"] |= {"resourceVersion": "7", "generation": 2}
+    paused["metadata"]["annotations"] |= {CLIENT_ANNOTATION: "{}"}
+    paused["spec"] = {**NIGHTLY, "paused": True, "notes": "broken"}
+    paused["status"]["observedGeneration"] = 2
+    done = call("unpause", "Nightly_Invoices", "--reason", "repaired", "--no-wait")
+    assert done.exit_code == 0, done.stderr
+    assert "`spec.paused` was true and is now false" in done.stderr
+    changed: Any = invoices.answers[f"{SCHEDULES}/{NAMED}"]
+    assert changed["spec"] == {**NIGHTLY, "paused": False, "notes": "repaired"}
+    assert [each["spec"]["unpause"] for each in invoices.created] == [{"reason": "repaired"}]
+    assert "spec.paused" not in call("unpause", "Nightly_Invoices", "--no-wait").stderr
 
 
 def create(*arguments: str) -> Result:

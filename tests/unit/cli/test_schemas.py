@@ -26,9 +26,17 @@ def validators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, jsonschema
     folder = tmp_path_factory.mktemp("schemas")
     done = call("schemas", str(folder))
     assert done.exit_code == 0, done.stderr
-    files = {kind.__name__: folder / f"perdure.dev/{kind.__name__.lower()}_v1alpha1.json" for kind in KINDS}
-    assert done.stdout.split() == list(map(str, files.values()))
-    return {kind: jsonschema_rs.Draft7Validator(json.loads(file.read_text())) for kind, file in files.items()}
+    files = {
+        version: {kind.__name__: folder / f"perdure.dev/{kind.__name__.lower()}_{version}.json" for kind in KINDS}
+        for version in ("v1beta1", "v1alpha1")
+    }
+    assert sorted(done.stdout.split()) == sorted(str(file) for each in files.values() for file in each.values())
+    for kind, file in files["v1beta1"].items():
+        text = file.read_text().replace('"perdure.dev/v1beta1"', '"perdure.dev/v1alpha1"')
+        assert text == files["v1alpha1"][kind].read_text()
+    return {
+        kind: jsonschema_rs.Draft7Validator(json.loads(file.read_text())) for kind, file in files["v1alpha1"].items()
+    }
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
@@ -76,4 +84,4 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = call("schemas", str(tmp_path / "file"))
     assert (done.exit_code, done.stdout) == (2, "")
-    assert f"`{tmp_path}/file/perdure.dev/workflow_v1alpha1.json` cannot be written: " in done.stderr
+    assert f"`{tmp_path}/file/perdure.dev/workflow_v1beta1.json` cannot be written: " in done.stderr

@@ -47,6 +47,17 @@ def test_a_run_can_be_started_from_a_file_and_options_override_its_fields(server
     }
 
 
+def test_a_run_of_another_served_version_is_created_in_the_version_of_the_request(
+    server: ApiServer, file: Path
+) -> None:
+    file.write_text(RUN.replace("v1alpha1", "v1beta1"))
+    assert call("start", "-f", str(file), "--no-wait").exit_code == 0
+    (made,) = server.created
+    assert made["apiVersion"] == "perdure.dev/v1alpha1"
+    file.write_text(RUN.replace("v1alpha1", "v1"))
+    assert "contains no WorkflowRun" in call("start", "-f", str(file), "--no-wait").stderr
+
+
 def test_input_and_name_replace_those_of_the_file(server: ApiServer, file: Path) -> None:
     done = call("start", "-f", str(file), "--input", "[1]", "--name", "mine", "--priority", "5", "--no-wait")
     assert done.exit_code == 0, done.stderr

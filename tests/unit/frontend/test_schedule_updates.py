@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
 from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.common import RetryPolicy
 
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend.schedules import messages
@@ -48,6 +50,10 @@ def test_an_update_of_the_input_keeps_the_other_fields_of_the_template(kept: dic
     obj["spec"]["workflowRunTemplate"]["spec"] = before
     wanted = messages.described(obj)
     start = wanted.action.start_workflow
+    if start.HasField("retry_policy"):  # the SDK checks what it sends back (issue 44, C 2)
+        policy = ProtoRetryPolicy()
+        RetryPolicy.from_proto(start.retry_policy).apply_to_proto(policy)
+        assert policy == start.retry_policy
     start.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_UNSPECIFIED  # as sent by the SDKs
     start.input.payloads.append(Payload(metadata={"encoding": b"json/plain"}, data=b"5"))
     changed = messages.changed_schedule(obj, wanted, {}, ClientOptions())

@@ -1,5 +1,7 @@
 """Runs of code, which Temporal SDK workers decide, as the command line shows them."""
 
+import base64
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +11,7 @@ from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState
+from perdure.engine.history import fork_of_code
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import WorkflowStart
@@ -362,3 +365,66 @@ def test_a_cause_contained_in_the_message_is_not_repeated() -> None:
     flow.failed(12, Failure(kind=FailureKind.APPLICATION, type="CardDeclined", message="no funds", non_retryable=True))
     assert flow.run().message.count("no funds") <= 1
     assert "Message:" not in plain(describe(flow.run(), flow.page()))
+
+
+# Search attributes, memo, and payloads (issue 44, C 3 and C 6)
+
+
+def wrapped(text: str, encoding: str = "json/plain") -> dict[str, Any]:
+    """A payload as it is stored if its JSON is not written as Perdure writes it, such as those of the TypeScript SDK."""
+    data = base64.b64encode(text.encode()).decode()
+    return {"payloads": [{"metadata": {"encoding": encoding}, "data": data}]}
+
+
+def test_describe_shows_current_search_attributes_and_the_memo() -> None:
+    run = Coded.begin()
+    found = object_of(run)
+    code = found["status"]["state"]["code"]
+    code["searchAttributes"] = {"Customer": "C-8", "Rate": {"type": "Double", "value": "0.5"}}
+    code["memo"] = {"team": wrapped('{"name": "accounts"}')}
+    described = read_run(found, now=run.now)
+    lines = [line.plain for line in describe(described, page(run))]
+    at = lines.index("Search attributes")
+    assert lines[at + 1 : at + 3] == ["  Customer: C-8", "  Rate: 0.5"]
+    assert lines[lines.index("Memo") + 1] == '  team: {"name":"accounts"}'
+    data = as_data(described, page(run))
+    assert data["searchAttributes"] == {"Customer": "C-8", "Rate": "0.5"}
+    assert data["memo"] == {"team": {"name": "accounts"}}
+
+
+@pytest.mark.parametrize(
+    ("payload", "want"),
+    [
+        (wrapped('{"b": 1, "a": 2}'), {"b": 1, "a": 2}),
+        ({"payloads": [{"json": "A-1"}, wrapped("[1]")["payloads"][0]]}, ["A-1", [1]]),
+        (wrapped("secret", "binary/encrypted"), wrapped("secret", "binary/encrypted")["payloads"][0]),
+        ({"payloads": [7]}, {"payloads": [7]}),  # a value of a user
+    ],
+)
+def test_payloads_are_shown_as_their_values(payload: Any, want: Any) -> None:
+    run = Coded.begin()
+    found = object_of(run)
+    found["status"]["history"]["events"][0]["input"] = payload
+    described = read_run(found, now=run.now)
+    assert as_data(described, page(run))["input"] == want
+    shown_as = json.dumps(want, separators=(",", ":"))
+    assert f"Input:        {shown_as[:60]}" in plain(describe(described, page(run, 200)))
+    assert f"input {shown_as}" in plain(table(found["status"]["history"]["events"], page(run, 200)))
+
+
+def test_a_failed_run_of_code_is_reset_to_the_task_that_started_what_failed() -> None:
+    """Issue 44, C 3: the last workflow task reads the failure again, so a reset to it fails again immediately."""
+    run = Coded.begin()
+    run.decide(activity("1", retry_policy=RetryPolicy(maximum_attempts=1)))
+    started = run.names.index("WorkflowTaskStarted") + 1
+    run.ask(inp.ActivityReported, 3, **take(run, "1", 2), failure=WRONG)
+    run.decide(cmd.FailWorkflowExecution(failure=WRONG), seconds=4)
+    assert seen(run).phase == "Failed"
+    assert f"k9 --event-id {started}\n" in plain(describe(seen(run), page(run)))
+    assert not fork_of_code(run.events, started).activities
+
+
+def test_code_that_fails_by_itself_is_reset_to_its_last_task() -> None:
+    run = Coded.begin()
+    run.decide(cmd.FailWorkflowExecution(failure=WRONG), seconds=4)
+    assert "--type LastWorkflowTask" in plain(describe(seen(run), page(run)))

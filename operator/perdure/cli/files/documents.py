@@ -13,7 +13,7 @@ import click
 import yaml
 
 from perdure.api.json_values import mapping
-from perdure.api.labels import API_VERSION
+from perdure.api.labels import API_VERSION, API_VERSIONS
 from perdure.client.errors import CliError
 from perdure.client.requests import Object
 
@@ -246,7 +246,7 @@ def read_run(file: str) -> Object:
         CliError: The file cannot be read, or does not contain exactly one WorkflowRun, or its fields are not objects.
     """
     found = [each.data for each in read_files(file) if isinstance(each.data, dict)]
-    runs = [each for each in found if each.get("apiVersion") == API_VERSION and each.get("kind") == "WorkflowRun"]
+    runs = [each for each in found if each.get("apiVersion") in API_VERSIONS and each.get("kind") == "WorkflowRun"]
     if len(runs) != 1:
         count = f"{len(runs)} WorkflowRuns" if runs else "no WorkflowRun"
         raise CliError(f"{file}: contains {count}; to start a run, the file must have exactly one")
@@ -264,7 +264,7 @@ def read_run(file: str) -> Object:
     for field, value in {"metadata": meta, "spec": spec, "spec.workflow": workflow}.items():
         if not isinstance(value, dict):
             raise CliError(f"{file}: {field}: must be an object")
-    return {**run, "metadata": meta, "spec": spec}
+    return {**run, "apiVersion": API_VERSION, "metadata": meta, "spec": spec}
 
 
 def read_manifests(file: str) -> list[Object]:

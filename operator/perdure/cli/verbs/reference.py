@@ -2,6 +2,7 @@
 
 import json
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 
 import click
@@ -48,7 +49,7 @@ def explain(*, topic: str) -> None:
 def schemas(*, folder: Path) -> None:
     """Write the JSON Schemas of all kinds, for editors and kubeconform.
 
-    Needs no cluster. Each schema is in DIR/perdure.dev/KIND_v1alpha1.json. The
+    Needs no cluster. Each schema is in DIR/perdure.dev/KIND_VERSION.json. The
     schemas do not check expressions or rules between fields: use `{program} lint`.
 
     \b
@@ -57,12 +58,13 @@ def schemas(*, folder: Path) -> None:
       {program} schemas ~/.config/schemas
     """
     from perdure.api.crdgen import KINDS, json_schema, schema_path
+    from perdure.api.labels import SERVED_VERSIONS
 
-    for kind in KINDS:
-        target = folder / schema_path(kind)
+    for kind, served in product(KINDS, SERVED_VERSIONS):
+        target = folder / schema_path(kind, served)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(json.dumps(json_schema(kind), indent=1) + "\n", encoding="utf-8")
+            target.write_text(json.dumps(json_schema(kind, served), indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise CliError(f"`{target}` cannot be written: {error.strerror}") from error
         click.echo(target)

@@ -1,6 +1,7 @@
 """`schedule`: Schedules and their times."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, tzinfo
 from enum import StrEnum
@@ -9,6 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.exceptions import Exit
 
+from perdure.api import labels
 from perdure.api.names import schedule_name
 from perdure.api.policies import CatchupPolicy, OverlapPolicy
 from perdure.cli.command import AnyCase, WholeNumber, Words, argument, group, option
@@ -29,12 +31,13 @@ from perdure.cli.options import (
     namespace_option,
     output_option,
     report_option,
+    seconds_of,
     time_option,
 )
 from perdure.cli.starts import check_input
 from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, page_of, program_of, reference
 from perdure.client.cluster import Cluster
-from perdure.client.errors import AlreadyExistsError, CliError, ExitCode
+from perdure.client.errors import AlreadyExistsError, CliError, ExitCode, ForbiddenError, NotFoundError
 from perdure.kube import clock
 
 _CONCURRENCY_POLICIES = {"forbid": "Skip", "allow": "AllowAll", "replace": "TerminateOther, or CancelOther"}
@@ -294,11 +297,52 @@ def pause(context: click.Context, target: TargetOptions, *, reason: str) -> None
 def unpause(context: click.Context, target: TargetOptions, *, reason: str) -> None:
     """Unpause a Schedule. No runs start for times that have passed.
 
+    Also ends the pause of a Temporal client or of `kubectl`: it sets `spec.paused`
+    to false, which requires the permission to update the Schedule.
+
     \b
     Examples:
       {program} schedule unpause nightly
     """
+    asyncio.run(_end_pause_in_spec(context, target, reason))
     send(context, "unpause", {"reason": reason or None}, target)
+
+
+async def _end_pause_in_spec(context: click.Context, target: TargetOptions, reason: str) -> None:
+    """Set `spec.paused` of a Schedule to false, and wait until the operator has seen it.
+
+    Without the permission, nothing is changed; the answer to the Operation then says what to change.
+    """
+    name = str(target.name)
+
+    def changed(found: dict[str, Any]) -> dict[str, Any] | None:
+        if not found["spec"].get("paused"):
+            return None
+        is_of_client = labels.CLIENT_ANNOTATION in (found["metadata"].get("annotations") or {})
+        notes = {"notes": reason} if is_of_client else {}  # a client has written the reason of its pause there
+        return {**found, "spec": {**found["spec"], "paused": False, **notes}}
+
+    async with connect(context=target.cluster, namespace=target.namespace, program=program_of(context)) as cluster:
+        try:
+            before = await cluster.read("Schedule", "schedules", name)
+            if not before["spec"].get("paused"):
+                return
+            written = await cluster.change("Schedule", "schedules", name, changed)
+        except (ForbiddenError, NotFoundError):
+            return
+        click.echo(
+            "Note: `spec.paused` was true and is now false; if a file or a Git repository has the manifest, change it there too",
+            err=True,
+        )
+        end = time.monotonic() + (seconds_of(target.timeout, "--timeout") if target.wait else 0.0)
+        generation = written["metadata"].get("generation") or 0
+        while (written.get("status") or {}).get("observedGeneration", 0) < generation and time.monotonic() < end:
+            await asyncio.sleep(_SEEN_PAUSE)
+            written = await cluster.read("Schedule", "schedules", name)
+
+
+_SEEN_PAUSE = 0.25
+"""Seconds between two reads of a changed Schedule."""
 
 
 @schedule.command("trigger")

@@ -134,6 +134,7 @@ _PAUSE = 0.5
 @option("--reverse", is_flag=True, help="Show the newest event first")
 @namespace_option
 @report_option
+@option("--temporal", is_flag=True, help="Write the JSON of Temporal, for the replayers of SDKs")
 @option("--detailed", is_flag=True, help="Show every attribute of every event")
 @time_option
 @color_option
@@ -148,6 +149,7 @@ def history(
     reverse: bool,
     namespace: str | None,
     output: Output,
+    temporal: bool,
     detailed: bool,
     times: TimeFormat,
     color: Color,
@@ -159,6 +161,9 @@ def history(
     the run ends. The JSON output is the stored history, which `{program} replay`
     reads; with --reverse, the newest event comes first in it too.
 
+    --temporal writes the history in Temporal's JSON, which the replayers of SDKs
+    read. Requires the extra `temporal`: pip install 'perdure[temporal]'.
+
     \b
     Examples:
       {program} history order-42
@@ -166,10 +171,13 @@ def history(
       {program} history order-42 --follow
       {program} history order-42 --reverse --detailed --time-format iso
       {program} history order-42 --output json > order-42.json
+      {program} history order-42 --temporal > order-42.temporal.json
     """
     check_named(name, workflow_id)
     if follow and (reverse or output != "text"):
         raise click.BadParameter("leave out --reverse and --output", param_hint="--follow")
+    if temporal and (follow or reverse or output not in {"text", "json"}):
+        raise click.BadParameter("leave out --follow, --reverse, and --output", param_hint="--temporal")
     screen = Screen(color)
 
     async def read() -> None:
@@ -177,6 +185,9 @@ def history(
             run, shown = await found.runs.find(name, workflow_id), 0
             while True:
                 events = await _events(found, run)
+                if temporal:
+                    screen.write_data("json", await _as_temporal(found, run, events))
+                    return
                 if output != "text":
                     screen.write_data(output, {"events": events[::-1] if reverse else events})
                 elif len(events) > shown:
@@ -193,6 +204,19 @@ def history(
                 run = await _next(found, run)
 
     asyncio.run(read())
+
+
+async def _as_temporal(cluster: Cluster, run: Object, events: list[Event]) -> Object:
+    """Convert a history to Temporal's JSON.
+
+    Raises:
+        CliError: A package is missing, or the history cannot be converted.
+    """
+    try:
+        from perdure.cli.temporal_history import temporal_history
+    except ModuleNotFoundError as error:
+        raise CliError(f"{error}; install it with `pip install 'perdure[temporal]'`") from error
+    return await temporal_history(cluster, run, events, clock.now())
 
 
 async def _events(cluster: Cluster, run: Object) -> list[Event]:

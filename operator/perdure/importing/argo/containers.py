@@ -124,12 +124,14 @@ class Containers:
         return _changed(value, path, lambda text, where: computed(self.text(text, where)))
 
     def fixed(self, value: Any, path: str) -> Any:
-        """Return the value of a field that is not evaluated. Tags are reported, unless their values are known."""
+        """Return the value of a field that is not evaluated. Texts with tags are reported and left empty, unless their values are
+        known."""
 
         def change(text: str, where: str) -> str:
             converted = computed(self.text(text, where))
             if isinstance(converted, Computed):
                 self._report.gap(where, _NOT_EVALUATED)
+                return ""
             return str(converted)
 
         return _changed(value, path, change)

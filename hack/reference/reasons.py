@@ -122,6 +122,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
         ConditionType.COMPLETE: {
             ConditionReason.DONE: _TRUE,
             ConditionReason.SIGNAL_NOT_AWAITED: _TRUE,
+            ConditionReason.DEFERRED: _TRUE,
         },
         ConditionType.FAILED: {
             ConditionReason.TARGET_NOT_FOUND: _TRUE,

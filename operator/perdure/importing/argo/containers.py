@@ -124,8 +124,10 @@ class Containers:
         return _changed(value, path, lambda text, where: computed(self.text(text, where)))
 
     def fixed(self, value: Any, path: str) -> Any:
-        """Return the value of a field that is not evaluated. Texts with tags are reported and left empty, unless their values are
-        known."""
+        """Return the value of a field that is not evaluated.
+
+        Texts with tags are reported and left empty, unless their values are known.
+        """
 
         def change(text: str, where: str) -> str:
             converted = computed(self.text(text, where))

@@ -19,7 +19,7 @@ from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.event_order import ACTIVITY_CLOSED
 from simulated.history_checks import HistoryChecks
 from simulated.removal_checks import CHORES, RemovalChecks
-from simulated.run_facts import DecodedRuns, continues, state
+from simulated.run_facts import DecodedRuns, continues, existing_runs, state
 
 _FINALIZER = "perdure.dev/outcome"
 _MOST_VIOLATIONS = 10
@@ -153,7 +153,8 @@ class Checker:
         identity = (write.key.namespace, kind, run["spec"].get("workflowId") or write.key.name)
         open_ = self._open.setdefault(identity, set())
         open_.discard(uid)
-        if write.type != "DELETED" and status.get("state") and not status.get("completionTime"):
+        gone = write.type == "DELETED" or "deletionTimestamp" in run["metadata"]
+        if not gone and status.get("state") and not status.get("completionTime"):
             open_.add(uid)
             if len(open_) > 1:
                 self._at(write, f"is open while another run of {kind} ID {identity[2]} is")
@@ -169,7 +170,7 @@ class Checker:
             for each in (write.before or {}, write.after)
         )
         for run_id in before.keys() - after.keys():
-            chain = [run for run in self._server.of("workflowruns") if first_run_id(run) == run_id]
+            chain = [run for run in existing_runs(self._server) if first_run_id(run) == run_id]
             if continues(chain):
                 self._at(write, f"no longer follows run {before[run_id]}, which is open")
 

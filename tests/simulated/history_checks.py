@@ -6,7 +6,7 @@ from perdure.runtime.chains import parent_of
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object, Write
 from simulated import event_order
-from simulated.run_facts import DecodedRuns, continues
+from simulated.run_facts import DecodedRuns, continues, existing_runs
 
 _CLOSING = frozenset(
     f"WorkflowExecution{word}"
@@ -81,7 +81,7 @@ class HistoryChecks:
 
     def _check_child_closed(self, write: Write, uid: str, event: Object) -> None:
         """A child is recorded as it has ended: as terminated if its last run was deleted, in any way if no run of it exists."""
-        chain = [run for run in self._server.of("workflowruns") if _tie(run) == (uid, int(event["initiatedEventId"]))]
+        chain = [run for run in existing_runs(self._server) if _tie(run) == (uid, int(event["initiatedEventId"]))]
         if continues(chain):
             self._report(write, f"records {event['eventType']} of {chain[0]['metadata']['name']}, which is open")
             return

@@ -3,6 +3,7 @@
 from perdure.api.reasons import ConditionReason
 from perdure.runtime import status_texts
 from perdure.runtime.chains import continuation_of
+from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object
 
 
@@ -35,6 +36,11 @@ def is_over(run: Object) -> bool:
 def is_closed(run: Object) -> bool:
     """Whether a run has closed."""
     return bool((run.get("status") or {}).get("completionTime"))
+
+
+def existing_runs(server: ApiServer) -> list[Object]:
+    """All runs, without those in deletion."""
+    return [run for run in server.of("workflowruns") if "deletionTimestamp" not in run["metadata"]]
 
 
 def continues(chain: list[Object]) -> bool:

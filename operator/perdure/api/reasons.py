@@ -183,6 +183,10 @@ class ConditionReason(StrEnum):
     """The run has recorded the signal, but its workflow never waits for one of that name. Check the spelling; the message lists
     the signals that it waits for."""
 
+    DEFERRED = "Deferred"
+    """The run has recorded the request, but it takes effect later; the message says when: once the run or the activity is
+    unpaused, when the run starts, when the running attempt has ended, or once the run can continue."""
+
     # Ready, of a Webhook.
 
     SECRET_NOT_READABLE = "SecretNotReadable"  # noqa: S105 (a reason)

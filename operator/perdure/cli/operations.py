@@ -352,7 +352,8 @@ def _show(operation: Object, screen: Screen, output: Output) -> None:
     elif status["phase"] == "Failed":
         click.echo(f"Error: {whom} not {DONE[verb]}: {answer['reason']}: {answer.get('message', '')}", err=True)
     else:
-        screen.write(f"{whom} {DONE[verb]}: {answer.get('message', '')}")
+        later = "not yet " if answer["reason"] == ConditionReason.DEFERRED else ""
+        screen.write(f"{whom} {later}{DONE[verb]}: {answer.get('message', '')}")
 
 
 def request_of(operation: Object) -> str:

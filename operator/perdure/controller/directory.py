@@ -1,7 +1,8 @@
 """The directory of all runs by name, workflow ID, parent, and Schedule, and the claims of runs to their workflow IDs.
 
 The first list and the watch fill it, and every write of this process. It has an entry for each run, in little memory: that of a
-finished run is packed.
+finished run is packed. A run in deletion has none, even while a finalizer keeps its object: it has ended for its Schedule and its
+parent, and holds neither its workflow ID nor its limits.
 
 Claims decide which run of a workflow ID may start: at most one is open at a time. No lock in the API server is needed for this. A
 run that was once admitted stays first until the directory knows that it has started or was deleted: its start is in progress,
@@ -298,11 +299,18 @@ class Directory:
         self._by_name: dict[str, dict[str, str]] = {}
         self._finished: dict[str, Tally] = {}
         """The number and the total size of the finished runs of each namespace."""
+        self._leaving: set[str] = set()
+        """The UIDs of runs in deletion: a late answer with an earlier version must not bring an entry back."""
         self.claims = WorkflowIdClaims()
 
-    def put(self, obj: kube.Object) -> tuple[Entry | None, Entry]:
-        """Update the entry of a run; returns the old and the new entry."""
-        before = self.get(obj["metadata"]["uid"])
+    def put(self, obj: kube.Object) -> tuple[Entry | None, Entry | None]:
+        """Update the entry of a run; returns the old and the new entry. A run in deletion has no new one."""
+        meta = obj["metadata"]
+        if meta.get("deletionTimestamp") or meta["uid"] in self._leaving:
+            before = self.drop(meta["uid"])
+            self._leaving.add(meta["uid"])
+            return before, None
+        before = self.get(meta["uid"])
         if before is not None and kube.not_newer(obj["metadata"].get("resourceVersion", ""), before.version):
             return before, before  # a watch may lag behind reads and writes
         entry = entry_of(obj)
@@ -339,6 +347,7 @@ class Directory:
 
     def drop(self, uid: str) -> Entry | None:
         """Remove a deleted run, and return its entry."""
+        self._leaving.discard(uid)
         entry = self.get(uid)
         if entry is not None:
             del self._by_uid[uid]
@@ -359,14 +368,18 @@ class Directory:
         known = self._by_uid.get(uid)
         return unpacked(uid, known) if isinstance(known, bytes) else known
 
+    def is_leaving(self, uid: str) -> bool:
+        """Whether a run is in deletion."""
+        return uid in self._leaving
+
     def closed_version(self, uid: str) -> str | None:
         """The resourceVersion of a closed run; None for other runs."""
         entry = self.get(uid)
         return entry.version if entry is not None and entry.standing is Standing.CLOSED else None
 
     def uids(self) -> Collection[str]:
-        """The UIDs of all runs."""
-        return self._by_uid.keys()
+        """The UIDs of all runs, including those in deletion."""
+        return self._by_uid.keys() | self._leaving
 
     def tally(self, namespace: str) -> Tally:
         """The number and the total size of the finished runs of a namespace, which decide whether some must be removed."""

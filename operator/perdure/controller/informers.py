@@ -345,6 +345,9 @@ class Resync:
         elif entry is not None and await self._is_deleted(entry.namespace, "workflowruns", entry.name, uid):
             self._runs.delete_missed(entry)
             self._dead_letters_due |= worked_on
+        elif self._index.directory.is_leaving(uid):
+            self._index.forget(uid)
+            self._index.directory.drop(uid)
         return True
 
     async def _is_deleted(self, namespace: str, plural: str, name: str, uid: str) -> bool:

@@ -492,7 +492,7 @@ class _ReadRuns:
         self._directory = directory
         self._namespace = namespace
         self._open: dict[tuple[str, str], kube.Object | None] = {}
-        """The runs that were read, by name and UID; None for a run that is closed or does not exist."""
+        """The runs that were read, by name and UID; None for a run that is closed, in deletion, or does not exist."""
 
     async def is_over(self, entry: LimitEntry, *, doubted: bool) -> bool:
         """Whether a run, or an activity of it, has ended or does not exist.
@@ -519,7 +519,9 @@ class _ReadRuns:
             run = await self._client.get(kube.path(kube.PERDURE, self._namespace, "workflowruns", name))
         except kube.NotFoundError:
             return None
-        return run if run["metadata"]["uid"] == uid and is_open(run.get("status") or {}) else None
+        meta = run["metadata"]
+        is_same = meta["uid"] == uid and not meta.get("deletionTimestamp")
+        return run if is_same and is_open(run.get("status") or {}) else None
 
 
 def _is_of(pod: kube.Object, entry: LimitEntry, run: kube.Object | None) -> bool:

@@ -184,11 +184,16 @@ class _Replay:
 
     def add(self, event: ev.AnyEvent) -> None:
         after = apply(self.state, event)
-        if isinstance(event, FROM_COMMANDS):
+        if isinstance(event, FROM_COMMANDS) and not self.ends_before_it_began(event):
             self.check(event)
         self.state = after
         if not isinstance(event, UNHEARD):
             self.queue.append(event)
+
+    def ends_before_it_began(self, event: ev.AnyEvent) -> bool:
+        """Whether an event is the cancellation of a run that was paused or delayed from its start, which no command requests."""
+        held = self.state is not None and self.state.is_held(event.event_time)
+        return held and isinstance(event, ev.WorkflowExecutionCanceled)
 
     def result(self) -> RunState:
         if self.state is None:

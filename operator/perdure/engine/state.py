@@ -14,7 +14,7 @@ import msgspec
 
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.stored import StoredStruct
-from perdure.api.times import show_duration
+from perdure.api.times import format_time, show_duration
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.retry import RetryPolicy
@@ -737,6 +737,20 @@ class RunState(StoredStruct, frozen=True, kw_only=True):
         if self.code is not None and scheduled_event_id in self.code.ended_activities():
             return None
         return self.activities.get(str(scheduled_event_id))
+
+    def defers_until(self, now: datetime) -> str:
+        """When the decider gets what happens now, as the end of a sentence; empty if it gets it immediately."""
+        if self.closed:
+            return ""
+        if self.paused is not None:
+            return "once the run is unpaused"
+        if self.first_decision_time is not None and self.first_decision_time > now:
+            return f"when the run starts, at {format_time(self.first_decision_time)}"
+        return f"once the run can continue: {self.task.message}" if self.task is not None else ""
+
+    def is_held(self, now: datetime) -> bool:
+        """Whether the run makes no decisions at a time, because it is paused or its start is delayed."""
+        return self.paused is not None or (self.first_decision_time is not None and self.first_decision_time > now)
 
     def may_start(self, activity: PendingActivity, now: datetime) -> bool:
         """Whether the attempt of an open activity may have a pod: it is due or runs, and is not paused."""

@@ -8,6 +8,7 @@ The parts of a step write to one `ledger`: `activities`, `tasks` (workflow tasks
 
 Events wait in a queue, in the order of the history, until the decider decides about them. It does not decide while the run is
 paused, before the first decision is due, during the backoff after it could not decide, and once a step has reached its limit.
+A request that waits for the decider says so in its answer. A cancellation ends a run that has not begun immediately.
 A run whose history has grown too large is terminated before the next decision.
 """
 
@@ -386,9 +387,41 @@ class RunRequests:
             done = isinstance(request, inp.CancelRequested)  # its goal, the end of the run, is reached
             return Answer(ok=done, reason=inp.CLOSED, message=f"the run has closed: {state.status}")
         answer = self._apply(request)
-        if answer.ok:
-            self._ledger.change(requests=(*self._ledger.state.requests, request.request_id)[-MAX_REQUESTS:])
-        return answer
+        if not answer.ok:
+            return answer
+        self._ledger.change(requests=(*self._ledger.state.requests, request.request_id)[-MAX_REQUESTS:])
+        when = self._deferred_until(request)
+        if not when or answer.reason:
+            return answer
+        return replace(
+            answer, reason=ConditionReason.DEFERRED.value, message=f"the request is recorded, and takes effect {when}"
+        )
+
+    def _deferred_until(self, request: inp.ClientRequest) -> str:  # noqa: PLR0911 (one for each case)
+        """When an applied request takes effect, as the end of a sentence; empty if it has, or if that is up to workers."""
+        state, now = self._ledger.state, self._ledger.now
+        match request:
+            case inp.SignalRequested() | inp.CancelRequested():
+                return state.defers_until(now)
+            case inp.UnpauseRequested(activity_id=None):
+                return state.defers_until(now)
+            case inp.UnpauseRequested(activity_id=step) | inp.ActivityReset(activity_id=step):
+                found = next((each for each in state.open_activities() if each.activity_id == step), None)
+                if found is None or state.closed:
+                    return ""
+                if isinstance(request, inp.ActivityReset) and found.started_time is not None:
+                    return f"when the running attempt {found.attempt} has ended"
+                if found.paused:
+                    return "once the activity is unpaused"
+                return "once the run is unpaused" if state.paused is not None else ""
+            case _:
+                return ""
+
+    def _has_begun(self) -> bool:
+        """Whether the run has made its first decision, or will make it in this step."""
+        queue = self._ledger.queue
+        never = self._tasks is None and bool(queue) and isinstance(queue[0], ev.WorkflowExecutionStarted)
+        return not (never and self._ledger.state.is_held(self._ledger.now))
 
     def _apply(self, request: inp.ClientRequest) -> Answer:  # noqa: PLR0911 (one case for each request)
         match request:
@@ -452,7 +485,10 @@ class RunRequests:
             links=request.links,
             **self._ledger.position,
         )
+        begun = self._has_begun()
         self._ledger.emit(event, decide=True)
+        if not begun:  # it has no work to stop and no handlers to run, and must not wait for its start
+            self._ledger.close(ev.WorkflowExecutionCanceled(**self._ledger.position))
         return OK
 
     def _terminate(self, request: inp.TerminateRequested) -> Answer:
@@ -564,8 +600,7 @@ class Decisions:
 
     def _is_needed(self) -> bool:
         """Whether a decision is pending, and the run is neither waiting nor paused."""
-        first = self._ledger.state.first_decision_time
-        waits = self._ledger.state.paused is not None or (first is not None and first > self._ledger.now)
+        waits = self._ledger.state.is_held(self._ledger.now)
         return self._ledger.open() and not waits and bool(self._ledger.state.unfinished or self._ledger.queue)
 
     def _decide_next(self) -> None:

@@ -119,9 +119,7 @@ class WorkflowTaskMachine:
         if ledger.has_new_events and not self._code.wanted and self._task is None:
             self._change(wanted=True)
         ledger.has_new_events = False
-        first = state.first_decision_time
-        waits = state.paused is not None or (first is not None and first > ledger.now)
-        if self._code.wanted and self._task is None and not waits:
+        if self._code.wanted and self._task is None and not state.is_held(ledger.now):
             self._schedule(attempt=1)
 
     def _request(self) -> Answer:

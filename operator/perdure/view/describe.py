@@ -182,7 +182,8 @@ def _task(run: RunView, code: CodeView, page: Page) -> Iterator[Text]:
 def _request(request: OpenRequest, page: Page) -> str:
     """Format the time, the requester, and the reason of a request."""
     when = page.timestamp(request.time) if request.time else "yes"
-    return text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
+    said = text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
+    return text.join((said, request.effect), ". ")
 
 
 def _label(name: str) -> Text:
@@ -236,6 +237,8 @@ def _attempt(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
     due = f", {page.relative(activity.next_attempt)}" if activity.next_attempt else ""
     shown = attempt_count(activity.attempt, activity.maximum_attempts, activity.losses)
     yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", plus ") + due
+    if activity.resets:
+        yield "Reset", "takes effect when the running attempt has ended: the next one counts as the first"
 
 
 def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:

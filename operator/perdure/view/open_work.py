@@ -78,6 +78,8 @@ class OpenActivity:
     """Maximum number of attempts; 0: no limit."""
     losses: int
     """Number of earlier attempts that were lost to the infrastructure; they do not count."""
+    resets: bool
+    """Whether it was reset while its attempt runs: the next attempt counts as the first."""
     pod: str | None
     task_queue: str
     """The task queue of its workers; empty if it runs in a pod."""
@@ -256,6 +258,7 @@ def _activity(
         attempt=integer(entry.get("attempt")) or 1,
         maximum_attempts=kept.retry_policy.maximum_attempts if kept else 0,
         losses=kept.losses if kept else 0,
+        resets=kept.reset if kept else False,
         pod=str(pod) if pod else None,
         task_queue=kept.task_queue if kept and kept.by_worker else "",
         worker=kept.identity if kept else "",

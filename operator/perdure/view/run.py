@@ -45,6 +45,8 @@ class OpenRequest:
     reason: str
     identity: str
     """The requester; empty if unknown."""
+    effect: str = ""
+    """When it takes effect, as a sentence; empty if it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,7 @@ class RunView(RunSummary):
     """The open Nexus operations."""
     signals: tuple[OpenSignal, ...]
     failed_from: int | None
-    """The end of the workflow task that started what failed last in a failed run of code; None if nothing did."""
+    """The event at which the workflow task began that started what failed last in a failed run of code; None if nothing did."""
     undecided: DecisionFailure | None
     removed_at: datetime | None
     """When the run will be removed, if it is closed."""
@@ -298,18 +300,21 @@ def _cancel(state: Json, history: HistoryView, conditions: tuple[ConditionView, 
         return None
     event = history.cancel
     time = read_kubernetes_time(event.get("eventTime")) or (found.time if found else None)
-    return OpenRequest(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
+    return OpenRequest(
+        time=time,
+        reason=str(event.get("cause") or ""),
+        identity=str(event.get("identity") or ""),
+        effect=found.message if found else "",
+    )
 
 
 def _failed_from(events: Iterable[Json], history: HistoryView) -> int | None:
-    """Return the ID of the WorkflowTaskCompleted event to reset to; None if nothing that the run started has failed."""
+    """Return the ID of the WorkflowTaskStarted event to reset to; None if nothing that the run started has failed."""
     failed = [entry for entry in history.entries.values() if entry.ended == "Failed" and not entry.earlier_run]
     if not failed:
         return None
     begun = max(failed, key=lambda entry: entry.closing_id).event_id or 0
-    tasks = (
-        integer(event.get("eventId")) or 0 for event in events if event.get("eventType") == "WorkflowTaskCompleted"
-    )
+    tasks = (integer(event.get("eventId")) or 0 for event in events if event.get("eventType") == "WorkflowTaskStarted")
     return max((task for task in tasks if task < begun), default=None)
 
 

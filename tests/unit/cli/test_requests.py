@@ -153,6 +153,15 @@ def test_a_signal_that_the_workflow_never_awaits_causes_a_warning(server: ApiSer
     assert (found.exit_code, found.stderr) == (0, f"Warning: {message}\n")
 
 
+def test_a_request_that_takes_effect_later_says_when(server: ApiServer) -> None:
+    """argo-workflows#17041: the command must not report a paused run as cancelled."""
+    message = "the request is recorded, and takes effect once the run is unpaused"
+    condition = {"type": "Complete", "status": "True", "reason": "Deferred", "message": message}
+    server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
+    found = call("cancel", "order-42")
+    assert (found.exit_code, found.stdout) == (0, f"workflowrun.perdure.dev/order-42 not yet cancelled: {message}\n")
+
+
 @pytest.mark.parametrize(("reason", "status"), [("TargetNotFound", 2), ("WorkflowExecutionCompleted", 1)])
 def test_exit_codes_distinguish_missing_runs_from_rejected_requests(
     server: ApiServer, reason: str, status: int

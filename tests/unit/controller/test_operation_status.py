@@ -64,9 +64,10 @@ def test_the_targeted_run_and_the_place_in_the_order_are_recorded_before_deliver
     [
         (Answer(ok=True), "Complete", "Done"),
         (Answer(ok=True, reason="SignalNotAwaited", message="never"), "Complete", "SignalNotAwaited"),
+        (Answer(ok=True, reason="Deferred", message="later"), "Complete", "Deferred"),
         (Answer(ok=False, reason="TargetNotFound", message="deleted"), "Failed", "TargetNotFound"),
     ],
-    ids=["done", "done with a warning", "failed"],
+    ids=["done", "done with a warning", "done later", "failed"],
 )
 def test_an_answer_becomes_a_condition(answer: Answer, phase: str, reason: str) -> None:
     started = {"startTime": "2025-12-31T00:00:00Z", "runId": "r-1"}

@@ -403,7 +403,7 @@ class World:
         assert set(transition.answers) == asked
         for request_id, answer in transition.answers.items():
             assert (answer.reason == "") is (answer.message == "")
-            assert answer.ok is (answer.reason == "") or answer.reason == inp.CLOSED
+            assert answer.ok is (answer.reason == "") or answer.reason in {inp.CLOSED, "Deferred"}
             if answer.ok and not transition.state.closed:
                 assert request_id in transition.state.requests or request_id in self.forgotten
 

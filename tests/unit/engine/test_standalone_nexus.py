@@ -83,12 +83,10 @@ def test_a_cancellation_waits_until_the_handler_has_started_the_operation() -> N
     assert run.state.status is RunStatus.CANCELLED
 
 
-def test_a_cancellation_reaches_an_operation_of_a_run_that_was_paused_first() -> None:
+def test_a_run_that_was_paused_first_schedules_its_operation_once_it_is_unpaused() -> None:
     run = begin(paused=True)
-    run.ask(1, inp.CancelRequested(request_id="c", reason="enough"))
     run.ask(2, inp.UnpauseRequested(request_id="u"))
     (operation,) = run.state.operations.values()
-    assert operation.cancellation is not None
     assert operation.scheduled_time == T0 + seconds(2)
 
 

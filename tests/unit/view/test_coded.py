@@ -11,6 +11,7 @@ from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState
+from perdure.engine.history import fork_of_code
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import WorkflowStart
@@ -415,11 +416,12 @@ def test_a_failed_run_of_code_is_reset_to_the_task_that_started_what_failed() ->
     """Issue 44, C 3: the last workflow task reads the failure again, so a reset to it fails again immediately."""
     run = Coded.begin()
     run.decide(activity("1", retry_policy=RetryPolicy(maximum_attempts=1)))
-    completed = run.names.index("WorkflowTaskCompleted") + 1
+    started = run.names.index("WorkflowTaskStarted") + 1
     run.ask(inp.ActivityReported, 3, **take(run, "1", 2), failure=WRONG)
     run.decide(cmd.FailWorkflowExecution(failure=WRONG), seconds=4)
     assert seen(run).phase == "Failed"
-    assert f"k9 --event-id {completed}\n" in plain(describe(seen(run), page(run)))
+    assert f"k9 --event-id {started}\n" in plain(describe(seen(run), page(run)))
+    assert not fork_of_code(run.events, started).activities
 
 
 def test_code_that_fails_by_itself_is_reset_to_its_last_task() -> None:

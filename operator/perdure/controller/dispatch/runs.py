@@ -64,10 +64,12 @@ class RunNeighbors:
         self._send = send
 
     def update(self, obj: kube.Object) -> None:
-        """Update the directory, and wake the objects that wait for a change of a run."""
-        self._workers.observe(obj, deleted=False)
+        """Update the directory, and wake the objects that wait for a change of a run. One in deletion has ended for them."""
         before, after = self._index.directory.put(obj)
+        self._workers.observe(obj, deleted=after is None)
         self._propagate(obj, before, after)
+        if after is None and before is not None:
+            self._end_children(before)
 
     def delete(self, obj: kube.Object) -> None:
         """Remove a deleted run from the directory, and wake the objects that wait for its end."""
@@ -75,7 +77,7 @@ class RunNeighbors:
         before = self._index.directory.drop(obj["metadata"]["uid"])
         self._propagate(obj, before, None)
         if before is not None:
-            self._orphan_children(before)
+            self._end_children(before)
 
     def _propagate(self, obj: kube.Object, before: Entry | None, after: Entry | None) -> None:
         """Wake the parent, the Schedule, the runs that wait for the workflow ID, and the limits of a run that has changed."""
@@ -107,14 +109,18 @@ class RunNeighbors:
             parent.outcomes.observe(run.uid)
             self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid, parent.ref.workflow_id))
 
-    def _orphan_children(self, parent: Entry) -> None:
-        """Request the cancellation of a deleted run's children with this policy. The garbage collector removes the others."""
+    def _end_children(self, parent: Entry) -> None:
+        """Apply the parent close policy to the open children of a deleted run, because it does not do that itself.
+
+        The garbage collector deletes those to terminate, but only once the object of their parent is gone.
+        """
         for child in self._index.directory.children_of(parent.namespace, parent.uid):
-            if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL and child.standing is not Standing.CLOSED:
-                reason = f"its parent `{parent.name}` was deleted"
-                self._send(
-                    child, inputs.CancelRequested(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None
-                )
+            if child.standing is Standing.CLOSED or child.parent_close_policy is ParentClosePolicy.ABANDON:
+                continue
+            cancels = child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL
+            kind = inputs.CancelRequested if cancels else inputs.TerminateRequested
+            reason = f"its parent `{parent.name}` was deleted"
+            self._send(child, kind(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None)
 
 
 def _seen_by_others(run: Entry) -> tuple[Standing, str, str]:
@@ -290,6 +296,9 @@ class WorkflowRuns:
         except kube.NotFoundError:
             return None
         if obj["metadata"]["uid"] != entry.uid:
+            return None
+        if obj["metadata"].get("deletionTimestamp"):
+            self.update(obj)
             return None
         return self.get(entry.uid) or self._work_on(obj)
 

@@ -91,13 +91,16 @@ def prolongs_task(requests: Sequence[PendingRequest[inputs.Request]]) -> bool:
 
 def with_warning(request: inputs.Request, answer: Answer, run: RunRef, definition: Definition | None) -> Answer:
     """The answer of a run to a request, with a warning for a signal that its workflow never waits for."""
-    if definition is None or not isinstance(request, inputs.SignalRequested) or not answer.ok or answer.reason:
+    if definition is None or not isinstance(request, inputs.SignalRequested) or not answer.ok:
+        return answer
+    if answer.reason not in {"", ConditionReason.DEFERRED}:
         return answer
     unknown = unknown_signal(definition.program, request.signal_name)
     if not unknown:
         return answer
     reason = ConditionReason.SIGNAL_NOT_AWAITED.value
-    return Answer(ok=True, reason=reason, message=f"`{run.name}` keeps the signal, but {unknown}")
+    message = f"`{run.name}` keeps the signal, but {unknown}"
+    return Answer(ok=True, reason=reason, message=f"{message}; {answer.message}" if answer.message else message)
 
 
 def answer_if_terminated(request: inputs.Request, reason: str) -> Answer:

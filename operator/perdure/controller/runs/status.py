@@ -14,7 +14,7 @@ from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time
 from perdure.controller.reconcile.record import Status
 from perdure.engine import history
-from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted
+from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, WorkflowExecutionSignaled
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
@@ -118,7 +118,7 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
         "phase": phase,
         "conditions": old["conditions"]
         if state.closed and not closing
-        else _conditions(old, facts, _verdicts(old, facts, state, failure, delayed=delayed), now),
+        else _conditions(old, facts, _verdicts(old, facts, state, failure, now, delayed=delayed), now),
         "runId": facts.uid,
         "firstRunId": facts.first_uid,
         "attempt": state.attempt,
@@ -190,7 +190,10 @@ def repaired(old: Status, facts: RunFacts, state: RunState, now: datetime) -> St
         return compose(old, facts, state, (), now)
     closing = history.decode_events(old["history"]["events"][-1:])
     failure = closing_failure(state, closing[0]) if closing else None
-    return {**old, "conditions": _conditions(old, facts, _verdicts(old, facts, state, failure, delayed=False), now)}
+    return {
+        **old,
+        "conditions": _conditions(old, facts, _verdicts(old, facts, state, failure, now, delayed=False), now),
+    }
 
 
 def message_of(status: Status, reason: ConditionReason) -> str:
@@ -233,7 +236,7 @@ class _Verdict:
 
 
 def _verdicts(
-    old: Status, facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool
+    old: Status, facts: RunFacts, state: RunState, failure: Failure | None, now: datetime, *, delayed: bool
 ) -> list[_Verdict]:
     """The conditions of a run."""
     if facts.points_to:
@@ -242,7 +245,9 @@ def _verdicts(
     else:
         verdicts = [_outcome(facts, state, failure, delayed=delayed)]
     if state.cancel_requested:
-        verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, "", ConditionType.CANCEL_REQUESTED))
+        when = state.defers_until(now)
+        deferred = f"The cancellation takes effect {when}" if when else ""
+        verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, deferred, ConditionType.CANCEL_REQUESTED))
     if state.pause:
         verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.pause.reason, ConditionType.PAUSED))
     elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
@@ -329,10 +334,9 @@ def _first(entries: Iterable[_Entry]) -> list[_Entry]:
 def _pending_signals(state: RunState) -> list[dict[str, Any]]:
     if state.code is not None:
         return []
-    return [
-        {"name": signal.name, "receivedTime": format_time(signal.time)}
-        for signal in _first(load_memory(state.memory).signals)
-    ]
+    buffered = [(signal.name, signal.time) for signal in load_memory(state.memory).signals]
+    deferred = [(e.signal_name, e.event_time) for e in state.undecided if isinstance(e, WorkflowExecutionSignaled)]
+    return [{"name": name, "receivedTime": format_time(time)} for name, time in _first([*buffered, *deferred])]
 
 
 def _awaited_signal(awaited: Awaited) -> dict[str, Any]:

@@ -328,7 +328,8 @@ class ChildOutcomes:
             found = await self._context.client.get(self._context.url(name))
         except kube.NotFoundError:
             return None
-        return entry_of(found) if is_child(found, self._context.run, child) else None
+        is_there = is_child(found, self._context.run, child) and not found["metadata"].get("deletionTimestamp")
+        return entry_of(found) if is_there else None
 
 
 def _deleted(number: int, run_id: str) -> inputs.ChildClosed:

@@ -270,7 +270,7 @@ class Parallel(SpecModel):
     """How many branches must succeed: `All`, `Any`, or a number. The step then cancels the others. Default: All."""
 
     failure_policy: FailurePolicy | None = None
-    """What happens to running branches once so many have failed that `wait` cannot be reached: CancelRunning cancels them,
+    """What happens to running branches once `wait` cannot be reached: CancelRunning cancels them,
     FinishRunning and Continue let them finish. Default: the `failurePolicy` of the list of steps."""
 
 

@@ -1,7 +1,4 @@
-"""The connection of a verb to the cluster: the kubeconfig, or the pod in which it runs, with the options of kubectl.
-
-The client of the API server is slow to import, so it is imported with the first request, not to show help.
-"""
+"""The connection of a verb to the cluster: the kubeconfig, or the pod in which it runs, with the options of kubectl."""
 
 from __future__ import annotations
 

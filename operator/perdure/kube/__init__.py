@@ -1,1 +1,1 @@
-"""The only package that communicates with the API server."""
+"""The only package of the operator and the command that communicates with the API server."""

@@ -1,4 +1,4 @@
-"""The only module that reads the clock."""
+"""The clock of the operator: the only module of it that reads the time of day. A simulation sets another one."""
 
 import asyncio
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 A reset to the last workflow task begins before the decision that ended the run and before the failed work. A retry begins with
 the history up to the first repeated step. Activities and children that completed later, in other branches and items, are not
 repeated: their results are kept. Work that was cancelled only because a neighbor failed runs again: activities and timers that
-were open at that point are open again, and children start again (`engine.resets.restarted_children`).
+were open at that point are open again, and children start again (`engine.resets.restarted`).
 """
 
 from collections.abc import Iterator, Sequence

@@ -69,7 +69,9 @@ def patches_are_indexed(s: Session) -> None:
 
 @scenario
 def lists_by_status(s: Session) -> None:
-    earlier = Session(s.server)  # not recorded: another completed workflow, so that the page by status is not the last one
+    earlier = Session(
+        s.server
+    )  # not recorded: another completed workflow, so that the page by status is not the last one
     earlier.start()
     earlier.decide(COMPLETE)
     for base in ("a", "b"):

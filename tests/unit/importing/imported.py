@@ -85,3 +85,8 @@ def ran(report: Json, activity: str) -> list[Any]:
 def inputs(report: Json) -> list[Any]:
     """The inputs of the activities, in the order in which they were scheduled."""
     return [event.get("input") for event in report["events"] if event["eventType"] == "ActivityTaskScheduled"]
+
+
+def pipeline_run(spec: str) -> str:
+    indented = "\n".join(f"    {line}" for line in spec.splitlines())
+    return f"kind: PipelineRun\nmetadata: {{name: made}}\nspec:\n  pipelineSpec:\n{indented}\n"

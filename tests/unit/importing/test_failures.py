@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from unit.importing.imported import Result, argo, inputs, tekton, workflow
-from unit.importing.test_tekton import pipeline_run
+from unit.importing.imported import Result, argo, inputs, pipeline_run, tekton, workflow
 
 FORK = """
 - name: main

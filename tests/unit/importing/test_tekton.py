@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.importing.imported import inputs, ran, tekton
+from unit.importing.imported import inputs, pipeline_run, ran, tekton
 
 TASK = """
 apiVersion: tekton.dev/v1
@@ -44,11 +44,6 @@ spec:
   params: [{name: start, value: "3"}]
   timeouts: {pipeline: 2h}
 """
-
-
-def pipeline_run(spec: str) -> str:
-    indented = "\n".join(f"    {line}" for line in spec.splitlines())
-    return f"kind: PipelineRun\nmetadata: {{name: made}}\nspec:\n  pipelineSpec:\n{indented}\n"
 
 
 def task_run(spec: str, run: str = "{}") -> str:

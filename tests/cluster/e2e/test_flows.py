@@ -23,6 +23,8 @@ SEEN: dict[str, Json] = {
             "size": "large",
         },
     },
+    "checks": {"phase": "Failed"},
+    "deadline": {"phase": "Failed"},
     "saga": {"phase": "Failed"},
     "report": {"phase": "Failed"},
     "two-countdowns": {"phase": "Completed", "output": ["liftoff", "liftoff"]},
@@ -69,6 +71,14 @@ def test_the_documented_flows_behave_as_described(namespace: Cluster) -> None:
             variables = load_memory(state.memory).vars
             assert variables["undone"] == ["flight F-2", "hotel H-1"]
             assert variables["report"].startswith("NoCar: ")
+        if name == "checks":
+            assert load_memory(state.memory).vars == {
+                "notes": "all tests have run",
+                "told": "lint Failed, notes Succeeded, publish not started",
+            }
+        if name == "deadline":
+            assert status["conditions"][0]["reason"] == "DeadlineExceeded"
+            assert load_memory(state.memory).vars["told"] == "slow Cancelled"
         if name == "report":
             assert load_memory(state.memory).vars["report"] == "failed: SoldOut"
         if name == "sign-off":

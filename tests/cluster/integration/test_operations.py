@@ -55,7 +55,7 @@ def test_a_signal_is_recorded_and_its_answer_is_in_the_status(namespace: Cluster
 def test_a_run_created_paused_starts_when_it_is_unpaused_and_can_be_paused_again(namespace: Cluster) -> None:
     namespace.start("order", {"startPaused": True, **inline(APPROVAL, TOLD)})
     namespace.condition("workflowrun", "order", "Paused")
-    assert ask(namespace, "early", "order", signal={"name": "approved", "input": 1})[0] == "Done"
+    assert ask(namespace, "early", "order", signal={"name": "approved", "input": 1})[0] == "Deferred"
     assert (namespace.get("workflowrun", "order") or {})["status"]["phase"] == "Paused"
     assert ask(namespace, "again", "order", pause={"reason": "twice is fine"})[0] == "Done"
     assert ask(namespace, "go", "order", unpause={})[0] == "Done"
@@ -277,9 +277,11 @@ def test_the_example_operations_succeed(namespace: Cluster, file: Any) -> None:
         assert ask(namespace, "end", "order-42", terminate={})[0] == "Done"
     made = namespace("create", "-f", str(file), "-o", "name").split()
     assert made
+    # The reset of an activity waits for the end of the attempt if the attempt has started.
+    expected = {"Done", "Deferred"} if file.stem == "reset-activity" else {"Done"}
     for name in made:
         status = answer(namespace, name.rpartition("/")[2])
-        assert status["conditions"][0]["reason"] == "Done", status
+        assert status["conditions"][0]["reason"] in expected, status
 
 
 def test_a_retry_repeats_failed_steps_and_keeps_results_of_successful_ones(namespace: Cluster) -> None:

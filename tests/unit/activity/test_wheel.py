@@ -39,5 +39,7 @@ def test_the_wheel_contains_the_helper_and_has_no_dependencies(tmp_path: Path) -
 def test_the_wheel_has_the_version_of_the_project() -> None:
     whole = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     own = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert own["project"]["version"] == whole["project"]["version"]
+    theirs, ours = (each["tool"]["hatch"]["version"] for each in (whole, own))
+    assert (PROJECT / ours.pop("path")).resolve() == REPOSITORY / theirs.pop("path")
+    assert ours == theirs
     assert own["project"]["requires-python"] == whole["project"]["requires-python"]

@@ -106,7 +106,7 @@ def search_attributes_of(run: Mapping[str, Any]) -> dict[str, Any]:
         found = mapping(code.get("searchAttributes"))
     else:
         found = {**_marked(mapping(run.get("metadata"))), **mapping(mapping(run.get("spec")).get("searchAttributes"))}
-    return {name: _without_type(value) for name, value in found.items() if value is not None}
+    return {name: attribute_value(value) for name, value in found.items() if value is not None}
 
 
 def _marked(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _listed(text: Any) -> Any:
     return text
 
 
-def _without_type(value: Any) -> Any:
+def attribute_value(value: Any) -> Any:
     """The value of a search attribute that is stored with its type."""
     return value["value"] if isinstance(value, Mapping) and {"type", "value"} <= value.keys() else value
 

@@ -11,7 +11,7 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 OLDEST: Final = 1
@@ -38,6 +38,22 @@ def parse_version(text: str | None) -> int:
 def unreadable(version: int, reads: int) -> str:
     """Say why an operator that reads versions up to `reads` cannot read one; empty if it can."""
     return "" if version <= reads else f"state version {version}, and this operator reads versions {OLDEST} to {reads}"
+
+
+def unknown_in(part: Mapping[str, Any], known: Collection[str], at: str = "spec") -> str:
+    """Name a field of a stored part that this version does not know; empty if it knows all of them."""
+    unknown = sorted(set(part) - set(known))
+    return f"unknown field `{at}.{unknown[0]}`" if unknown else ""
+
+
+def range_text(reads: int) -> str:
+    """The versions that an operator reads, such as `1-2`, as its Lease names them."""
+    return f"{OLDEST}-{reads}"
+
+
+def newest_in(versions: str) -> int:
+    """The newest version of such a range; 1 if it is missing or not valid."""
+    return parse_version(versions.rpartition("-")[2])
 
 
 def stamped(part: Mapping[str, Any], version: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from perdure.api.times import read_kubernetes_time
 from perdure.cli.selection import created, phase_of
 from perdure.client.errors import ForbiddenError
 from perdure.kube import clock, paths
+from perdure.runtime.upgrades import UpgradeRecord
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator, Sequence
@@ -409,7 +410,6 @@ async def check_fleet(
 
 async def check_upgrade(api: Diagnosis, system: str, leases: Awaitable[Sequence[Object]]) -> CheckResult:
     """Check that the operators store objects in the newest form that they know."""
-    from perdure.runtime.upgrades import UpgradeRecord
     from perdure.view.fleet import behind, members_of, upgrade_line
 
     now = api.server_time() or clock.now()
@@ -421,8 +421,8 @@ async def check_upgrade(api: Diagnosis, system: str, leases: Awaitable[Sequence[
             "State version", f"No operator has recorded in namespace `{system}` which state version it writes", fix
         )
     lines = [upgrade_line(members, UpgradeRecord.read(each), now) for each in records]
-    newest = max((each.newest_read for each in members if not each.expired), default=0)
-    if behind(members, newest):
+    _, older = behind(members)
+    if older:
         fix = "`kubectl rollout status` shows the progress of the upgrade; operators of two versions should not run for long"
         return warning("State version", " ".join(lines), fix)
     return ok("State version", " ".join(lines).rstrip("."))

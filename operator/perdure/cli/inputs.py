@@ -192,11 +192,6 @@ def _day(text: str, zone: tzinfo, now: datetime) -> date:
         raise CliError(f"`{text}` is not a day: write 2026-03-29, `today`, or `yesterday`") from None
 
 
-def rfc3339(time: datetime) -> str:
-    """Format a time for the API."""
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
 def _parsed(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)

@@ -8,30 +8,28 @@ import msgspec
 from google.protobuf.json_format import MessageToDict
 from temporalio.api.history.v1 import History
 
+from perdure.api.json_values import mapping
 from perdure.client.errors import CliError, NotFoundError
 from perdure.engine import history
 from perdure.frontend.messages.histories import Historian
 from perdure.frontend.messages.payloads import KnownBlobs, use_blobs
 from perdure.runtime import blobs
-from perdure.view.run import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
     from perdure.view.events import Event
 
 
-async def temporal_history(cluster: Cluster, run: Object, events: Sequence[Event], now: datetime) -> dict[str, Any]:
+async def temporal_history(cluster: Cluster, run: Object, events: Sequence[Event]) -> dict[str, Any]:
     """Convert a history to the JSON of `temporal.api.history.v1.History`.
 
     Args:
         cluster: The cluster, which has the large payloads of the history and the next run.
         run: The run.
         events: Its whole history, in order.
-        now: The time.
 
     Raises:
         CliError: A newer version has written the history, a payload does not exist, or an object cannot be read.
@@ -46,7 +44,9 @@ async def temporal_history(cluster: Cluster, run: Object, events: Sequence[Event
     cluster = cluster.within(namespace)
     following = str(getattr(recorded[-1], "new_workflow_run", "")) if recorded else ""
     run_id = await _run_id(cluster, following) if following else ""
-    historian = Historian(namespace, lambda _: run_id, by_step=read_run(run, now=now).code is None)
+    historian = Historian(
+        namespace, lambda _: run_id, by_step=not mapping(mapping(run.get("status")).get("state")).get("code")
+    )
     known = KnownBlobs()
     while True:
         known.missing.clear()

@@ -28,6 +28,7 @@ from perdure.api.kinds.workflow import Activity
 from perdure.api.models import json_fields
 from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name
 from perdure.api.reasons import EventReason
+from perdure.api.state_versions import unknown_in
 from perdure.api.times import read_kubernetes_time
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
@@ -355,8 +356,7 @@ class ArtifactCollector:
     def _is_newer(self, artifacts: kube.Object) -> bool:
         """Whether only a newer version can read an ArtifactSet. It is left to that version, and reported once."""
         meta, spec = artifacts["metadata"], artifacts["spec"]
-        unknown = sorted(spec.keys() - _FIELDS)
-        why = state_versions().unreadable(spec) or (f"unknown field `spec.{unknown[0]}`" if unknown else "")
+        why = state_versions().unreadable(spec) or unknown_in(spec, _FIELDS)
         if why and meta["uid"] not in self._newer:
             self._newer.add(meta["uid"])
             metrics.NEWER_STATES.labels(meta["namespace"], "ArtifactSet").inc()

@@ -207,7 +207,7 @@ class FairQueue(Generic[Item]):
         return tenant, item
 
     def done(self, tenant: str) -> None:
-        """Record that an item of a tenant is no longer in progress."""
+        """Record that an item of a tenant has ended."""
         busy = self._busy.pop(tenant)
         if busy < len(self._levels):
             self._levels[busy].pop(tenant, None)

@@ -15,6 +15,7 @@ from perdure.api.json_values import mapping
 from perdure.api.kinds.status import CommitStatus
 from perdure.api.kinds.workflowrun import History, WorkflowRunStatus
 from perdure.api.models import json_fields
+from perdure.api.state_versions import unknown_in
 from perdure.api.stored import newer_annotation
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Status
@@ -114,8 +115,8 @@ def _newer_start(run: kube.Object) -> str:
     status = run.get("status") or {}
     for at, known in _FIELDS.items():
         part = status if at == "status" else mapping(status.get(at.removeprefix("status.")))
-        if unknown := sorted(part.keys() - known):
-            return f"unknown field `{at}.{unknown[0]}`"
+        if why := unknown_in(part, known, at):
+            return why
     return newer_reference(status) or _newer_references_of_manifest(run)
 
 

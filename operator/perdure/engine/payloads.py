@@ -80,7 +80,8 @@ def newer_reference(value: Any) -> str:
         text = orjson.dumps(value)
     except TypeError:
         return ""  # it nests too deeply, and no operator has written it
-    if text.count(_NAMED) == len(_REFERENCE.findall(text)):
+    named = text.count(_NAMED)
+    if not named or named == len(_REFERENCE.findall(text)):
         return ""  # also if the names are in a value of a user, who cannot write a reference
     unknown = next((key for found in _references(value) for key in sorted(found.keys() - _FIELDS)), "")
     return f"unknown field `{unknown}` in a reference to a payload" if unknown else ""

@@ -750,7 +750,11 @@ class RunState(StoredStruct, frozen=True, kw_only=True):
 
     def is_held(self, now: datetime) -> bool:
         """Whether the run makes no decisions at a time, because it is paused or its start is delayed."""
-        return self.paused is not None or (self.first_decision_time is not None and self.first_decision_time > now)
+        return self.paused is not None or self.is_delayed(now)
+
+    def is_delayed(self, now: datetime) -> bool:
+        """Whether the start of the run is delayed beyond a time."""
+        return self.first_decision_time is not None and self.first_decision_time > now
 
     def may_start(self, activity: PendingActivity, now: datetime) -> bool:
         """Whether the attempt of an open activity may have a pod: it is due or runs, and is not paused."""

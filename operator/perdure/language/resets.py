@@ -264,7 +264,7 @@ class _Uncaught:
     event_id: int
     """The event before which the failed work begins again."""
     child: int = 0
-    """The event that initiated the child that has failed; 0 if it is no child."""
+    """The event that initiated the child that has failed; 0 if a step of another kind has failed."""
 
 
 def _failures(events: Sequence[ev.AnyEvent], tracer: _RetryTracer) -> Iterator[_Uncaught]:

@@ -150,7 +150,7 @@ class OpenPaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """An activity, a timer, a child, or a signal according to recorded events, if there is no trace."""
+    """An activity, a timer, a child, or a signal according to recorded events, for runs without a trace."""
 
     start: datetime | None
     end: datetime | None

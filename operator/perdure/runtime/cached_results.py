@@ -14,7 +14,7 @@ from perdure.api.kinds.workflow import MAX_CACHED_BYTES, WORK_KINDS, Activity
 from perdure.api.labels import API_VERSION
 from perdure.api.models import json_fields
 from perdure.api.names import cached_result_name, label_value
-from perdure.api.state_versions import unreadable, version_of
+from perdure.api.state_versions import unknown_in, unreadable, version_of
 from perdure.api.times import format_time, read_kubernetes_time
 from perdure.engine.inputs import AttemptCompleted
 from perdure.runtime.attempts import KubeObject, RunRef
@@ -73,8 +73,7 @@ def newer_part(cached: KubeObject, reads: int) -> str:
         cached: The CachedResult.
         reads: The newest state version that this operator reads.
     """
-    unknown = sorted(cached["spec"].keys() - _FIELDS)
-    return unreadable(version_of(cached["spec"]), reads) or (f"unknown field `spec.{unknown[0]}`" if unknown else "")
+    return unreadable(version_of(cached["spec"]), reads) or unknown_in(cached["spec"], _FIELDS)
 
 
 def build_cached_result(  # noqa: PLR0917 (the facts about it)

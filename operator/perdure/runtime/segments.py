@@ -19,7 +19,7 @@ from perdure.api.labels import API_VERSION
 from perdure.api.models import json_fields
 from perdure.api.names import segment_name
 from perdure.api.reasons import ConditionReason
-from perdure.api.state_versions import unreadable, version_of
+from perdure.api.state_versions import unknown_in, unreadable, version_of
 from perdure.engine import payloads
 from perdure.runtime.attempts import KubeObject, RunRef
 from perdure.runtime.commits import canonical
@@ -147,10 +147,8 @@ def newer_part(segment: KubeObject, reads: int) -> str:
         reads: The newest state version that this operator reads.
     """
     spec = segment.get("spec") or {}
-    if why := unreadable(version_of(spec), reads):
-        return why
-    unknown = sorted(spec.keys() - _SPEC_FIELDS)
-    return f"unknown field `spec.{unknown[0]}`" if unknown else payloads.newer_reference(spec.get("events") or [])
+    why = unreadable(version_of(spec), reads) or unknown_in(spec, _SPEC_FIELDS)
+    return why or payloads.newer_reference(spec.get("events") or [])
 
 
 def continues(segment: KubeObject, tail: Sequence[Json]) -> bool:

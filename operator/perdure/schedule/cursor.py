@@ -62,10 +62,7 @@ def drop_delayed(draft: ScheduleDraft) -> None:
     dropped = [*state.delayed]
     if upcoming is not None and state.cursor < upcoming.nominal <= draft.now:
         dropped.append(upcoming)
-        # It only passed: if the clock goes back, it is due again.
-        known = Handled(after=state.handled_after, until=state.cursor)
-        handled = joined((*state.handled, known))
-        draft.change(cursor=upcoming.nominal, handled_after=upcoming.nominal, handled=handled)
+        _move(draft, upcoming.nominal)  # it only passed: if the clock goes back, it is due again
     draft.change(delayed=(), upcoming=None)
     if dropped:
         draft.count("missed_catchup_window", len(dropped))

@@ -14,6 +14,7 @@ from perdure.api.kinds.schedule import PausedBy, ScheduleStatus
 from perdure.api.kinds.status import CommitStatus
 from perdure.api.models import json_fields
 from perdure.api.policies import OverlapPolicy
+from perdure.api.state_versions import unknown_in
 from perdure.api.stored import StoredStruct
 
 NAME_FORM = "%Y%m%dt%H%M%Sz"
@@ -200,8 +201,8 @@ class ScheduleState(StoredStruct, frozen=True, kw_only=True):
 def newer_state(status: dict[str, Any]) -> str:
     """Say what only a newer version can read in an intact status; empty if this version can read all of it."""
     for at, part, known in (("status", status, _FIELDS), ("status.commit", status.get("commit") or {}, _COMMIT_FIELDS)):
-        if unknown := sorted(part.keys() - known):
-            return f"unknown field `{at}.{unknown[0]}`"
+        if why := unknown_in(part, known, at):
+            return why
     try:
         load_state(status)
     except msgspec.ValidationError as error:

@@ -247,9 +247,8 @@ class _Documents:
         namespace = schedule.metadata.namespace or "default"
         obj = {"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": schedule.spec.dump()}
         body = scheduled_run(obj, running, state, times)
-        template = self._resolve(schedule.spec.workflow_run_template.spec, path, where)
         try:
-            input_ = evaluated_input(template, schedule_scope(body))
+            input_ = evaluated_input(schedule.spec.workflow_run_template.spec, schedule_scope(body))
         except ExpressionError as error:
             raise BadFileError(f"{where}: {path}.{error}") from error
         spec = self._resolve(WorkflowRunSpec.parse({**body["spec"], "input": input_}), path, where)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from perdure.api import labels, times
-from perdure.api.state_versions import OLDEST, parse_version
+from perdure.api.state_versions import OLDEST, newest_in
 from perdure.controller.fleet.shards import shard_of, shards_of
 from perdure.runtime.upgrades import UpgradeRecord
 from perdure.view import tables, text
@@ -38,7 +38,7 @@ class Member:
     @property
     def newest_read(self) -> int:
         """The newest state version that the operator reads."""
-        return parse_version(self.reads.rpartition("-")[2])
+        return newest_in(self.reads)
 
 
 def members_of(leases: Iterable[Mapping[str, Any]], now: datetime) -> list[Member]:
@@ -90,9 +90,11 @@ def _member(lease: Mapping[str, Any], now: datetime) -> Member:
     )
 
 
-def behind(members: Iterable[Member], version: int) -> list[str]:
-    """The live operators that cannot read a state version, by name."""
-    return [each.name for each in members if not each.expired and each.newest_read < version]
+def behind(members: Iterable[Member]) -> tuple[int, list[str]]:
+    """The newest state version that a live operator reads (0 without one), and the names of those that cannot read it."""
+    live = [each for each in members if not each.expired]
+    newest = max((each.newest_read for each in live), default=0)
+    return newest, [each.name for each in live if each.newest_read < newest]
 
 
 def upgrade_line(members: Sequence[Member], record: UpgradeRecord, now: datetime) -> str:
@@ -107,10 +109,10 @@ def upgrade_line(members: Sequence[Member], record: UpgradeRecord, now: datetime
     if record.follows is not None and record.until is not None:
         left = text.duration(max(record.until - now, timedelta(0)))
         return f"{line}, and version {record.follows} in {left}, or after `perdure fleet --finish-upgrade`."
-    newest = max((each.newest_read for each in members if not each.expired), default=0)
+    newest, older = behind(members)
     if newest <= record.writes:
         return f"{line}."
-    return f"{line}. Version {newest} follows when these are replaced: {', '.join(behind(members, newest))}."
+    return f"{line}. Version {newest} follows when these are replaced: {', '.join(older)}."
 
 
 def as_json(members: Sequence[Member]) -> list[dict[str, object]]:

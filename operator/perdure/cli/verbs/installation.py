@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.exceptions import Exit
 
+from perdure.api.labels import UPGRADE_RECORD_LABEL
 from perdure.cli.command import Decorator, option, packed, verb
 from perdure.cli.connection import connect
 from perdure.cli.doctor import CheckResult, Result, check_all, finding_lines
@@ -28,6 +29,7 @@ from perdure.cli.options import (
 from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
 from perdure.client.errors import CliError, ExitCode, ForbiddenError
 from perdure.kube import clock
+from perdure.runtime.upgrades import UpgradeRecord
 
 if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
@@ -154,7 +156,6 @@ def fleet(
             return await found.leases(), await _records(found)
 
     leases, records = asyncio.run(read())
-    from perdure.runtime.upgrades import UpgradeRecord
     from perdure.view.fleet import as_json, members_of, owners_of, table, upgrade_line
 
     screen = Screen(color)
@@ -176,8 +177,6 @@ def fleet(
 
 async def _records(cluster: Cluster) -> list[dict[str, Any]]:
     """Read the upgrade records in the namespace; none if the user may not read ConfigMaps."""
-    from perdure.api.labels import UPGRADE_RECORD_LABEL
-
     try:
         return await cluster.config_maps.labeled(UPGRADE_RECORD_LABEL)
     except ForbiddenError:
@@ -188,10 +187,9 @@ async def _finish(cluster: Cluster, seconds: float) -> None:
     """Allow the operators to write the next state version, and wait until they do.
 
     Raises:
-        CliError: There is no record, an older operator is left, or the record cannot be written.
+        CliError: The record is not found or cannot be written, or an older operator is left.
         Exit: An older operator is left, or the operators do not write the version in time.
     """
-    from perdure.runtime.upgrades import UpgradeRecord
     from perdure.view.fleet import behind, members_of
 
     records = await _records(cluster)
@@ -202,8 +200,8 @@ async def _finish(cluster: Cluster, seconds: float) -> None:
     for stored in records:
         record = UpgradeRecord.read(stored)
         members = members_of(await cluster.leases(), clock.now())
-        newest = max((each.newest_read for each in members if not each.expired), default=record.writes)
-        if older := behind(members, newest):
+        newest, older = behind(members)
+        if older:
             click.echo(
                 f"Error: these operators do not read state version {newest}: {', '.join(older)}; wait until the upgrade has "
                 "replaced them",
@@ -223,8 +221,6 @@ async def _finished(cluster: Cluster, name: str, version: int, seconds: float) -
     Raises:
         Exit: They do not in time.
     """
-    from perdure.runtime.upgrades import UpgradeRecord
-
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while True:

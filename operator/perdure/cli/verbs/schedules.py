@@ -13,10 +13,11 @@ from click.exceptions import Exit
 from perdure.api import labels
 from perdure.api.names import schedule_name
 from perdure.api.policies import CatchupPolicy, OverlapPolicy
+from perdure.api.times import format_time
 from perdure.cli.command import AnyCase, WholeNumber, Words, argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.inputs import has_zone, parse_days, parse_time, rfc3339
+from perdure.cli.inputs import has_zone, parse_days, parse_time
 from perdure.cli.operations import (
     TargetOptions,
     reason_option,
@@ -250,7 +251,7 @@ def create(
     limits = {"startTime": start_time, "endTime": end_time}
     if any(limits.values()):
         zone = times_of(new_schedule(name, spec)).zone.rules
-        spec |= {field: rfc3339(parse_time(text, zone)) for field, text in limits.items() if text}
+        spec |= {field: format_time(parse_time(text, zone)) for field, text in limits.items() if text}
     manifest = new_schedule(name, spec)
     found = outlook_of(manifest, clock.now())
     if not found.ready:
@@ -313,10 +314,12 @@ async def _end_pause_in_spec(context: click.Context, target: TargetOptions, reas
 
     Without the permission, nothing is changed; the answer to the Operation then says what to change.
     """
-    name = str(target.name)
+    name, was_paused = str(target.name), False
 
     def changed(found: dict[str, Any]) -> dict[str, Any] | None:
-        if not found["spec"].get("paused"):
+        nonlocal was_paused
+        was_paused = bool(found["spec"].get("paused"))
+        if not was_paused:
             return None
         is_of_client = labels.CLIENT_ANNOTATION in (found["metadata"].get("annotations") or {})
         notes = {"notes": reason} if is_of_client else {}  # a client has written the reason of its pause there
@@ -324,11 +327,10 @@ async def _end_pause_in_spec(context: click.Context, target: TargetOptions, reas
 
     async with connect(context=target.cluster, namespace=target.namespace, program=program_of(context)) as cluster:
         try:
-            before = await cluster.read("Schedule", "schedules", name)
-            if not before["spec"].get("paused"):
-                return
             written = await cluster.change("Schedule", "schedules", name, changed)
         except (ForbiddenError, NotFoundError):
+            return
+        if not was_paused:
             return
         click.echo(
             "Note: `spec.paused` was true and is now false; if a file or a Git repository has the manifest, change it there too",
@@ -408,8 +410,8 @@ def backfill(
     else:
         start, end = parse_time(str(start_time), zone), parse_time(str(end_time), zone)
     request = {
-        "startTime": rfc3339(start),
-        "endTime": rfc3339(end),
+        "startTime": format_time(start),
+        "endTime": format_time(end),
         "overlapPolicy": overlap_policy and overlap_policy.value,
         "maxConcurrency": max_concurrency,
     }

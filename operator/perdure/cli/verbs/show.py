@@ -216,7 +216,7 @@ async def _as_temporal(cluster: Cluster, run: Object, events: list[Event]) -> Ob
         from perdure.cli.temporal_history import temporal_history
     except ModuleNotFoundError as error:
         raise CliError(f"{error}; install it with `pip install 'perdure[temporal]'`") from error
-    return await temporal_history(cluster, run, events, clock.now())
+    return await temporal_history(cluster, run, events)
 
 
 async def _events(cluster: Cluster, run: Object) -> list[Event]:

@@ -27,7 +27,7 @@ import structlog
 from perdure.api import labels
 from perdure.api.labels import FLEET_LABEL
 from perdure.api.reasons import EventReason
-from perdure.api.state_versions import OLDEST, parse_version
+from perdure.api.state_versions import OLDEST, newest_in, range_text
 from perdure.api.times import write_micro_time
 from perdure.controller.fleet.shards import SHARDS, owners, shard_of, shards_of
 from perdure.controller.state_versions import StateVersions, state_versions
@@ -126,7 +126,7 @@ def _owner(settings: MemberSettings) -> dict[str, Any]:
 
 def _annotations(settings: MemberSettings, members: Collection[str], versions: StateVersions) -> dict[str, str]:
     return {
-        labels.STATE_VERSIONS_ANNOTATION: f"{OLDEST}-{versions.reads}",
+        labels.STATE_VERSIONS_ANNOTATION: range_text(versions.reads),
         labels.STATE_VERSION_ANNOTATION: str(versions.writes),
         labels.MEMBER_ADDRESS_ANNOTATION: settings.address,
         labels.MEMBERS_ANNOTATION: ",".join(sorted(members)),
@@ -155,7 +155,7 @@ def read_lease(obj: kube.Object, default: float) -> MemberLease:
         renewed=str(spec.get("renewTime") or ""),
         members=frozenset(annotations.get(labels.MEMBERS_ANNOTATION, "").split(",")),
         address=annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, ""),
-        reads=parse_version(annotations.get(labels.STATE_VERSIONS_ANNOTATION, "").rpartition("-")[2]),
+        reads=newest_in(annotations.get(labels.STATE_VERSIONS_ANNOTATION, "")),
     )
 
 

@@ -111,7 +111,7 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
     """
     closing = new_events[-1] if state.closed and new_events else None
     failure = closing_failure(state, closing) if closing else None
-    delayed = not state.closed and state.first_decision_time is not None and state.first_decision_time > now
+    delayed = not state.closed and state.is_delayed(now)
     phase = "Paused" if state.pause else "Pending" if delayed else _PHASES[state.status]
     status: Status = {
         "observedGeneration": facts.generation,

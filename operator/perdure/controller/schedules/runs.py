@@ -26,12 +26,10 @@ from perdure.language.schedule_input import evaluated_input
 from perdure.observe import metrics
 from perdure.runtime.chains import next_run
 from perdure.schedule import inputs as inp
-from perdure.schedule.calendar import InvalidTimesError
-from perdure.schedule.inputs import RunOutcome
+from perdure.schedule.inputs import Rules, RunOutcome
 from perdure.schedule.run_manifests import is_of, omitted_data, schedule_scope, scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState
 from perdure.schedule.step import Effect, StartRun, StopRun, effects
-from perdure.schedule.times import Times
 
 _SHORTEST_TRY: Final = timedelta(seconds=5)
 _LONGEST_TRY: Final = timedelta(hours=1)
@@ -89,10 +87,11 @@ class ScheduledRuns:
 
     # Applying effects
 
-    async def start(self, state: ScheduleState, now: datetime) -> None:
+    async def start(self, rules: Rules, state: ScheduleState, now: datetime) -> None:
         """Create the runs of the committed state that are not known to exist.
 
         Args:
+            rules: The Schedule's spec.
             state: The committed state.
             now: The time.
 
@@ -100,19 +99,19 @@ class ScheduledRuns:
             ConflictError: The Schedule is not as it was read.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], state, now)
+        await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], rules, state, now)
 
-    async def apply(self, state: ScheduleState, now: datetime) -> None:
+    async def apply(self, rules: Rules, state: ScheduleState, now: datetime) -> None:
         """Apply all effects of the committed state. Arguments and exceptions are those of `start`."""
-        await self._apply(effects(state), state, now)
+        await self._apply(effects(state), rules, state, now)
 
-    async def _apply(self, wanted: Sequence[Effect], state: ScheduleState, now: datetime) -> None:
+    async def _apply(self, wanted: Sequence[Effect], rules: Rules, state: ScheduleState, now: datetime) -> None:
         self._forget_all_but(state)
         existing = {entry.name for entry in self._entries()}
         for effect in wanted:
             match effect:
                 case StartRun(run):
-                    await self._start(run, state, now, exists=run.name in existing)
+                    await self._start(run, rules, state, now, exists=run.name in existing)
                 case StopRun(run):
                     await self._stop(run)
                 case _:
@@ -127,23 +126,24 @@ class ScheduledRuns:
         known = {entry.uid for entry in self._entries()}
         self._stopped = {(uid, how) for uid, how in self._stopped if uid in known}
 
-    async def _start(self, run: ScheduledRun, state: ScheduleState, now: datetime, *, exists: bool) -> None:
+    async def _start(
+        self, run: ScheduledRun, rules: Rules, state: ScheduleState, now: datetime, *, exists: bool
+    ) -> None:
         """Create a run that is not known to exist."""
         if exists and run.name not in self._created:
             with suppress(kube.NotFoundError):  # it was deleted, and is created below
                 await self._adopt(run)  # an operator created it, but was killed before it recorded this
         if run.name not in self._created and not any(_about(each, run.name) for each in self.observed):
             await self._record.confirm()
-            await self._create(run, state, now)
+            await self._create(run, rules, state, now)
 
-    async def _create(self, run: ScheduledRun, state: ScheduleState, now: datetime) -> None:
-        spec = ScheduleSpec.parse(self._record.object["spec"])
-        body = scheduled_run(self._record.object, run, state, _times(spec))
+    async def _create(self, run: ScheduledRun, rules: Rules, state: ScheduleState, now: datetime) -> None:
+        body = scheduled_run(self._record.object, run, state, rules.times)
         if left_out := omitted_data(body, state):
             note = f"Run `{run.name}` does not receive {left_out}: the annotations of a run have at most 256 KiB"
             self._warn(EventReason.PAYLOAD_TOO_LARGE, note, "Start")
         try:
-            _evaluate_input(spec, body)
+            _evaluate_input(rules.spec, body)
         except ExpressionError as error:
             self._refuse(run, f"spec.workflowRunTemplate.spec.{error}")
             return
@@ -156,7 +156,7 @@ class ScheduledRuns:
             self._refuse(run, error.message)
             return
         except kube.ApiError as error:
-            longest = min(max(spec.catchup_window, _SHORTEST_TRY), _LONGEST_TRY)
+            longest = min(max(rules.spec.catchup_window, _SHORTEST_TRY), _LONGEST_TRY)
             if error.status in {429, *range(500, 600)} or now - run.started < longest:
                 raise
             self._refuse(run, error.message)
@@ -302,14 +302,6 @@ class ScheduledRuns:
 
     def _url(self, name: str | None = None) -> str:
         return kube.path(kube.PERDURE, self._namespace, "workflowruns", name)
-
-
-def _times(spec: ScheduleSpec) -> Times | None:
-    """The times of a spec; None if it is not valid, which the condition `Ready` reports."""
-    try:
-        return Times(spec)
-    except InvalidTimesError:
-        return None
 
 
 def _evaluate_input(spec: ScheduleSpec, body: kube.Object) -> None:

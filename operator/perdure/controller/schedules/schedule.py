@@ -267,9 +267,9 @@ class ReconciledSchedule:
         changed = self._rules is None or self._rules[0] != self._generation
         if (self._state is None or changed) and not await self._load(now):
             return self._try_again
-        if self._state is not None:
-            await self._runs.start(self._state, now)
         rules, problem = self._rules_now()
+        if self._state is not None:
+            await self._runs.start(rules, self._state, now)
         if self._state is None and (self._runs.any_started or self._witness.is_accepted(self._record.latest())):
             # Its status was removed, or replaced on purpose: the times since its creation were processed before.
             rules = replace(rules, created=now)
@@ -304,7 +304,7 @@ class ReconciledSchedule:
         self._event_recorder.committed(before, transition)
         self.inbox.mark_recorded(requests)
         self.inbox.answer(requests, transition.answers)
-        await self._runs.apply(transition.state, now)
+        await self._runs.apply(rules, transition.state, now)
         await self._runs.remove_old(rules.spec, transition.state)
         again = await self._template.check(rules.spec.workflow_run_template, self._stored_template())
         return now if transition.more or self._runs.observed or self.inbox.one_by_one or again else wake

@@ -5,6 +5,7 @@ import json
 import re
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
@@ -55,7 +56,7 @@ _CODES = {
 """The HTTP status of gRPC codes, as in grpc-gateway; all other codes are 500."""
 
 
-class IncomingRequest:
+class IncomingRequest(ABC):
     """The sender of a request, and its body."""
 
     def __init__(self, request: web.BaseRequest) -> None:
@@ -79,9 +80,9 @@ class IncomingRequest:
         """Return the message as a whole: this takes little more memory than the body."""
         return await self.decode(raw)
 
+    @abstractmethod
     async def decode(self, raw: bytes) -> Any:
         """Build the message."""
-        raise NotImplementedError
 
 
 def refuse_web_pages(request: web.BaseRequest) -> None:

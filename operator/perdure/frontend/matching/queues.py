@@ -515,10 +515,10 @@ class SingleMember:
         return ""
 
     def offer(self, member: str, key: str) -> None:
-        """Do nothing, because there is no other member."""
+        """Do nothing: a single operator has no other members."""
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
-        """Return None, because there is no other member."""
+        """Return None: a single operator has no other members."""
 
 
 Taker = Callable[[Offer, Poller], Awaitable[Any]]

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -40,7 +39,7 @@ from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import callback_to_proto, links_from_json
 from perdure.frontend.messages.tokens import MAX_BYTES
-from perdure.frontend.messages.values import to_enum
+from perdure.frontend.messages.values import snake_case, to_enum
 
 RunIds = Callable[[str], str]
 """Returns the run ID of a WorkflowRun by its name; empty if it is not known."""
@@ -112,7 +111,7 @@ class Historian:
         made.links.extend(links_from_json(getattr(event, "links", None)))
         if isinstance(event, ev.WorkflowExecutionUpdateAccepted):
             made.links.extend(link for each in event.completion_callbacks for link in links_from_json(each.links))
-        attributes = getattr(made, _attributes_of(name))
+        attributes = getattr(made, f"{snake_case(name)}_event_attributes")
         attributes.SetInParent()
         self._fill(attributes, event)
         return made
@@ -160,11 +159,6 @@ def request_of(origin: str) -> str:
 
 def _execution(event: Any) -> WorkflowExecution:
     return WorkflowExecution(workflow_id=event.workflow_id, run_id=getattr(event, "run_id", ""))
-
-
-@cache
-def _attributes_of(event: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in event).lstrip("_") + "_event_attributes"
 
 
 def _copy(target: Any, fields: Any, source: Any) -> None:

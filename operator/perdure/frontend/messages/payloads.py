@@ -27,7 +27,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttributes
 from temporalio.api.sdk.v1 import UserMetadata
 
-from perdure.api.search_attributes import PREDEFINED, SYSTEM, AttributeType, unfit
+from perdure.api.search_attributes import PREDEFINED, SYSTEM, AttributeType, attribute_value, unfit
 from perdure.engine.payloads import MARK
 from perdure.frontend.messages import values
 from perdure.frontend.messages.values import UnfitError
@@ -332,11 +332,6 @@ def attribute_type(value: Any, name: str = "") -> str:
             return "KeywordList"
         case _:
             return "Keyword"
-
-
-def attribute_value(value: Any) -> Any:
-    """The value of a search attribute, without its type."""
-    return value["value"] if isinstance(value, Mapping) and {"type", "value"} <= set(value) else value
 
 
 def _is_integer(value: Any) -> bool:

@@ -39,6 +39,12 @@ Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time with a UTC offset; times without one cannot be compared."""
 
 
+@cache
+def snake_case(name: str) -> str:
+    """The name of a message as fields have it: `WorkflowExecutionStarted` is `workflow_execution_started`."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
 class UnfitError(ValueError):
     """A value is invalid; the message names the field."""
 

@@ -3,7 +3,7 @@
 The state of a run determines which handlers to call, and repeats a call without a timely response. So nothing here is needed
 after a restart. A call leaves the namespace of the run only if the endpoint admits that namespace at that moment.
 
-Clients call handlers directly through the HTTP API. No run repeats such a call. If there is no response in time, or the operator
+Clients call handlers directly through the HTTP API. No run repeats such a call: without a response in time, and if the operator
 ends, the client retries it.
 """
 

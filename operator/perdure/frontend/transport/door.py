@@ -287,7 +287,7 @@ class MessageMemory:
         The block gets a function that releases the rest once the actual size of the message is known.
 
         Raises:
-            RpcError: There is no memory within `seconds`.
+            RpcError: No memory becomes free within `seconds`.
         """
         await self._reserve(key, size, seconds)
         held = size
@@ -312,7 +312,7 @@ class MessageMemory:
             seconds: How long to wait for them; None: they are taken even if there are too few.
 
         Raises:
-            RpcError: There is no memory within `seconds`.
+            RpcError: No memory becomes free within `seconds`.
         """
         if seconds is None:
             self._shares.add(key, size)

@@ -18,7 +18,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from perdure.api.json_values import mapping, text
 from perdure.api.phases import RunKind
-from perdure.api.search_attributes import PREDEFINED, SYSTEM
+from perdure.api.search_attributes import PREDEFINED, SYSTEM, attribute_value
 from perdure.api.times import read_kubernetes_time
 from perdure.controller.directory import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
@@ -208,10 +208,10 @@ def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
         return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
     if data.attribute_type(value) == "Double":
         try:
-            return float(data.attribute_value(value))
+            return float(attribute_value(value))
         except (TypeError, ValueError, OverflowError):
             return None
-    return data.attribute_value(value)
+    return attribute_value(value)
 
 
 def status_named(phase: str) -> str:

@@ -41,6 +41,7 @@ from perdure.frontend.messages.values import (
     from_enum,
     name,
     retry_policy,
+    snake_case,
 )
 from perdure.frontend.nexus.endpoints import Endpoints
 from perdure.frontend.runs.starts import check_extras, cron_refused, input_of, queue_of_code, workflow_named
@@ -230,7 +231,7 @@ class CommandReader:
         made: Any = getattr(cmd, kind, None)
         if made is None:
             raise BadCommandError("FeatureDisabled", f"command {kind or command.command_type} is not supported")
-        attributes = getattr(command, _attributes_of(kind))
+        attributes = getattr(command, f"{snake_case(kind)}_command_attributes")
         room = None if command.command_type in _LAST else self.room
         try:
             metadata = data.user_metadata_to_json(command.user_metadata) if command.HasField("user_metadata") else None
@@ -282,7 +283,7 @@ class CommandReader:
             case "ActivityType" | "TaskQueue":
                 value = value.name
         if named in _REQUIRED or named in _OPTIONAL:
-            return name(value, "".join(map(str.capitalize, named.split("_"))), required=named in _REQUIRED)
+            return name(value, _title(named), required=named in _REQUIRED)
         return value
 
     def attributes(self, search_attributes: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
@@ -345,8 +346,8 @@ def _payloads_json(payloads: Payloads, room: Room | None = None) -> Any:
 
 
 @cache
-def _attributes_of(kind: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in kind).lstrip("_") + "_command_attributes"
+def _title(named: str) -> str:
+    return "".join(map(str.capitalize, named.split("_")))
 
 
 @cache

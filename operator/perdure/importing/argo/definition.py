@@ -257,8 +257,9 @@ class DefinitionBuilder:
         source.drop("name")
         without_source(source.part("inputs"))
         limit = source.take("parallelism")
-        flow = FlowBuilder(self, key[0], Scope(params, self._workflow, template=key[1]), limit or self._limit)
-        flow.stops_early = source.take("failFast", False) is True
+        scope = Scope(params, self._workflow, template=key[1])
+        stops_early = source.take("failFast", False) is True
+        flow = FlowBuilder(self, key[0], scope, limit or self._limit, stops_early=stops_early)
         if "steps" in source:
             flow.steps(source)
         else:

@@ -226,7 +226,10 @@ class _Step:
 class FlowBuilder:
     """Converts the steps of one template."""
 
-    def __init__(self, definition: Definition, home: str, scope: Scope, limit: int | None = None) -> None:
+    def __init__(
+        self, definition: Definition, home: str, scope: Scope, limit: int | None = None, *, stops_early: bool = False
+    ) -> None:
+        """`stops_early`: whether a failure prevents all later steps and items, as `failFast` of a template does."""
         self._definition = definition
         self._home = home
         self._scope = scope
@@ -240,8 +243,8 @@ class FlowBuilder:
         self.converted: list[Object] = []
         self.is_parallel = False
         """Whether steps of different kinds run at the same time."""
-        self.stops_early = False
-        """Whether a failure prevents all later steps and items: `failFast` of a template."""
+        self._item_policy = (FailurePolicy.FINISH_RUNNING if stops_early else FailurePolicy.CONTINUE).value
+        """What a failed item does to the others."""
         self.failure_policy = FailurePolicy.FINISH_RUNNING.value
         """What a failure does to other steps: Argo never stops those that run."""
 
@@ -255,8 +258,7 @@ class FlowBuilder:
         stages = template_.take("steps", [])
         parallel = any(isinstance(stage, list) and len(stage) > 1 for stage in stages)
         self.is_parallel = parallel
-        if not self.stops_early:
-            self.failure_policy = FailurePolicy.CONTINUE.value
+        self.failure_policy = self._item_policy
         before: list[str] = []
         for i, stage in enumerate(stages):
             listed = stage if isinstance(stage, list) else [stage]
@@ -272,8 +274,8 @@ class FlowBuilder:
     def dag(self, template_: Fields) -> None:
         """Convert tasks with dependencies."""
         dag = template_.part("dag")
-        if dag.take("failFast", True) is False and not self.stops_early:
-            self.failure_policy = FailurePolicy.CONTINUE.value
+        if dag.take("failFast", True) is False:
+            self.failure_policy = self._item_policy
         tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
         depends = {name: self._depends(each) for name, each in tasks.items()}
         targeted = self._targets(dag, tasks, depends)
@@ -404,9 +406,8 @@ class FlowBuilder:
         if conditions:
             made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
         if loop is not None:
-            policy = FailurePolicy.FINISH_RUNNING if self.stops_early else FailurePolicy.CONTINUE
             most = {"maxConcurrency": self._limit} if self._limit else {}
-            made["forEach"] = {**loop, **most, "failurePolicy": policy.value}
+            made["forEach"] = {**loop, **most, "failurePolicy": self._item_policy}
         given = arguments(self._definition, source, target, scope)
         made |= call_fields(target, given)
         if target.deadline:

@@ -1,6 +1,6 @@
 """Checks the flow of steps: steps that never run, calls that never end, and waits without limit."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ LONG: Final = timedelta(minutes=30)
 """Attempts that may take longer should heartbeat: otherwise, a hung one is noticed only at its timeout."""
 _CONSTANT_WORK: Final = 10_000
 """Units of work for determining whether a condition is always or never true."""
+_ONE_BY_ONE: Final = "has no effect: each step of the list needs the one before it; set `needs`, such as `needs: []`"
 _ENDS: Final = {"return": "ends the block or the run", "continue_as_new": "closes the run", "fail": "fails"}
 
 
@@ -38,23 +39,24 @@ def _policies(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
         inherited = not name and bool(spec.blocks)
         if found.failure_policy is None or inherited or any(step.for_each or step.parallel for step in found.steps):
             continue
-        if _one_by_one(program.flows[name]):
-            message = "has no effect: each step of the list needs the one before it; set `needs`, such as `needs: []`"
-            yield _warning(f"{path}.failurePolicy", message)
+        if _one_by_one(_ancestors(program.flows[name])):
+            yield _warning(f"{path}.failurePolicy", _ONE_BY_ONE)
 
 
-def _one_by_one(flow: Flow) -> bool:
-    """Whether each step of a list needs the one before it."""
-    before = ancestors({compiled.step.name: compiled.needs for compiled in flow.steps})
+def _ancestors(flow: Flow) -> dict[str, set[str]]:
+    return ancestors({compiled.step.name: compiled.needs for compiled in flow.steps})
+
+
+def _one_by_one(before: Mapping[str, Collection[str]]) -> bool:
+    """Whether each step of a list needs the one before it; `before` has the steps before each."""
     return sorted(map(len, before.values())) == list(range(len(before)))
 
 
 def of_flow(path: str, flow: Flow) -> Iterator[Finding]:
     """Check a list of steps: the main steps, or those of a block."""
-    before = ancestors({compiled.step.name: compiled.needs for compiled in flow.steps})
-    if flow.max_concurrency is not None and _one_by_one(flow):
-        message = "has no effect: each step of the list needs the one before it; set `needs`, such as `needs: []`"
-        yield _warning(f"{path}.maxConcurrency", message)
+    before = _ancestors(flow)
+    if flow.max_concurrency is not None and _one_by_one(before):
+        yield _warning(f"{path}.maxConcurrency", _ONE_BY_ONE)
     for i, compiled in enumerate(flow.steps):
         step, where = compiled.step, f"{path}.steps[{i}]"
         ends = [name for name in flow.by_name if name in before[step.name] and _always_ends(flow.by_name[name])]

@@ -299,17 +299,14 @@ class RunningFlows:
             artifacts=outcome.artifacts if kept else None,
         )
         frame = replace(frame, steps={**frame.steps, path.step: record})
+        fails = outcome.status is Status.FAILED and frame.outcome is None  # otherwise it has been stopped before
+        stops = fails and flow.failure_policy is FailurePolicy.CANCEL_RUNNING
+        if outcome.failure is not None and not stops and (fails or outcome.status is Status.CANCELLED):
+            frame = replace(frame, failures=added(frame.failures, outcome.failure))
         context.put_frame(frame_path, frame)
-        failure = outcome.failure
-        if outcome.status is Status.FAILED and frame.outcome is None:
-            if flow.failure_policy is FailurePolicy.CANCEL_RUNNING:
-                self.stop(frame_path, outcome)
-                return
-        elif outcome.status is not Status.CANCELLED:
-            failure = None  # it has none, or the frame has been stopped before
-        if failure is not None:
-            frame = replace(frame, failures=added(frame.failures, failure))
-            context.put_frame(frame_path, frame)
+        if stops:
+            self.stop(frame_path, outcome)
+            return
         if frame.outcome is None:
             candidates = flow.dependants[path.step] if flow.max_concurrency is None else flow.by_name
             context.enqueue(frame_path.child(other) for other in candidates if _is_due(frame, flow.by_name[other]))

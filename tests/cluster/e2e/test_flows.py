@@ -7,6 +7,7 @@ import yaml
 
 from perdure.language.memory import load_memory
 from support.cluster.namespace import Cluster, Json, check_history, python
+from support.cluster.operations import ask
 from support.manuals import REPOSITORY, blocks_in
 
 pytestmark = pytest.mark.cluster
@@ -223,7 +224,7 @@ def test_the_loser_of_a_race_is_stopped_and_its_result_is_ignored(namespace: Clu
     beats = "import time\n@activity.defn\ndef beat():\n    while True:\n        activity.heartbeat()\n        time.sleep(0.2)\n"
     beating = python(f"{beats}activity.run(beat)", name="beating", heartbeatTimeout="20s")
     blocks = [{"name": name, "steps": [{"name": "do", "activity": {"name": name}}]} for name in ("slow", "beating")] + [
-        {"name": "quick", "steps": [{"name": "nap", "sleep": {"duration": "15s"}}]}
+        {"name": "quick", "steps": [{"name": "over", "waitForSignal": {"name": "over"}}]}
     ]
     branches = [{"name": name, "block": name} for name in ("slow", "beating", "quick")]
     spec = inline(
@@ -232,6 +233,10 @@ def test_the_loser_of_a_race_is_stopped_and_its_result_is_ignored(namespace: Clu
     )
     spec["inline"] |= {"activities": [slow, beating], "blocks": blocks, "output": "${steps.race.output}"}
     namespace.start("race", spec)
+    namespace.wait(
+        "both pods to run", lambda: [pod["status"]["phase"] for pod in namespace.list("pods")] == ["Running"] * 2
+    )
+    ask(namespace, "over", "race", signal={"name": "over"})
     status = namespace.closed("race")
     assert status["output"] == {"quick": None}
     run = namespace.get("workflowrun", "race")

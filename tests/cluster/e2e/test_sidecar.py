@@ -3,6 +3,7 @@
 import pytest
 
 from support.cluster.namespace import IMAGE, Cluster, Json, one_step
+from support.cluster.operations import ask
 
 pytestmark = pytest.mark.cluster
 
@@ -21,6 +22,11 @@ def work(script: str, **options: object) -> Json:
     }
 
 
+def has_heartbeat(namespace: Cluster) -> bool:
+    leases = namespace.list("leases")
+    return any("perdure.dev/heartbeat-details" in (x["metadata"].get("annotations") or {}) for x in leases)
+
+
 def test_heartbeats_results_and_input_are_files(namespace: Cluster) -> None:
     script = (
         "[ ! -e /var/run/secrets/kubernetes.io/serviceaccount/token ] || exit 9\n"
@@ -28,12 +34,7 @@ def test_heartbeats_results_and_input_are_files(namespace: Cluster) -> None:
         'printf \'{"got": %s}\' "$(cat /perdure/input.json)" > $PERDURE_FILES/result'
     )
     namespace.start("files", one_step(work(script, heartbeatTimeout="20s"), input={"a": 1}))
-
-    def beating() -> bool:
-        leases = namespace.list("leases")
-        return any("perdure.dev/heartbeat-details" in (x["metadata"].get("annotations") or {}) for x in leases)
-
-    namespace.wait("a heartbeat", beating)
+    namespace.wait("a heartbeat", lambda: has_heartbeat(namespace))
     status = namespace.closed("files")
     assert status["output"] == {"got": {"a": 1}}, status.get("failure")
 
@@ -54,7 +55,7 @@ def test_only_an_activity_without_heartbeats_times_out(namespace: Cluster) -> No
 
 def test_a_cancelled_activity_gets_a_file(namespace: Cluster) -> None:
     script = (
-        "while [ ! -e $PERDURE_FILES/cancelled ]; do touch $PERDURE_FILES/heartbeat; sleep 0.5; done\n"
+        "while [ ! -e $PERDURE_FILES/cancelled ]; do echo 1 > $PERDURE_FILES/heartbeat; sleep 0.5; done\n"
         'echo \'{"error": {"cancelled": true, "details": "tidied up"}}\' > /dev/termination-log; exit 1'
     )
     activity = work(script, heartbeatTimeout="60s")
@@ -64,7 +65,7 @@ def test_a_cancelled_activity_gets_a_file(namespace: Cluster) -> None:
             "activities": [activity],
             "blocks": [
                 {"name": "slow", "steps": [{"name": "stays", "activity": call}]},
-                {"name": "quick", "steps": [{"name": "nap", "sleep": {"duration": "12s"}}]},
+                {"name": "quick", "steps": [{"name": "over", "waitForSignal": {"name": "over"}}]},
             ],
             "steps": [
                 {
@@ -78,6 +79,8 @@ def test_a_cancelled_activity_gets_a_file(namespace: Cluster) -> None:
         }
     }
     namespace.start("raced", spec)
+    namespace.wait("its first heartbeat", lambda: has_heartbeat(namespace))
+    ask(namespace, "over", "raced", signal={"name": "over"})
     assert namespace.closed("raced")["phase"] == "Completed"
     run = namespace.get("workflowrun", "raced")
     assert run is not None

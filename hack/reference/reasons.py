@@ -116,6 +116,10 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.INVALID_SPEC: _FALSE,
             ConditionReason.SECRET_NOT_READABLE: _FALSE,
             ConditionReason.NOT_SERVED: _FALSE,
+            ConditionReason.NEWER_STATE: _FALSE,
+        },
+        ConditionType.NEWER_STATE: {
+            ConditionReason.NEWER_STATE: _TRUE,
         },
     },
     "Operation": {
@@ -146,6 +150,9 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.STATE_DAMAGED: _TRUE,
             ConditionReason.NEWER_STATE: _TRUE,
             ConditionReason.INTERNAL_ERROR: _TRUE,
+        },
+        ConditionType.NEWER_STATE: {
+            ConditionReason.NEWER_STATE: _TRUE,
         },
     },
     "DeadLetter": {
@@ -238,10 +245,12 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.INVALID_SPEC: _WARNING,
         EventReason.SECRET_NOT_READABLE: _WARNING,
         EventReason.DELIVERY_FAILED: _WARNING,
+        EventReason.NEWER_STATE: _WARNING,
     },
     "Operation": {
         EventReason.OPERATION_DONE: _NORMAL,
         EventReason.OPERATION_FAILED: _WARNING,
+        EventReason.NEWER_STATE: _WARNING,
     },
     "DeadLetter": {
         EventReason.REDRIVEN: _NORMAL,

@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {
     "perdure-task-queues": dict[str, QueueSettings],
 }
 CARRIERS = {
-    "status": {"WorkflowRun", "Schedule", "WorkflowLimit", "RetryPolicy"},
+    "status": {"WorkflowRun", "Schedule", "WorkflowLimit", "RetryPolicy", "Operation"},
     "spec": {"HistorySegment", "CachedResult", "ArtifactSet"},
 }
 """Where the objects of each kind carry the state version."""

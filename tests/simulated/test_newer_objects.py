@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from perdure.api.state_versions import NEWEST
 from perdure.frontend.runs.gateway import unreadable
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object, ObjectKey
@@ -146,5 +147,66 @@ def test_artifacts_with_a_holder_of_a_newer_version_are_kept() -> None:
         await asyncio.sleep(1_200)
         assert len(store.objects) == 1
         assert stored(world, "artifactsets", name)["spec"]["holders"] == [holder]
+
+    calm(scenario)
+
+
+def test_an_operation_with_a_field_of_a_newer_version_and_later_ones_for_its_target_wait() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        wait = {"name": "wait", "waitForSignal": {"name": "go"}}
+        world.create("WorkflowRun", "run", {"inline": {"steps": [wait], "output": "${steps.wait.output}"}})
+        await asyncio.sleep(1)
+        await world.operators[0].kill()
+        world.operate("first", "run", signal={"name": "go", "input": 1})
+        world.edit("operations", "first", lambda obj: obj["spec"]["signal"].update(atMostOnce=True))
+        world.operate("second", "run", signal={"name": "go", "input": 2})
+        world.begin()
+        await asyncio.sleep(120)
+        first, second = (stored(world, "operations", name) for name in ("first", "second"))
+        (condition,) = first["status"]["conditions"]
+        assert (condition["type"], condition["status"], condition["reason"]) == ("NewerState", "True", "NewerState")
+        assert "unknown field `spec.signal.atMostOnce`" in condition["message"]
+        assert set(first["status"]) == {"conditions", "arrival", "stateVersion"}
+        assert not second.get("status")
+        world.edit("operations", "first", lambda obj: obj["spec"]["signal"].pop("atMostOnce"))
+        await world.rest()
+        assert world.run("run")["status"]["output"] == 1, "in order"
+        status = stored(world, "operations", "first")["status"]
+        assert [each["type"] for each in status["conditions"]] == ["Complete"]
+        assert status["stateVersion"] == NEWEST
+
+    calm(scenario)
+
+
+def test_an_operation_whose_status_is_of_a_newer_version_is_neither_processed_nor_removed() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        wait = {"name": "wait", "waitForSignal": {"name": "go"}}
+        world.create("WorkflowRun", "run", {"inline": {"steps": [wait]}})
+        await asyncio.sleep(1)
+        await world.operators[0].kill()
+        for name in ("pending", "answered"):
+            world.operate(name, "run", signal={"name": "go"}, ttlSecondsAfterFinished=1)
+        newer = {"phase": "Running", "stateVersion": NEWEST + 1, "lane": "fast"}
+        world.edit("operations", "pending", lambda obj: obj.update(status=dict(newer)))
+        done = {**newer, "phase": "Complete", "completionTime": "2026-01-01T00:00:00Z"}
+        world.edit("operations", "answered", lambda obj: obj.update(status=dict(done)))
+        world.begin()
+        await asyncio.sleep(120)
+        assert stored(world, "operations", "answered")["status"] == done
+        status = stored(world, "operations", "pending")["status"]
+        (condition,) = status.pop("conditions")
+        assert (status, condition["type"]) == (newer, "NewerState")
+        assert f"state version {NEWEST + 1}" in condition["message"]
+        assert world.run("run")["status"]["phase"] == "Running"
+        for name in ("pending", "answered"):  # the newer version has processed them, in the form that both know
+            known = {**done, "stateVersion": NEWEST}
+            del known["lane"]
+            world.edit("operations", name, lambda obj, known=known: obj.update(status=known))
+        await asyncio.sleep(30)
+        assert not world.server.of("operations")
+        world.operate("go", "run", signal={"name": "go"})
+        await world.rest()
 
     calm(scenario)

@@ -9,9 +9,11 @@ from perdure.api.kinds.artifactset import ArtifactSetSpec
 from perdure.api.kinds.cachedresult import CachedResultSpec
 from perdure.api.kinds.deadletter import DeadLetterStatus
 from perdure.api.kinds.historysegment import HistorySegmentSpec
+from perdure.api.kinds.operation import OperationStatus
 from perdure.api.kinds.payload import PayloadSpec
 from perdure.api.kinds.retrypolicy import RetryPolicyStatus
 from perdure.api.kinds.schedule import ScheduleStatus
+from perdure.api.kinds.webhook import WebhookStatus
 from perdure.api.kinds.workflowlimit import WorkflowLimitStatus
 from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.engine.events import AnyEvent
@@ -46,6 +48,7 @@ STORED = [
 """What the operator stores as JSON, or sends to other operators, as a whole."""
 MODELS = [
     *(WorkflowRunStatus, ScheduleStatus, WorkflowLimitStatus, RetryPolicyStatus, DeadLetterStatus),
+    *(OperationStatus, WebhookStatus),
     *(HistorySegmentSpec, CachedResultSpec, ArtifactSetSpec, PayloadSpec),
 ]
 """The statuses, and the specs that only operators write."""

@@ -75,7 +75,10 @@ def structural_schema(kind: type[Resource]) -> Schema:
         **schema["properties"],
     }
     schema["required"] = ["spec"]
+    if kind.info.is_record:
+        _keep_unknown_fields(properties["spec"])
     if kind.info.has_status:
+        _keep_unknown_fields(properties["status"])
         # The operator writes the status; clients see something before that.
         properties["status"].pop("default", None)
         # One writer, one entry in `managedFields`: the API server would otherwise track every field at each write.
@@ -85,6 +88,19 @@ def structural_schema(kind: type[Resource]) -> Schema:
     return {key: schema[key] for key in ("description", "type", "required", "properties") if key in schema} | {
         key: value for key, value in schema.items() if key.startswith("x-")
     }
+
+
+def _keep_unknown_fields(schema: Schema) -> None:
+    """Let the API server keep the fields of a newer version in what only operators write, in place.
+
+    After a rollback, a CRD meets objects of a later one. If it removed their fields, an older operator could not see that it must
+    not touch the object, and the newer one would miss them.
+    """
+    if "properties" in schema:
+        schema[_PRESERVE] = True
+    for part in (*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")):
+        if isinstance(part, dict):
+            _keep_unknown_fields(part)
 
 
 def _enums(model: type[ApiModel]) -> dict[str, type[StrEnum]]:

@@ -72,6 +72,9 @@ class KindInfo:
     has_status: bool = True
     """Whether the operator writes a status."""
 
+    is_record: bool = False
+    """Whether only operators write the spec."""
+
     initial_phase: str = ""
     """The `status.phase` until the operator has written a status; empty: there is none."""
 

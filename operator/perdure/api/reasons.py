@@ -30,8 +30,8 @@ class ConditionType(StrEnum):
     to."""
 
     NEWER_STATE = "NewerState"
-    """True while the operator cannot read the state of the run, because a newer version wrote it. The operator leaves the run as
-    it is. Absent otherwise."""
+    """True while the operator cannot read the object, because a newer version wrote it. The operator leaves it as it is. Absent
+    otherwise."""
 
     CIRCUIT_CLOSED = "CircuitClosed"
     """True while the circuit breaker lets attempts start. Absent if the policy has no circuit breaker."""
@@ -112,7 +112,9 @@ class ConditionReason(StrEnum):
     after a rollback. The operator leaves the object as it is; upgrade the operator. WorkflowRun: The run and its requests wait,
     also if the newer version wrote the WorkflowLimit that the run takes. Schedule: No runs start, and requests wait.
     WorkflowLimit: Runs and steps that do not hold the limit yet wait. RetryPolicy: Attempts wait for its circuit breaker.
-    Operation: The operator cannot read the history of the target. Create the Operation again after the upgrade."""
+    Webhook: The operator does not update the status, and rejects requests if it cannot read the spec. Operation: The request
+    and later ones for the target wait (`NewerState`), or the operator cannot read the history of the target (`Failed`): create
+    the Operation again after the upgrade."""
 
     INTERNAL_ERROR = "InternalError"
     """The operator cannot process the object. The message has the error, the operator's log the stack trace. Please report it.

@@ -288,7 +288,9 @@ async def _send(
 
 
 async def _why_unanswered(cluster: Cluster, operation: Object) -> str:
-    """Say why the target of an Operation takes no requests; empty if that is not known."""
+    """Say why an Operation waits: an older operator cannot read it or its target; empty if that is not known."""
+    if why := _newer_state(operation, "Operation"):
+        return why
     target = operation["spec"]["target"]
     name, kind = target.get("name") or _status(operation).get("workflowRun"), target["kind"]
     if not name or kind not in _PLURALS:
@@ -297,9 +299,16 @@ async def _why_unanswered(cluster: Cluster, operation: Object) -> str:
         found = await cluster.read(kind, _PLURALS[kind], name)
     except CliError:
         return ""
-    conditions = _status(found).get("conditions") or ()
+    return _newer_state(found, kind)
+
+
+def _newer_state(obj: Object, kind: str) -> str:
+    """What an older operator reports that cannot read an object; empty if there is no report."""
+    conditions = _status(obj).get("conditions") or ()
     newer = next((each for each in conditions if each.get("reason") == ConditionReason.NEWER_STATE), None)
-    return f"{reference(kind, name)} is {newer['reason']}: {newer.get('message', '')}" if newer else ""
+    return (
+        f"{reference(kind, obj['metadata']['name'])} is {newer['reason']}: {newer.get('message', '')}" if newer else ""
+    )
 
 
 def _end(context: click.Context, found: Iterable[Object], options: RequestOptions) -> None:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Final
 
 from perdure.api import labels
-from perdure.api.kinds.deadletter import DeadLetterStatus
+from perdure.api.kinds.deadletter import DeadLetterSpec, DeadLetterStatus
 from perdure.api.labels import API_VERSION
+from perdure.api.models import json_fields
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
+from perdure.api.state_versions import unknown_in
 from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.newer_states import message_for
 from perdure.controller.reconcile.record import write_status
@@ -72,7 +74,8 @@ class DeadLetters:
                 ConditionReason.TARGET_NOT_FOUND, f"there is no DeadLetter `{name}` in namespace `{namespace}`"
             )
         letter, runs = seen
-        if why := DeadLetterStatus.newer_part(letter.get("status") or {}, state_versions().reads):
+        why = DeadLetterStatus.newer_part(letter.get("status") or {}, state_versions().reads)
+        if why := why or unknown_in(letter["spec"], json_fields(DeadLetterSpec)):
             raise RefusedError(ConditionReason.NEWER_STATE, message_for(why))
         earlier = next((run for run in runs if requested_by(run) == request_id), None)
         if earlier is not None:  # an earlier attempt created the run

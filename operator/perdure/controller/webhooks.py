@@ -20,12 +20,14 @@ from typing import Any, Final, Self
 import pydantic
 
 from perdure.api.kinds.status import read_conditions, set_condition
-from perdure.api.kinds.webhook import RequestSignature, SecretKey, WebhookSpec
+from perdure.api.kinds.webhook import RequestSignature, SecretKey, WebhookSpec, WebhookStatus
 from perdure.api.labels import API_VERSION
-from perdure.api.models import mistakes
+from perdure.api.models import mistakes, unknown_field
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.queue import Key, KeyedQueue, WebhookKey
-from perdure.controller.reconcile.record import write_status
+from perdure.controller.reconcile.newer_states import NewerStateReports, message_for, with_report
+from perdure.controller.reconcile.record import Status, write_status
+from perdure.controller.state_versions import state_versions
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.clock import now as wall_clock
@@ -196,16 +198,21 @@ class KnownWebhook:
     program: WebhookProgram | None
     """The compiled program; None if the spec is invalid."""
     mistakes: tuple[str, ...] = ()
+    newer: str = ""
+    """What only a newer version can read in its spec or in its status; empty if there is nothing."""
 
     @classmethod
     def read(cls, obj: kube.Object) -> Self:
         """Read and compile a Webhook."""
+        newer = WebhookStatus.newer_part(obj.get("status") or {}, state_versions().reads)
         try:
-            return cls(object=obj, program=WebhookProgram.compile(WebhookSpec.parse(obj.get("spec") or {})))
+            program = WebhookProgram.compile(WebhookSpec.parse(obj.get("spec") or {}))
         except pydantic.ValidationError as error:
-            return cls(object=obj, program=None, mistakes=tuple(mistakes(error)))
+            newer = unknown_field(error, "spec") or newer
+            return cls(object=obj, program=None, mistakes=tuple(mistakes(error)), newer=newer)
         except ExpressionError as error:
-            return cls(object=obj, program=None, mistakes=(str(error),))
+            return cls(object=obj, program=None, mistakes=(str(error),), newer=newer)
+        return cls(object=obj, program=program, newer=newer)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -238,6 +245,7 @@ class Webhooks:
         self._queue = queue
         self._secrets = WebhookSecrets(client)
         self._known: dict[tuple[str, str], KnownWebhook] = {}
+        self._newer: dict[tuple[str, str], NewerStateReports] = {}
         self._served = False
 
     def serve(self) -> None:
@@ -257,6 +265,7 @@ class Webhooks:
         known = self._known.get(place)
         if known is not None and known.metadata["uid"] == obj["metadata"]["uid"]:
             del self._known[place]
+            self._newer.pop(place, None)
         self._queue.forget(WebhookKey(*place))
 
     def _keep(self, obj: kube.Object) -> None:
@@ -331,22 +340,38 @@ class Webhooks:
         seen = known
         verdict: tuple[bool, ConditionReason, str] = (True, ConditionReason.ACCEPTED, "")
 
-        async def compute(obj: kube.Object) -> kube.Object:
+        async def compute(obj: kube.Object) -> Status | None:
             nonlocal seen, verdict
             if seen.object is not obj:  # another client has written
                 seen = KnownWebhook.read(obj)
+            if seen.newer:
+                return self._newer_status(seen, now)
             verdict = await self._verdict(seen)
-            return _status(seen, verdict, now)
+            return state_versions().stamp(_status(seen, verdict, now), obj.get("status"))
 
         url = kube.path(kube.PERDURE, namespace, "webhooks", name)
         obj = await write_status(self._client, url, compute, known.object)
         if obj is None:
             self._known.pop((namespace, name), None)
+            self._newer.pop((namespace, name), None)
             return None
         if obj is not seen.object:
             self._report(seen, verdict)
             self._keep(obj)
         return now + READ_AGAIN
+
+    def _newer_status(self, known: KnownWebhook, now: datetime) -> Status | None:
+        """The status with the report that only a newer version can read a Webhook; None if it is not due.
+
+        Requests are accepted if the whole spec can be read.
+        """
+        meta = known.metadata
+        place = meta["namespace"], meta["name"]
+        reports = self._newer.setdefault(place, NewerStateReports("Webhook", meta["namespace"]))
+        if not reports.due(known.object.get("status") or {}, now):
+            return None
+        verdicts = {ConditionType.READY: False} if known.program is None else {ConditionType.NEWER_STATE: True}
+        return with_report(known.object, message_for(known.newer), verdicts, now)
 
     async def _verdict(self, known: KnownWebhook) -> tuple[bool, ConditionReason, str]:
         if known.program is None:
@@ -362,6 +387,9 @@ class Webhooks:
 
     def _report(self, known: KnownWebhook, verdict: tuple[bool, ConditionReason, str]) -> None:
         """Record an Event if the Webhook stopped being ready, or is not ready for another reason."""
+        if known.newer:
+            self._record(known, EventReason.NEWER_STATE, message_for(known.newer), "Read")
+            return
         _, reason, message = verdict
         before = next(
             (c for c in read_conditions(known.object.get("status") or {}) if c.type == ConditionType.READY), None
@@ -377,8 +405,9 @@ class Webhooks:
 def _status(known: KnownWebhook, verdict: tuple[bool, ConditionReason, str], now: datetime) -> dict[str, Any]:
     ready, reason, message = verdict
     meta = known.metadata
+    before = read_conditions(known.object.get("status") or {})
     conditions = set_condition(
-        read_conditions(known.object.get("status") or {}),
+        [each for each in before if each.type != ConditionType.NEWER_STATE],
         ConditionType.READY,
         ready,
         reason,

@@ -1,6 +1,7 @@
 """The status of Webhooks, with an API server on loopback that may refuse to give out Secrets."""
 
 import base64
+import hmac
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -10,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from perdure.api.kinds.webhook import RequestSignature
+from perdure.api.state_versions import NEWEST
 from perdure.controller import webhooks as secrets
 from perdure.controller.queue import Key, KeyedQueue
 from perdure.controller.webhooks import Delivery, KnownWebhook, Webhooks, request_id
@@ -159,3 +161,33 @@ def test_an_unsigned_id_is_ignored_if_the_time_is_signed() -> None:
     assert [request_id(github, each) for each in sent] == ["a", "b"]
     assert len({request_id(timed, each) for each in sent}) == 1
     assert request_id(timed, Delivery({"x-time": "2"}, b"{}")) != request_id(timed, sent[0])
+
+
+async def test_a_webhook_whose_status_is_of_a_newer_version_takes_requests_and_keeps_its_status(
+    store: GuardedStore,
+) -> None:
+    store.secret("a secret of the test")
+    newer = {"path": "/hooks/1", "stateVersion": NEWEST + 1, "conditions": []}
+    async with operator(store) as webhooks:
+        webhooks.update(store.put("webhooks", "push", spec=SPEC, status=dict(newer)))
+        for _ in range(2):  # the report is written once
+            await webhooks.reconcile("shop", "push", now())
+        status = dict(store.objects["webhooks/push"]["status"])
+        (condition,) = status.pop("conditions")
+        assert status == {key: value for key, value in newer.items() if key != "conditions"}
+        assert (condition["type"], condition["status"], condition["reason"]) == ("NewerState", "True", "NewerState")
+        signature = hmac.new(b"a secret of the test", b"{}", "sha256").hexdigest()
+        delivery = Delivery({"x-hub-signature-256": signature}, b"{}")
+        assert await webhooks.authenticate("shop", "push", delivery) is not None
+        webhooks.update(store.put("webhooks", "push", spec=SPEC, status={"conditions": [condition]}))
+        await webhooks.reconcile("shop", "push", now())
+    assert store.ready == ("True", "Accepted", "")
+    assert store.objects["webhooks/push"]["status"]["stateVersion"] == NEWEST
+
+
+async def test_a_webhook_with_a_field_of_a_newer_version_takes_no_requests(store: GuardedStore) -> None:
+    store.secret("a secret of the test")
+    status, reason, message = await reconcile(store, {**SPEC, "dedupeWindow": "1h"})
+    assert (status, reason) == ("False", "NewerState")
+    assert "unknown field `spec.dedupeWindow`" in message
+    assert (await reconcile(store))[:2] == ("True", "Accepted")

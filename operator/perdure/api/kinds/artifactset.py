@@ -73,6 +73,7 @@ class ArtifactSet(Resource):
             Column("Deleting", ".spec.deletingSince", "Since when nothing needs them", "date"),
         ),
         has_status=False,
+        is_record=True,
     )
 
     kind: Literal["ArtifactSet"] = "ArtifactSet"

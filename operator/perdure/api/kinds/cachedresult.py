@@ -62,6 +62,7 @@ class CachedResult(Resource):
             Column("Expires", ".spec.expiryTime", "When the operator deletes it"),
         ),
         has_status=False,
+        is_record=True,
     )
 
     kind: Literal["CachedResult"] = "CachedResult"

@@ -104,6 +104,7 @@ class DeadLetter(Resource):
             Column("Message", ".spec.failure.message", "Why the activity failed", wide=True),
         ),
         selectable=(".spec.workflowRun.name", ".spec.workflowRun.workflowId", ".spec.activity"),
+        is_record=True,
     )
 
     kind: Literal["DeadLetter"] = "DeadLetter"

@@ -70,6 +70,7 @@ class HistorySegment(Resource):
         ),
         selectable=(".spec.workflowRun.name", ".spec.workflowRun.workflowId", ".spec.workflowRun.runId"),
         has_status=False,
+        is_record=True,
     )
 
     kind: Literal["HistorySegment"] = "HistorySegment"

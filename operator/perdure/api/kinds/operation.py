@@ -404,6 +404,10 @@ class OperationStatus(StatusModel):
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
 
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored this status; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
+
     phase: OperationPhase | None = None
     """Phase of the Operation: Running, Complete or Failed; derived from the conditions."""
 
@@ -423,7 +427,8 @@ class OperationStatus(StatusModel):
     """When the operator started the Operation."""
 
     conditions: Conditions = Field(default_factory=list)
-    """`Complete`: the target has recorded the request. `Failed`: the request failed; the message says why."""
+    """`Complete`: the target has recorded the request. `Failed`: the request failed; the message says why. `NewerState`: the
+    request waits, because only a newer version of the operator can read the Operation."""
 
     result: Json = None
     """Result, for programs: the target run, and for `signalWithStart` whether the Operation started it. For a reset or a

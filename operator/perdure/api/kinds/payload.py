@@ -46,6 +46,7 @@ class Payload(Resource):
             Column("Bytes", ".spec.sizeBytes", "Size of the whole payload", "integer"),
         ),
         has_status=False,
+        is_record=True,
     )
 
     kind: Literal["Payload"] = "Payload"

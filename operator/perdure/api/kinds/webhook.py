@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.fields import Expression, Json, Large, ResourceName, Template
+from perdure.api.fields import Expression, Json, Large, Positive, ResourceName, Template
 from perdure.api.kinds.status import Conditions
 from perdure.api.kinds.steps import WorkflowReference
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
@@ -116,8 +116,13 @@ class WebhookStatus(StatusModel):
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
 
+    state_version: Positive | None = None
+    """Version of the form in which the operator has stored this status; not set: 1. An operator that reads only lower versions
+    leaves the object as it is."""
+
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: the Webhook is valid, and the operator can read its secret."""
+    """`Ready`: the Webhook is valid, and the operator can read its secret. `NewerState`: only a newer version of the operator can
+    read the status, so this one does not update it."""
 
     path: Annotated[str, Field(max_length=1024)] | None = None
     """Path of the HTTP API to which senders post: `/webhooks/<namespace>/<name>`."""

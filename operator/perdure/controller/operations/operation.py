@@ -18,25 +18,35 @@ from typing import Final, assert_never
 import pydantic
 import structlog
 
-from perdure.api.kinds.operation import Operation, Reset, Retry, TargetKind
-from perdure.api.models import mistakes
-from perdure.api.reasons import ConditionReason
+from perdure.api.kinds.operation import OperationSpec, Reset, Retry, TargetKind
+from perdure.api.labels import API_VERSION
+from perdure.api.models import mistakes_by_path, unknown_field
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.directory import Entry
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import RefusedError
-from perdure.controller.operations.status import OperationAnswer, finished, identity, record_answer, running
+from perdure.controller.operations.status import (
+    OperationAnswer,
+    finished,
+    identity,
+    newer_part,
+    record_answer,
+    running,
+)
 from perdure.controller.operations.targets import HoldError, RunResets, Targets
 from perdure.controller.queue import ExpiryKey
+from perdure.controller.reconcile.newer_states import NewerStateError, NewerStateReports
 from perdure.controller.reconcile.reconciler import Reconciler
-from perdure.controller.reconcile.record import Record
+from perdure.controller.reconcile.record import Record, Status
 from perdure.controller.services import OVER, Services
+from perdure.controller.state_versions import state_versions
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer, Request
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import created_by
-from perdure.runtime.operation_requests import request_of, too_much
+from perdure.runtime.operation_requests import arrival, request_of, too_much
 from perdure.schedule.inputs import ScheduleRequest
 from perdure.schedule.inputs import request_of as schedule_request_of
 
@@ -127,12 +137,16 @@ def action_of(obj: kube.Object) -> Action:
     """Read the action from an Operation.
 
     Raises:
+        NewerStateError: The spec has a field that only a newer version knows.
         RefusedError: The spec is invalid, or its payload is too large.
     """
     try:
-        spec = Operation.parse({**obj, "status": None}).spec
+        spec = OperationSpec.parse(obj["spec"])
     except pydantic.ValidationError as error:
-        raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(mistakes(error))) from error
+        if why := unknown_field(error, "spec"):
+            raise NewerStateError(why) from error
+        found = (f"{f'spec.{path}'.removesuffix('.')}: {text}" for path, text in mistakes_by_path(error))
+        raise RefusedError(ConditionReason.INVALID_SPEC, "; ".join(found)) from error
     uid = obj["metadata"]["uid"]
     if spec.target.kind is TargetKind.SCHEDULE:
         assert spec.target.name is not None
@@ -209,6 +223,8 @@ class OperationContext:
         self.schedules = schedules
         self.targets = Targets(services.client, runs)
         self.resets = RunResets(services, runs, self.targets)
+        self.newer: dict[str, NewerStateReports] = {}
+        """The reports about pending Operations that only a newer version of the operator can read, by UID."""
 
 
 class ReconciledOperation:
@@ -277,6 +293,8 @@ class ReconciledOperation:
 
     async def reconcile(self, time: datetime) -> datetime | None:
         """Deliver the request, or record its answer."""
+        if why := newer_part(self.object):
+            return await self._leave(why, time)
         match self.progress:
             case Pending():
                 return await self._process(time)
@@ -326,6 +344,12 @@ class ReconciledOperation:
         """Perform the action of the Operation; return when to check again if it must wait."""
         try:
             outcome = await self._apply(action_of(self.object), time)
+        except NewerStateError as error:
+            if (
+                "arrival" not in self._record.status
+            ):  # the report changes the resourceVersion, which would be its position
+                await self._commit({**self._record.status, "arrival": arrival(self.object)})
+            return await self._leave(str(error), time)
         except HoldError as held:
             return None if held.until_answered else now() + _SOON
         except RefusedError as error:
@@ -336,6 +360,17 @@ class ReconciledOperation:
             self.progress = Answered(outcome)
             await self._write(outcome, time)
         return now() if isinstance(self.progress, Created) else None
+
+    async def _leave(self, why: str, time: datetime) -> datetime | None:
+        """Leave the Operation, and later ones for its target, to a newer operator; return when to report this again."""
+        self.progress = Pending()
+        namespace = self.target.namespace
+        reports = self._context.newer.setdefault(self.uid, NewerStateReports("Operation", namespace))
+        return await reports.report(self._record, why, {ConditionType.NEWER_STATE: True}, self._warn, time)
+
+    def _warn(self, reason: EventReason, note: str, action: str) -> None:
+        about = {"apiVersion": API_VERSION, "kind": "Operation", "metadata": self.object["metadata"]}
+        self._context.services.recorder.record(about, kind="Warning", reason=reason, note=note, action=action)
 
     async def _apply(self, action: Action, time: datetime) -> OperationAnswer | None:
         """Apply an action; return its outcome, or None if a run or Schedule determines it later.
@@ -398,12 +433,12 @@ class ReconciledOperation:
     async def _note(self, entry: Entry, time: datetime) -> None:
         """Record the targeted run, so that the same run gets the request after a crash."""
         if self._record.status.get("runId") != entry.uid:
-            await self._record.write(running(self.object, entry, time))
+            await self._commit(running(self.object, entry, time))
 
     async def _note_new_run(self, outcome: OperationAnswer) -> None:
         """Record the new run, so that it is not created again after a crash, even if it is deleted."""
         if "result" not in self._record.status:
-            await self._record.write({**self._record.status, "result": outcome.result})
+            await self._commit({**self._record.status, "result": outcome.result})
 
     def _process_answer(self, answer: Answer) -> None:
         """Process the answer of a run or a Schedule."""
@@ -431,9 +466,12 @@ class ReconciledOperation:
             ConflictError: The Operation has changed or was deleted.
             TooLargeError: The spec leaves no room for an answer.
         """
-        await self._record.write(finished(self.object, outcome, time))
+        await self._commit(finished(self.object, outcome, time))
         self.progress = Recorded()
         record_answer(self._context.services.recorder, self.object, outcome)
+
+    async def _commit(self, status: Status) -> None:
+        await self._record.write(state_versions().stamp(status, self._record.status))
 
 
 def _failed(error: Exception) -> OperationAnswer:

@@ -41,6 +41,7 @@ from perdure.controller.operations.operation import (
     Recorded,
     TargetKey,
 )
+from perdure.controller.operations.status import newer_part
 from perdure.controller.queue import ExpiryKey, KeyedQueue, share
 from perdure.controller.services import Services
 from perdure.kube import client as kube
@@ -210,6 +211,7 @@ class Operations:
         self._withdraw(uid)
         self._queue.forget(ExpiryKey.of(obj))
         self._full.discard(uid)
+        self._context.newer.pop(uid, None)
         self._forget_later(obj, now())
         self._forgotten.discard(uid)
         self._leave_to_owner(obj)
@@ -219,10 +221,11 @@ class Operations:
         uid, done = obj["metadata"]["uid"], read_kubernetes_time((obj.get("status") or {}).get("completionTime"))
         if obj["metadata"].get("deletionTimestamp"):
             self._withdraw(uid)
-        if done:
+        if done and not newer_part(obj):
+            self._context.newer.pop(uid, None)
             self._queue.wake_at(ExpiryKey.of(obj), _expiry(obj))
             self._forget_later(obj, done)
-        elif uid not in self._in_progress:
+        elif not done and uid not in self._in_progress:
             self._queue.wake(TargetKey.of(obj))
 
     def _withdraw(self, uid: str) -> None:
@@ -391,5 +394,5 @@ class Operations:
 
 
 def _expiry(obj: kube.Object) -> datetime | None:
-    """When the time to live of an answered Operation ends; None while it is pending."""
-    return expiry(obj, _DEFAULT_TTL)
+    """When the time to live of an answered Operation ends; None while it is pending, or if only a newer version can read it."""
+    return None if newer_part(obj) else expiry(obj, _DEFAULT_TTL)

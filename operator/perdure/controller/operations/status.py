@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from perdure.api import labels
-from perdure.api.kinds.operation import REQUESTS
+from perdure.api.json_values import mappings
+from perdure.api.kinds.operation import REQUESTS, OperationStatus
 from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.names import started_name
 from perdure.api.phases import OperationPhase
@@ -14,6 +15,7 @@ from perdure.api.rules import cel_name
 from perdure.api.times import format_time
 from perdure.controller.directory import Entry
 from perdure.controller.reconcile.record import Status
+from perdure.controller.state_versions import state_versions
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
@@ -49,9 +51,14 @@ class OperationAnswer:
         return self.answer.message or recorded
 
 
+def newer_part(obj: kube.Object) -> str:
+    """Name the part of an Operation's status that only a newer version of the operator can read; empty if there is none."""
+    return OperationStatus.newer_part(obj.get("status") or {}, state_versions().reads)
+
+
 def running(obj: kube.Object, entry: Entry, now: datetime) -> Status:
     """The status of an Operation that targets a run; it is written before the request is delivered."""
-    status = obj.get("status") or {}
+    status = _unreported(obj)
     return {
         **status,
         "observedGeneration": obj["metadata"].get("generation"),
@@ -66,7 +73,7 @@ def running(obj: kube.Object, entry: Entry, now: datetime) -> Status:
 
 def finished(obj: kube.Object, outcome: OperationAnswer, now: datetime) -> Status:
     """The status of an Operation that was answered."""
-    before, answer = obj.get("status") or {}, outcome.answer
+    before, answer = _unreported(obj), outcome.answer
     kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED
     reason = outcome.reason if answer.ok else ConditionReason(answer.reason)
     generation = obj["metadata"].get("generation")
@@ -85,6 +92,13 @@ def finished(obj: kube.Object, outcome: OperationAnswer, now: datetime) -> Statu
     }
     result = outcome.result or (_run_result(obj, outcome.entry) if outcome.entry is not None else None)
     return {**status, "result": {**(before.get("result") or {}), **result}} if answer.ok and result else status
+
+
+def _unreported(obj: kube.Object) -> Status:
+    """The status of an Operation without the report of an older operator that could not read it."""
+    status = obj.get("status") or {}
+    kept = [each for each in mappings(status.get("conditions")) if each.get("type") != ConditionType.NEWER_STATE]
+    return {**status, "conditions": kept} if "conditions" in status else status
 
 
 def _run_result(obj: kube.Object, entry: Entry) -> dict[str, Any]:

@@ -91,7 +91,7 @@ lint: setup ## Run all static checks
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
-	MYPYPATH=hack $(RUN) mypy -p benchmark -p cluster -p deploy -p quickstart -p reference -p release -p runtests -p version -p website
+	MYPYPATH=hack $(RUN) mypy -p benchmark -p cluster -p deploy -p quickstart -p reference -p release -p releases -p runtests -p version -p website
 	$(RUN) lint-imports --no-cache
 	$(RUN) python -m perdure.api.crdgen --check
 	$(RUN) python hack/reference --check

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cluster import commands, leftovers, lifecycle, nodeimage, processes
+from cluster import commands, gobuild, leftovers, lifecycle, nodeimage, processes
 from cluster.docker import OwnDaemon, find_docker, has_cap_sys_resource
 from cluster.errors import ClusterError
 from cluster.kindconfig import has_cgroup_v2
@@ -30,18 +30,15 @@ def report(cache: Cache) -> Iterator[str]:
     yield f"root:        {'yes' if os.geteuid() == 0 else 'no'}"
     size = commands.capture(["du", "-sh", str(cache.root)]).split()[0] if cache.root.exists() else 0
     yield f"cache:       {cache.root} ({size})"
-    yield f"node image:  {nodeimage.image_name()}{'' if has_image(cache) else ' (not built)'}"
+    images = docker.images() if docker else frozenset()
+    for kubernetes in (gobuild.KUBERNETES, *gobuild.OTHER_KUBERNETES):
+        name = nodeimage.image_name(kubernetes)
+        yield f"node image:  {name}{'' if name in images else ' (not built)'}"
     for name in DEFAULT_TOOLS:
         link = cache.bin / name
         yield f"{name + ':':12} {link.resolve() if link.exists() else 'not downloaded yet'}"
     yield from clusters(cache)
     yield from remains(cache, own)
-
-
-def has_image(cache: Cache) -> bool:
-    """Whether Docker has our node image."""
-    docker = find_docker(cache)
-    return bool(docker and nodeimage.image_name() in docker.images())
 
 
 def clusters(cache: Cache) -> Iterator[str]:

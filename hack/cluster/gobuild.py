@@ -5,7 +5,7 @@ import platform
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster import commands, debian
@@ -30,6 +30,8 @@ class GoProgram:
     """Module whose version in go.mod is this program's version."""
     target: str = "tool"
     """Package to build; ``tool`` means every tool in go.mod, ``.`` the main package of the folder."""
+    modules: str = "go"
+    """Name of the files with the modules, without their extensions ``.mod`` and ``.sum``."""
     tags: tuple[str, ...] = ()
     cgo: bool = False
     libraries: tuple[str, ...] = ()
@@ -45,7 +47,11 @@ class GoProgram:
     @property
     def version(self) -> str:
         """Version in go.mod, for example ``v1.36.3``."""
-        return required_version((self.folder / "go.mod").read_text(), self.module)
+        return self.required(self.module)
+
+    def required(self, module: str) -> str:
+        """Version of a module that go.mod requires."""
+        return required_version((self.folder / f"{self.modules}.mod").read_text(), module)
 
     def linker_flags(self) -> str:
         """Flags that drop the symbol table and stamp the version."""
@@ -57,12 +63,14 @@ class GoProgram:
     def command(self, output: str) -> list[str]:
         """Build the ``go build`` command."""
         tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
-        flags = [*FLAGS, *tags, f"-ldflags={self.linker_flags()}"]
+        file = [] if self.modules == "go" else [f"-modfile={self.modules}.mod"]
+        flags = [*FLAGS, *file, *tags, f"-ldflags={self.linker_flags()}"]
         return ["go", "build", "-v", *flags, "-o", output, self.target]
 
     def key(self) -> str:
         """Cache key: sources and flags, but not the Go that compiles them."""
-        sources = [path for path in self.folder.iterdir() if path.suffix in {".go", ".mod", ".sum"}]
+        modules = [self.folder / f"{self.modules}{suffix}" for suffix in (".mod", ".sum")]
+        sources = [*modules, *self.folder.glob("*.go")]
         words = [*self.command("out"), f"cgo={self.cgo}", platform.machine()]
         return fingerprint(files=sources, words=words)
 
@@ -83,6 +91,20 @@ KUBERNETES = GoProgram(
         )
     ),
 )
+OTHER_KUBERNETES = tuple(
+    replace(KUBERNETES, modules=file.stem) for file in sorted(KUBERNETES.folder.glob("[0-9]*.mod"))
+)
+"""Other minor versions of Kubernetes, in order; ``add-version.sh`` next to them adds one."""
+
+
+def kubernetes(minor: str) -> GoProgram:
+    """A minor version of Kubernetes, such as ``1.32``; the default one if it is empty."""
+    found = {each.version.removeprefix("v").rpartition(".")[0]: each for each in (KUBERNETES, *OTHER_KUBERNETES)}
+    if minor and minor not in found:
+        raise ClusterError(f"KUBERNETES={minor} must be one of {', '.join(sorted(found))}")
+    return found[minor] if minor else KUBERNETES
+
+
 CONTAINERD = GoProgram(
     "containerd",
     "github.com/containerd/containerd/v2",
@@ -114,7 +136,8 @@ REGISTRY = GoProgram(
     stamps=("github.com/distribution/distribution/v3/version.version={version}",),
 )
 
-NODE_PROGRAMS = (KUBERNETES, CONTAINERD, RUNC, CRICTL, COREDNS)
+NODE_PROGRAMS = (CONTAINERD, RUNC, CRICTL, COREDNS)
+"""The programs of a node apart from Kubernetes."""
 
 
 def required_version(go_mod: str, module: str) -> str:
@@ -180,15 +203,6 @@ def require_go() -> None:
 
 def module_folder(program: GoProgram) -> Path:
     """Folder of a program's module in Go's module cache."""
-    return Path(
-        commands.capture(
-            [
-                "bash",
-                "-c",
-                'cd "$1" && go mod download "$2" && go list -m -f "{{.Dir}}" "$2"',
-                "module-folder",
-                str(program.folder),
-                program.module,
-            ]
-        ).strip()
-    )
+    script = 'cd "$1" && go mod download -modfile="$2" "$3" && go list -modfile="$2" -m -f "{{.Dir}}" "$3"'
+    words = (str(program.folder), f"{program.modules}.mod", program.module)
+    return Path(commands.capture(["bash", "-c", script, "module-folder", *words]).strip())

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from cluster import checks, commands, kindconfig, nodeimage
+from cluster import checks, commands, gobuild, kindconfig, nodeimage
 from cluster.checks import Kubectl, Lookup
 from cluster.console import say, stage
 from cluster.docker import Docker, OwnDaemon, answers, ensure_docker, find_docker
@@ -88,6 +88,9 @@ def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
         saved = saved_state(cache, name)
         if saved and workers not in {None, saved.workers}:
             raise ClusterError(f"Cluster {name} already exists with {saved.workers} workers; run `down` first.")
+        chosen = os.environ.get("KUBERNETES", "")
+        if saved and chosen and f":v{chosen}." not in (saved.image or ""):
+            raise ClusterError(f"Cluster {name} already exists with the node image {saved.image}; run `down` first.")
         if saved and audit and not saved.audit:
             raise ClusterError(f"Cluster {name} has no audit log; run `down` first.")
         if saved and healthy_or_repaired(cache, docker, saved):
@@ -193,11 +196,13 @@ def kind_create(cache: Cache, docker: Docker, state: State, kubeconfig: Path) ->
 
 def node_image(cache: Cache, docker: Docker) -> str | None:
     """Choose the node image (None for kind's default) and make sure Docker has our own."""
-    chosen = os.environ.get("NODE_IMAGE", "")
+    chosen, minor = os.environ.get("NODE_IMAGE", ""), os.environ.get("KUBERNETES", "")
+    kubernetes = gobuild.kubernetes(minor)
     choice = choose_node_image(
         chosen=chosen,
+        minor=minor,
         local_images=docker.images(),
-        own_image=nodeimage.image_name(),
+        own_image=nodeimage.image_name(kubernetes),
         registry_reachable=registry_answers,
     )
     match choice.image:
@@ -208,7 +213,7 @@ def node_image(cache: Cache, docker: Docker) -> str | None:
         case NodeImage.OWN:
             say(f"Using our own node image: {choice.reason}.")
             with locked(cache.locks / "build"):
-                return nodeimage.ensure_node_image(cache, docker)
+                return nodeimage.ensure_node_image(cache, docker, kubernetes)
 
 
 def kind(cache: Cache, *arguments: str) -> list[str]:
@@ -258,7 +263,7 @@ def down(cache: Cache, names: Sequence[str]) -> None:
         if free and own.host_state.exists():
             with stage("stop our Docker daemon"), locked(cache.locks / "docker"):
                 if own.pid() and answers(own.docker):
-                    nodeimage.remove_superseded(own.docker, nodeimage.image_name())
+                    nodeimage.remove_superseded(own.docker)
                     # Volumes of nodes that a killed run had not named yet.
                     own.docker.run("volume", "prune", "--force")
                 own.stop()

@@ -17,6 +17,7 @@ from cluster.archive import Image, Layer, write_archive
 from cluster.console import stage
 from cluster.docker import Docker
 from cluster.errors import ClusterError, CommandError
+from cluster.gobuild import GoProgram
 from cluster.paths import NODE_IMAGE, Cache
 from cluster.store import files_below, fingerprint, work_folder
 
@@ -35,16 +36,16 @@ METADATA = {
 }
 
 
-def image_name() -> str:
+def image_name(kubernetes: GoProgram) -> str:
     """Return the name of the node image for the current sources: its tag is their hash."""
     own = Path(__file__).parent
     recipe = [own / name for name in ("nodeimage.py", "archive.py", "debian.py")]
     scripts = [NODE_IMAGE / "assemble.sh", NODE_IMAGE / "preload.sh"]
     key = fingerprint(
         files=[*recipe, *scripts, *files_below(NODE_IMAGE / "files")],
-        words=[p.key() for p in (*gobuild.NODE_PROGRAMS, gobuild.KIND)],
+        words=[p.key() for p in (kubernetes, *gobuild.NODE_PROGRAMS, gobuild.KIND)],
     )
-    return f"{REPOSITORY}:{gobuild.KUBERNETES.version}-{key}"
+    return f"{REPOSITORY}:{kubernetes.version}-{key}"
 
 
 def python_base(cache: Cache) -> Path:
@@ -52,21 +53,21 @@ def python_base(cache: Cache) -> Path:
     return debian.root_file_system(cache, "python", debian.PYTHON_PACKAGES)
 
 
-def ensure_node_image(cache: Cache, docker: Docker) -> str:
+def ensure_node_image(cache: Cache, docker: Docker, kubernetes: GoProgram) -> str:
     """Return the name of the node image once Docker has it; the caller holds the build lock."""
-    name = image_name()
+    name = image_name(kubernetes)
     if name in docker.images():
         return name
     debian.require_packages(debian.BUILD_PACKAGES, cache.logs / "apt.log")
-    binaries = {program.name: gobuild.build(cache, program) for program in gobuild.NODE_PROGRAMS}
+    binaries = {program.name: gobuild.build(cache, program) for program in (kubernetes, *gobuild.NODE_PROGRAMS)}
     node = debian.root_file_system(cache, "node", debian.NODE_PACKAGES)
     proxy = debian.root_file_system(cache, "proxy", debian.PROXY_PACKAGES, variant="extract")
     python = python_base(cache)
     with work_folder(cache.work, "node-image") as work:
         with stage("node image: assemble the root"):
-            required = required_images(binaries["kubernetes"], work)
+            required = required_images(kubernetes, binaries["kubernetes"], work)
             pause = next(image for image in required if "/pause:" in image)
-            root = assemble(cache, work, node, binaries, pause)
+            root = assemble(cache, work, node, binaries, version=kubernetes.version, pause=pause)
         with stage("node image: preload the images of the control plane"):
             images = control_plane_images(work, binaries, required, proxy)
             images.append(Image((PYTHON_IMAGE,), (Layer.of(python),), {"Cmd": ["python3"]}))
@@ -75,33 +76,35 @@ def ensure_node_image(cache: Cache, docker: Docker) -> str:
             layer = work / "root.tar"
             commands.capture(["tar", "-C", str(root), "--numeric-owner", "-cf", str(layer), "."])
             load_image(docker, Image((name,), (Layer.of(layer),), METADATA))
-    remove_superseded(docker, name)
+    remove_superseded(docker)
     return name
 
 
-def remove_superseded(docker: Docker, current: str) -> None:
+def remove_superseded(docker: Docker) -> None:
     """Remove node images of earlier sources that no cluster uses."""
+    current = {image_name(each) for each in (gobuild.KUBERNETES, *gobuild.OTHER_KUBERNETES)}
     for image in docker.images():
-        if image.startswith(f"{REPOSITORY}:") and image != current:
+        if image.startswith(f"{REPOSITORY}:") and image not in current:
             with contextlib.suppress(CommandError):
                 docker.run("rmi", image)
 
 
-def required_images(kubernetes: Path, work: Path) -> list[str]:
+def required_images(kubernetes: GoProgram, built: Path, work: Path) -> list[str]:
     """List the images that our kubeadm requires, so that no tag is defined twice."""
     kubeadm = work / "kubeadm"
-    kubeadm.symlink_to(kubernetes / "kubernetes")
-    version = gobuild.KUBERNETES.version
+    kubeadm.symlink_to(built / "kubernetes")
+    version = kubernetes.version
     images = commands.capture([str(kubeadm), "config", "images", "list", "--kubernetes-version", version]).split()
-    go_mod = (gobuild.KUBERNETES.folder / "go.mod").read_text()
-    etcd = gobuild.required_version(go_mod, "go.etcd.io/etcd/server/v3").removeprefix("v")
-    for part in (f"/etcd:{etcd}-", f"/coredns:{gobuild.COREDNS.version}"):
+    etcd = kubernetes.required("go.etcd.io/etcd/server/v3").removeprefix("v")
+    # One CoreDNS serves all versions of Kubernetes. Only the default one requires exactly this version.
+    coredns = f":{gobuild.COREDNS.version}" if kubernetes == gobuild.KUBERNETES else ":"
+    for part in (f"/etcd:{etcd}-", f"/coredns{coredns}"):
         if not any(part in image for image in images):
             raise ClusterError(f"kubeadm {version} wants {images}, but none of them is {part}")
     return images
 
 
-def assemble(cache: Cache, work: Path, node: Path, binaries: dict[str, Path], pause: str) -> Path:
+def assemble(cache: Cache, work: Path, node: Path, binaries: dict[str, Path], *, version: str, pause: str) -> Path:
     """Assemble the root of the node image."""
     root = work / "root"
     root.mkdir()
@@ -116,7 +119,7 @@ def assemble(cache: Cache, work: Path, node: Path, binaries: dict[str, Path], pa
             *commands.SANDBOX,
             str(NODE_IMAGE / "assemble.sh"),
             *map(str, (node, root, kind_files, NODE_IMAGE / "files", together)),
-            gobuild.KUBERNETES.version,
+            version,
             pause,
         ],
         cache.logs / "assemble.log",

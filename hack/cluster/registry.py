@@ -44,6 +44,7 @@ def registry_answers(url: str = REGISTRY, timeout: float = PROBE_SECONDS) -> boo
 def choose_node_image(
     *,
     chosen: str,
+    minor: str,
     local_images: frozenset[str],
     own_image: str,
     registry_reachable: Callable[[], bool],
@@ -51,6 +52,8 @@ def choose_node_image(
     """Choose the node image. Contact the registry only if nothing local decides."""
     if chosen:
         return NodeImageChoice(NodeImage.CHOSEN, "NODE_IMAGE is set")
+    if minor:
+        return NodeImageChoice(NodeImage.OWN, f"it has Kubernetes {minor}")
     if any(image.startswith(f"{STOCK_REPOSITORY}:") for image in local_images):
         return NodeImageChoice(NodeImage.STOCK, "Docker has it already")
     if own_image in local_images:

@@ -7,23 +7,25 @@ from cluster.errors import ClusterError
 from cluster.paths import NODE_IMAGE
 from cluster.tools import kubectl_suits, version_in
 
-PROGRAMS = [*gobuild.NODE_PROGRAMS, gobuild.KIND, gobuild.HELM, gobuild.KWOK]
+KUBERNETES = [gobuild.KUBERNETES, *gobuild.OTHER_KUBERNETES]
+PROGRAMS = [*KUBERNETES, *gobuild.NODE_PROGRAMS, gobuild.KIND, gobuild.HELM, gobuild.KWOK]
 PROGRAMS += [gobuild.TEMPORAL, gobuild.UI, gobuild.VERSITYGW, gobuild.REGISTRY]
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: f"{program.name} {program.version}")
 def test_every_program_has_its_module_locked(program: gobuild.GoProgram) -> None:
     assert version_in(program.version) != (0, 0, 0)
-    assert f"{program.module} {program.version} h1:" in (program.folder / "go.sum").read_text()
+    assert f"{program.module} {program.version} h1:" in (program.folder / f"{program.modules}.sum").read_text()
 
 
 def test_every_module_folder_is_built_by_some_program() -> None:
     assert {file.parent.name for file in NODE_IMAGE.glob("*/go.mod")} == {program.name for program in PROGRAMS}
 
 
-def test_all_staging_modules_have_the_version_of_kubernetes() -> None:
-    go_mod = (gobuild.KUBERNETES.folder / "go.mod").read_text()
-    want = gobuild.KUBERNETES.version.replace("v1.", "v0.", 1)
+@pytest.mark.parametrize("kubernetes", KUBERNETES, ids=lambda program: program.version)
+def test_all_staging_modules_have_the_version_of_kubernetes(kubernetes: gobuild.GoProgram) -> None:
+    go_mod = (kubernetes.folder / f"{kubernetes.modules}.mod").read_text()
+    want = kubernetes.version.replace("v1.", "v0.", 1)
     replaced = [line.split()[-1] for line in go_mod.splitlines() if "=> k8s.io/" in line]
     assert replaced
     assert set(replaced) == {want}
@@ -34,6 +36,16 @@ def test_versions_are_stamped_into_the_binary() -> None:
     version = gobuild.KUBERNETES.version
     assert f"-X k8s.io/component-base/version.gitVersion={version}" in flags
     assert f"-X k8s.io/client-go/pkg/version.gitMinor={version.split('.')[1]}" in flags
+
+
+def test_a_minor_version_of_kubernetes_can_be_chosen() -> None:
+    assert gobuild.kubernetes("") is gobuild.KUBERNETES
+    for program in gobuild.OTHER_KUBERNETES:
+        assert gobuild.kubernetes(program.modules) is program
+        assert program.version.startswith(f"v{program.modules}.")
+        assert f"-modfile={program.modules}.mod" in program.command("out")
+    with pytest.raises(ClusterError, match=r"must be one of 1\.32, "):
+        gobuild.kubernetes("1.3")
 
 
 def test_a_module_that_is_not_required_is_an_error() -> None:

@@ -13,14 +13,15 @@ STOCK = "kindest/node:v1.37.0"
 
 
 @pytest.mark.parametrize(
-    ("chosen", "local", "reachable", "want"),
+    ("chosen", "minor", "local", "reachable", "want"),
     [
-        ("mine:1", {STOCK, OWN}, True, NodeImage.CHOSEN),
-        ("", {STOCK, OWN}, False, NodeImage.STOCK),
-        ("", {OWN}, True, NodeImage.OWN),
-        ("", {"perdure.local/node:v1-old"}, False, NodeImage.OWN),
-        ("", set(), True, NodeImage.STOCK),
-        ("", set(), False, NodeImage.OWN),
+        ("mine:1", "", {STOCK, OWN}, True, NodeImage.CHOSEN),
+        ("", "", {STOCK, OWN}, False, NodeImage.STOCK),
+        ("", "", {OWN}, True, NodeImage.OWN),
+        ("", "", {"perdure.local/node:v1-old"}, False, NodeImage.OWN),
+        ("", "", set(), True, NodeImage.STOCK),
+        ("", "", set(), False, NodeImage.OWN),
+        ("", "1.32", {STOCK}, True, NodeImage.OWN),
     ],
     ids=[
         "an image chosen by the user comes first",
@@ -29,11 +30,12 @@ STOCK = "kindest/node:v1.37.0"
         "a local image of other sources is built again",
         "a reachable registry provides the stock image",
         "without a registry, the image is built",
+        "the image of another version of Kubernetes is built",
     ],
 )
-def test_the_node_image_is_chosen(chosen: str, local: set[str], reachable: bool, want: NodeImage) -> None:
+def test_the_node_image_is_chosen(chosen: str, minor: str, local: set[str], reachable: bool, want: NodeImage) -> None:
     choice = choose_node_image(
-        chosen=chosen, local_images=frozenset(local), own_image=OWN, registry_reachable=lambda: reachable
+        chosen=chosen, minor=minor, local_images=frozenset(local), own_image=OWN, registry_reachable=lambda: reachable
     )
     assert choice.image is want
     assert choice.reason
@@ -43,7 +45,7 @@ def test_the_registry_is_not_queried_if_the_image_exists() -> None:
     def ask() -> bool:
         pytest.fail("asked")
 
-    choose_node_image(chosen="", local_images=frozenset({OWN}), own_image=OWN, registry_reachable=ask)
+    choose_node_image(chosen="", minor="", local_images=frozenset({OWN}), own_image=OWN, registry_reachable=ask)
 
 
 @contextmanager

@@ -1,0 +1,155 @@
+"""What `helm rollback` does to the CRDs, and to objects with fields that only the later ones have, as docs/versions.md says.
+
+On a control plane alone: nothing runs, so that only the API server and helm change objects.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import gobuild
+from cluster.controlplane import control_plane
+from cluster.paths import REPOSITORY, Cache
+from cluster.tools import DEFAULT_TOOLS, ensure_tools
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
+
+Json = dict[str, Any]
+CHART = REPOSITORY / "charts" / "perdure"
+RUN: Json = {
+    "apiVersion": "perdure.dev/v1beta1",
+    "kind": "WorkflowRun",
+    "metadata": {"name": "nap"},
+    "spec": {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "1h"}}]}, "hibernation": {"after": "1m"}},
+}
+NOW = "2026-01-01T00:00:00Z"
+CONDITION = {"type": "Succeeded", "status": "Unknown", "reason": "Running", "message": "", "lastTransitionTime": NOW}
+STATUS: Json = {
+    "phase": "Running",
+    "stateVersion": 3,
+    "archive": {"key": "2026/01", "rows": [1, 2]},
+    "history": {"nextEventId": 2, "segments": 0, "sizeBytes": 0, "compression": "zstd"},
+    "conditions": [CONDITION | {"severity": "Info"}],
+}
+"""A status with new fields: at its top, in an object that is known, and in an entry of a list."""
+SEGMENT: Json = {
+    "apiVersion": "perdure.dev/v1beta1",
+    "kind": "HistorySegment",
+    "metadata": {"name": "nap-1"},
+    "spec": {
+        "workflowRun": {"name": "nap", "workflowId": "nap", "runId": "0b1c"},
+        "index": 0,
+        "firstEventId": 1,
+        "lastEventId": 1,
+        "events": [{"eventId": 1}],
+        "hash": "9f86d081884c7d659a2feaa0c55ad015",
+        "compression": "zstd",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Helm:
+    """A control plane, and the charts of this version and of the next one."""
+
+    environment: dict[str, str]
+    charts: Path
+
+    def __call__(self, *command: str, text: str | None = None) -> str:
+        done = subprocess.run(
+            command, env=self.environment, input=text, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def upgrade(self, chart: str, *values: str) -> None:
+        release = ("upgrade", "--install", "perdure", str(self.charts / chart), "--namespace=perdure-system")
+        self("helm", *release, "--create-namespace", *(f"--set={each}" for each in values))
+
+    def get(self, kind: str, name: str) -> Json:
+        found: Json = json.loads(self("kubectl", "get", kind, name, "--output=json"))
+        return found
+
+    def begin(self) -> None:
+        """Create objects that have fields of the next version."""
+        self("kubectl", "delete", "workflowruns,historysegments", "--all")
+        for obj in (RUN, SEGMENT):
+            self("kubectl", "create", "--validate=strict", "-f", "-", text=json.dumps(obj))
+        status = json.dumps({"status": STATUS})
+        self("kubectl", "patch", "workflowrun", "nap", "--subresource=status", "--type=merge", "-p", status)
+
+    def write(self) -> None:
+        """Write the objects: only then does the API server remove what it does not know."""
+        for kind, name in (("workflowrun", "nap"), ("historysegment", "nap-1")):
+            self("kubectl", "label", kind, name, "written=true")
+
+
+def add_fields(crd: Json) -> None:
+    """Add the new fields of the next version to a CRD."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for version in crd["spec"]["versions"]:
+        properties = version["schema"]["openAPIV3Schema"]["properties"]
+        if crd["spec"]["names"]["kind"] == "WorkflowRun":
+            status = properties["status"]["properties"]
+            properties["spec"]["properties"]["hibernation"] = status["archive"] = anything
+            status["history"]["properties"]["compression"] = {"type": "string"}
+            status["conditions"]["items"]["properties"]["severity"] = {"type": "string"}
+        if crd["spec"]["names"]["kind"] == "HistorySegment":
+            properties["spec"]["properties"]["compression"] = {"type": "string"}
+
+
+def edited(file: Path, change: Callable[[Json], None]) -> None:
+    """Change the CRD in a template of the chart, and leave the lines around it."""
+    head, rest = file.read_text(encoding="utf-8").split("spec:\n", 1)
+    body, end = rest.rsplit("{{- end }}", 1)
+    crd = {"spec": yaml.load(body.replace('{{ "{{" }}', "{{"), yaml.CSafeLoader)}
+    change(crd)
+    spec = json.dumps(crd["spec"]).replace("{{", '{{ "{{" }}')
+    file.write_text(f"{head}spec: {spec}\n{{{{- end }}}}{end}", encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Helm]:
+    cache, folder = Cache.from_environment(os.environ), tmp_path_factory.mktemp("charts")
+    shutil.copytree(CHART, folder / "this")
+    shutil.copytree(CHART, folder / "next")
+    for plural in ("workflowruns", "historysegments"):
+        edited(folder / "next" / "templates" / "crds" / f"perdure.dev_{plural}.yaml", add_fields)
+    tools = ensure_tools(cache, DEFAULT_TOOLS)
+    with control_plane(cache, gobuild.kubernetes(os.environ.get("KUBERNETES", ""))) as kubeconfig:
+        settings = {"KUBECONFIG": str(kubeconfig), "PATH": f"{tools}:{os.environ['PATH']}"}
+        yield Helm(settings | {"HOME": str(folder)}, folder)
+
+
+def test_a_rollback_keeps_what_operators_have_stored_and_removes_new_fields_of_specs(helm: Helm) -> None:
+    helm.upgrade("this")
+    helm.upgrade("next")
+    helm.begin()
+    assert helm.get("workflowrun", "nap")["spec"]["hibernation"] == {"after": "1m"}
+    helm("helm", "rollback", "perdure", "1", "--namespace=perdure-system")
+    helm.write()
+    assert helm.get("workflowrun", "nap")["status"] == STATUS
+    assert helm.get("historysegment", "nap-1")["spec"]["compression"] == "zstd"
+    helm.upgrade("next")
+    run = helm.get("workflowrun", "nap")
+    assert "hibernation" not in run["spec"], "docs/versions.md says so"
+    assert run["status"] == STATUS
+
+
+def test_the_earlier_chart_without_its_crds_removes_nothing(helm: Helm) -> None:
+    helm.upgrade("next")
+    helm.begin()
+    helm.upgrade("this", "crds.enabled=false")
+    helm.write()
+    helm.upgrade("next", "crds.enabled=true")
+    run = helm.get("workflowrun", "nap")
+    assert (run["spec"]["hibernation"], run["status"]) == ({"after": "1m"}, STATUS)
+    assert helm.get("historysegment", "nap-1")["spec"]["compression"] == "zstd"

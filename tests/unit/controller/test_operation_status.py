@@ -15,6 +15,7 @@ from perdure.controller.operations.operation import (
     action_of,
 )
 from perdure.controller.operations.status import OperationAnswer, finished, running
+from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.engine.inputs import Answer, SignalRequested
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -48,9 +49,14 @@ def test_the_uid_of_an_operation_is_the_id_of_its_request() -> None:
 
 
 def test_an_operation_with_an_invalid_spec_is_rejected_with_the_field() -> None:
-    with pytest.raises(RefusedError, match="signal") as caught:
-        action_of(operation(target=RUN, signal={"nam": "go"}))
+    with pytest.raises(RefusedError, match=r"spec\.signal\.name: must be set") as caught:
+        action_of(operation(target=RUN, signal={}))
     assert caught.value.reason == "InvalidSpec"
+
+
+def test_an_operation_with_a_field_that_the_api_server_knows_and_this_version_does_not_is_left_to_a_newer_one() -> None:
+    with pytest.raises(NewerStateError, match=r"unknown field `spec\.signal\.lane`"):
+        action_of(operation(target=RUN, signal={"name": "go", "lane": "fast"}))
 
 
 def test_the_targeted_run_and_the_place_in_the_order_are_recorded_before_delivery() -> None:

@@ -94,7 +94,7 @@ current-context: alone
 
 
 def _start(running: ExitStack, folder: Path, binary: Path, name: str, *flags: str) -> subprocess.Popen[bytes]:
-    """Start a component, which ends with the stack; the binary is told by its name what it is."""
+    """Start a component, which ends with the stack; its name tells the binary which component it is."""
     link = folder / name
     link.symlink_to(binary)
     log = running.enter_context((folder / f"{name}.log").open("wb"))

@@ -264,14 +264,14 @@ restarts_run = packed(Launch, *_following_options, output_option, context_option
 """Let a verb have a run started by a request; like `starts_run`, without a dry run."""
 
 
-def labels_of(given: Iterable[str]) -> dict[str, str]:
+def labels_of(texts: Iterable[str]) -> dict[str, str]:
     """Read labels of the form `KEY=VALUE`.
 
     Raises:
         BadParameter: A label has another form, or is reserved for the operator.
     """
     labels = {}
-    for text in given:
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"`{text}` does not have the form KEY=VALUE", param_hint="--label")
@@ -326,8 +326,8 @@ async def _create(context: click.Context, body: Object, launch: Launch) -> Objec
     async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
         workflow = spec.get("workflow", {}).get("name")
         if workflow is not None:
-            given = await check_input(reached, workflow, spec.get("input"), launch.parameters)
-            body = {**body, "spec": spec if given is None else {**spec, "input": given}}
+            checked = await check_input(reached, workflow, spec.get("input"), launch.parameters)
+            body = {**body, "spec": spec if checked is None else {**spec, "input": checked}}
         conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
         if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
             await check_workflow_id(reached, spec["workflowId"])

@@ -275,38 +275,42 @@ class WorkflowLimits:
             known = self._known[namespace].get(name)
             if known is None:
                 return
-            seen = known
+            current = known
 
             async def compute(obj: kube.Object) -> kube.Object | None:
-                nonlocal seen
-                if seen.object is not obj:  # another client has written
+                nonlocal current
+                if current.object is not obj:  # another client has written
                     metrics.LIMIT_CONFLICTS.inc()
-                    seen = _KnownLimit.read(obj)
-                if seen.newer:
+                    current = _KnownLimit.read(obj)
+                if current.newer:
                     reports = self._newer.setdefault((namespace, name), NewerStateReports("WorkflowLimit", namespace))
-                    return reports.ready_status(obj, seen.newer, wall_clock())
-                queue = seen.queue if seen.spec is None else await change(seen.queue, seen.spec)
-                return state_versions().stamp(self._status(seen, queue, wall_clock()), obj.get("status"))
+                    return reports.ready_status(obj, current.newer, wall_clock())
+                queue = current.queue if current.spec is None else await change(current.queue, current.spec)
+                return state_versions().stamp(self._status(current, queue, wall_clock()), obj.get("status"))
 
             url = kube.path(kube.PERDURE, namespace, "workflowlimits", name)
-            obj = await write_status(self._client, url, compute, seen.object)
+            obj = await write_status(self._client, url, compute, current.object)
             if obj is None:
                 self._forget(namespace, name)
                 return
-            self._report(known, seen, obj)
+            self._report(known, current, obj)
             self.observe(obj)
 
-    def _report(self, known: _KnownLimit, seen: _KnownLimit, written: kube.Object) -> None:
+    def _report(self, known: _KnownLimit, current: _KnownLimit, written: kube.Object) -> None:
         """Record an Event if this write marked the spec as invalid."""
         about = {"apiVersion": API_VERSION, "kind": "WorkflowLimit", "metadata": written["metadata"]}
-        if seen.newer and written is not seen.object:
-            note = message_for(seen.newer)
+        if current.newer and written is not current.object:
+            note = message_for(current.newer)
             self._recorder.record(about, kind="Warning", reason=EventReason.NEWER_STATE, note=note, action="Read")
             return
         generation = (known.object.get("status") or {}).get("observedGeneration")
-        if seen.spec is not None or written is seen.object or generation == written["status"]["observedGeneration"]:
+        if (
+            current.spec is not None
+            or written is current.object
+            or generation == written["status"]["observedGeneration"]
+        ):
             return
-        note = "; ".join(seen.mistakes)
+        note = "; ".join(current.mistakes)
         self._recorder.record(about, kind="Warning", reason=EventReason.INVALID_SPEC, note=note, action="Read")
 
     @staticmethod

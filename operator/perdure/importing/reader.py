@@ -152,8 +152,8 @@ class Shapes:
             if key in self.opaque:
                 kept[key] = each
             elif self._fits(key, each):
-                given = {} if each is None else each
-                kept[key] = given if key in self.flat else self.checked(given, where, report)
+                item = {} if each is None else each
+                kept[key] = item if key in self.flat else self.checked(item, where, report)
             else:
                 expected = "a map" if key in self.maps else "a list of maps"
                 report.gap(where, f"must be {expected}, not {format_value(each)}")

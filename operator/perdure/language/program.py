@@ -471,5 +471,5 @@ def archives_log(program: Program, path: str) -> bool:
     if parsed.is_compensation:
         return False  # it has another activity than the step that it compensates
     activities = {flow.by_name[parsed.step].activity for flow in program.flows.values() if parsed.step in flow.by_name}
-    artifacts = [given.artifacts for name, given in program.activities.items() if name in activities]
+    artifacts = [activity.artifacts for name, activity in program.activities.items() if name in activities]
     return bool(artifacts) and all(each is not None and each.archive_logs for each in artifacts)

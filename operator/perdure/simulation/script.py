@@ -61,8 +61,8 @@ def scripted_definition(entry: ScriptedChild | None) -> dict[str, Any]:
     if entry is not None and entry.hang:
         takes = {"name": "hangs", "waitForSignal": {"name": "never"}}
     if entry is not None and entry.fail is not None:
-        given = entry.fail.dump()
-        failure: dict[str, Any] = {key: given[key] for key in ("details", "nonRetryable") if key in given}
+        fields = entry.fail.dump()
+        failure: dict[str, Any] = {key: fields[key] for key in ("details", "nonRetryable") if key in fields}
         failure |= {"type": entry.fail.type or "Failed", "message": entry.fail.message or "the scenario lets it fail"}
         ends: dict[str, Any] = {"name": "ends", "fail": failure}
     else:
@@ -160,8 +160,8 @@ class ScriptedKubelet(Kubelet):
     def start_seconds(self, pod: Object) -> float:
         """The time in the entry, which is selected here: attempts use entries in the order of their creation."""
         meta = pod["metadata"]
-        given = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
-        entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], given) or _SILENT
+        activity_input = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
+        entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], activity_input) or _SILENT
         self._pods[meta["uid"]] = _ScriptedPod(entry)
         self._on_start(
             StartedAttempt(

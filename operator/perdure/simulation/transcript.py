@@ -70,8 +70,6 @@ class SimulatedRun:
     """The first event."""
     name: str
     run_id: str
-    given: Any
-    """The requested input. If it is rejected, the first event does not contain it."""
     decider: Decider
     trace: Mapping[str, TracedStep]
     """The steps that have started, by path; complete once the history was replayed."""
@@ -143,7 +141,7 @@ Execution = SimulatedChain | SimulatedChild
 
 def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dict[str, Any]) -> SimulatedRun:
     """Create a run that has begun with its first event; `obj` is its WorkflowRun."""
-    workflow, meta, given = chain.workflow, obj["metadata"], obj["spec"].get("input")
+    workflow, meta, requested = chain.workflow, obj["metadata"], obj["spec"].get("input")
     scope = RunScope(
         name=meta["name"],
         namespace=workflow.namespace,
@@ -152,7 +150,7 @@ def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dic
         attempt=first.attempt,
         schedule=schedule_scope(obj),
     )
-    wrong = workflow.program.check_input(with_defaults(workflow.program, given))
+    wrong = workflow.program.check_input(with_defaults(workflow.program, requested))
     tracer = Tracer(workflow.program, scope, input=first.input, start_time=first.event_time)
     decider: Decider = Refuser("; ".join(map(str, wrong)), "InvalidInput") if wrong else tracer
     return SimulatedRun(
@@ -160,7 +158,6 @@ def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dic
         first=first,
         name=meta["name"],
         run_id=meta["uid"],
-        given=given,
         decider=decider,
         trace=tracer.trace,
     )

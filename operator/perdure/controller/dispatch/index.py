@@ -37,8 +37,8 @@ class Index:
 
     def version(self, uid: str) -> str | None:
         """The last seen version of an object."""
-        seen = self._versions.get(uid)
-        return seen if seen is not None else self.directory.closed_version(uid)
+        known = self._versions.get(uid)
+        return known if known is not None else self.directory.closed_version(uid)
 
     def was_seen(self, uid: str) -> bool:
         """Whether a watch or a list has shown an object; False if it was only created here."""

@@ -109,15 +109,15 @@ class RunPods:
         """
         if key not in self._orphans:
             return
-        seen = self._orphans.pop(key)
+        observed = self._orphans.pop(key)
         try:
-            pod = seen or await self._read("pods", key.namespace, key.name, key.uid)
+            pod = observed or await self._read("pods", key.namespace, key.name, key.uid)
             if pod is None or not pods.held(pod):
                 self._held.pop(key.uid, None)
             else:
                 await self._release(pod)
         except BaseException:
-            self._orphans.setdefault(key, seen)  # unless it was seen again
+            self._orphans.setdefault(key, observed)  # unless it was seen again
             raise
 
     async def _release(self, pod: kube.Object) -> None:

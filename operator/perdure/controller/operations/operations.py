@@ -102,16 +102,16 @@ class OperationResync:
         self._served = served
         self._informer = informer
         self._enqueue = enqueue
-        self._seen: set[str] = set()
+        self._watched: set[str] = set()
         self._log = structlog.get_logger("perdure.operations")
 
     def observe(self, uid: str) -> None:
         """Record that the watch has shown an Operation."""
-        self._seen.add(uid)
+        self._watched.add(uid)
 
     def forget(self, uid: str) -> None:
         """Record that an Operation was deleted."""
-        self._seen.discard(uid)
+        self._watched.discard(uid)
 
     async def run(self) -> None:
         """Resync until cancelled."""
@@ -137,7 +137,7 @@ class OperationResync:
             url = kube.path(kube.PERDURE, namespace, "operations")
             async for obj in self._client.lists.each(url, fieldSelector=PENDING):
                 created = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
-                unseen = obj["metadata"]["uid"] not in self._seen
+                unseen = obj["metadata"]["uid"] not in self._watched
                 missed += unseen and created < now() - timedelta(seconds=RESYNC_SECONDS)
                 isolate(obj, self._enqueue)
         if missed:

@@ -134,7 +134,7 @@ class WorkspaceVolumes:
         if self._run.uid in known and (meta.get("labels") or {}).get(labels.RUN_ID_LABEL) == self._run.uid:
             return
         try:
-            await self._own(workspace, meta)
+            await self._take_over(workspace, meta)
         except (kube.ConflictError, kube.NotFoundError):
             raise AttemptBlockedError(f"{name} changed a moment ago") from None
 
@@ -152,11 +152,11 @@ class WorkspaceVolumes:
                 meta = (await self._client.metadata(self._url(name)))["metadata"]
                 owners = {owner.get("uid") for owner in meta.get("ownerReferences") or ()}
                 if owners & self._users and self._run.uid not in owners and not meta.get("deletionTimestamp"):
-                    await self._own(workspace, meta)
+                    await self._take_over(workspace, meta)
             except kube.NotFoundError:
                 continue  # no attempt has needed it yet, or it was deleted
 
-    async def _own(self, workspace: Workspace, meta: kube.Object) -> None:
+    async def _take_over(self, workspace: Workspace, meta: kube.Object) -> None:
         """Become an owner of a claim, and the run whose end releases it."""
         others = [owner for owner in meta.get("ownerReferences") or () if owner.get("uid") != self._run.uid]
         change = {

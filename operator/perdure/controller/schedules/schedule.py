@@ -114,8 +114,8 @@ class TemplateCheck:
             definition = await self._definitions.find(self._namespace, self._name, template.spec, stored.get("inline"))
         except NotReadyError as error:
             return Problem(error.reason, error.message)
-        known, given = sample_input(template.spec)
-        wrong = definition.program.check_input(with_defaults(definition.program, given)) if known else []
+        known, sample = sample_input(template.spec)
+        wrong = definition.program.check_input(with_defaults(definition.program, sample)) if known else []
         message = "; ".join(str(each.moved(path)) for each in wrong)
         return Problem(ConditionReason.INVALID_INPUT, message) if wrong else None
 

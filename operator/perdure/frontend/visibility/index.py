@@ -233,7 +233,9 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
     kept = status.get("history") or {}
     phase = status.get("phase", "")
     rests = entry.kind is RunKind.ACTIVITY and phase == "Paused" and not activity.get("startedTime")
-    own = (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
+    default_root = (
+        (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
+    )
     return VisibilityRecord(
         namespace=entry.namespace,
         run_id=entry.uid,
@@ -250,7 +252,7 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
         history_length=kept.get("nextEventId", 1) - 1,
         history_size=kept.get("sizeBytes", 0),
         parent=(parent.workflow_id, parent.run_id) if parent else ("", ""),
-        root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else own,
+        root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else default_root,
         first_run_id=entry.first_uid,
         search_attributes={
             **mapping(code.get("searchAttributes")),
@@ -416,15 +418,15 @@ _DECODER = msgspec.msgpack.Decoder(VisibilityRecord)
 
 def _packed(record: VisibilityRecord) -> bytes:
     """Pack the record of a finished run, without large or redundant fields."""
-    own = record.run_id
+    run_id = record.run_id
     finding, memo = _size(record.search_attributes), _size(record.memo)
     return _ENCODER.encode(
         replace(
             record,
             namespace="",
             run_id="",
-            first_run_id="" if record.first_run_id == own else record.first_run_id,
-            root=("", "") if record.root == (record.workflow_id, own) else record.root,
+            first_run_id="" if record.first_run_id == run_id else record.first_run_id,
+            root=("", "") if record.root == (record.workflow_id, run_id) else record.root,
             search_attributes=record.search_attributes if finding <= _KEPT else {},
             memo=record.memo if memo <= _KEPT else {},
             left_out=(finding if finding > _KEPT else 0) + (memo if memo > _KEPT else 0),

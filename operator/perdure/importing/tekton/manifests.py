@@ -120,14 +120,14 @@ class _Conversion:
         template = run.part("taskRunTemplate")
         timeouts = run.part("timeouts")
         context = self._context(run.parts("workspaces"), self._pod(template))
-        whole = timeouts.text("pipeline") or run.text("timeout")
-        tasks, final = _parts(whole, timeouts.text("tasks"), timeouts.text("finally"))
+        total = timeouts.text("pipeline") or run.text("timeout")
+        tasks, final = _parts(total, timeouts.text("tasks"), timeouts.text("finally"))
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
         self._specs(run, context)
         options: Object = {}
-        if whole and whole != "0":
-            options["runTimeout"] = whole
+        if total and total != "0":
+            options["runTimeout"] = total
             if tasks is None and "finally" in (run.data.get("pipelineSpec") or {}):
                 run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
         if tasks:
@@ -272,8 +272,8 @@ def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
 
 def _passed(param: Object) -> Any:
     name = str(param.get("name"))
-    whole = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
-    return f"$(params[{literal(name)}]{whole})"
+    suffix = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
+    return f"$(params[{literal(name)}]{suffix})"
 
 
 def _texts(value: Any) -> Any:
@@ -285,24 +285,24 @@ def _texts(value: Any) -> Any:
     return as_text(value).replace("${", "$${")
 
 
-def _parts(whole: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:
+def _parts(total: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:
     """Return the limits of the tasks and of those in `finally`. One that is not set has the rest of the limit of the pipeline.
 
     That is how Tekton completes them (pkg/apis/pipeline/v1/pipelinerun_types.go).
     """
-    return _limit(tasks) or _rest(whole, final), _limit(final) or _rest(whole, tasks)
+    return _limit(tasks) or _rest(total, final), _limit(final) or _rest(total, tasks)
 
 
-def _limit(given: str | None) -> str | None:
-    return None if given in {None, "0", "0s"} else given
+def _limit(text: str | None) -> str | None:
+    return None if text in {None, "0", "0s"} else text
 
 
-def _rest(whole: str | None, part: str | None) -> str | None:
+def _rest(total: str | None, part: str | None) -> str | None:
     """Return what is left of a duration; None if there is none, or if it is not a duration."""
-    if whole is None or part is None:
+    if total is None or part is None:
         return None
     try:
-        left = parse_duration(whole) - parse_duration(part)
+        left = parse_duration(total) - parse_duration(part)
         return format_duration(left) if left > timedelta(0) and parse_duration(part) else None
     except ValueError:
         return None

@@ -325,12 +325,9 @@ class Visibility:
         """
         self._started[run_id] = time
 
-    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Process the creation, change, or deletion of a run."""
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a run."""
         namespace, uid = obj["metadata"]["namespace"], obj["metadata"]["uid"]
-        if deleted:
-            self._drop(namespace, uid)
-            return
         known = self.get(namespace, uid)
         if known is not None and not_newer(obj["metadata"].get("resourceVersion", ""), known.version):
             return
@@ -345,7 +342,9 @@ class Visibility:
             self._coded.setdefault(namespace, set()).update(record.search_attributes.keys() & types.keys())
         self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
 
-    def _drop(self, namespace: str, uid: str) -> None:
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a run."""
+        namespace, uid = obj["metadata"]["namespace"], obj["metadata"]["uid"]
         self._started.pop(uid, None)
         records = self._records.get(namespace, {})
         records.pop(uid, None)

@@ -109,7 +109,7 @@ class RunAttempts:
         A started attempt without a pod has lost its pod. Any other attempt without a pod may never have had one, and gets one.
         """
         for found in await self._pods.list_of(self._run):
-            self.held.observe(found)
+            self.held.update(found)
         for activity in state.open_activities():
             key = PodKey.of(activity)
             pod = self.held.pods.get(key)
@@ -369,7 +369,7 @@ class PodInputs:
             return []
         pod = await self._pods.read_pod(self._run, key)
         if pod is not None:
-            self._held.observe(pod)
+            self._held.update(pod)
         if pod is not None or key in self._held.pods or activity.started_time:
             return await self._read(activity, pod, now, due=True)
         return []

@@ -223,7 +223,7 @@ class ChildOutcomes:
         """Whether the engine has all known outcomes."""
         return not self._changed and not self._pending
 
-    def observe(self, uid: str) -> None:
+    def update(self, uid: str) -> None:
         """Record that a child has started or closed, or was deleted."""
         self._changed.add(uid)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
+from perdure.api.json_values import mapping
 from perdure.api.labels import RESERVED_PREFIXES
 from perdure.api.policies import WorkflowIdConflictPolicy
 from perdure.api.reasons import ConditionReason
@@ -110,8 +111,6 @@ def _expression_warnings(workflow: str, value: Any) -> list[str]:
 
 def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
     """Return the input with texts for the parameters that are texts in the schema or the default, such as `1.10`."""
-    from perdure.api.json_values import mapping
-
     declared = mapping(mapping(definition).get("input"))
     default, properties = mapping(declared.get("default")), mapping(mapping(declared.get("schema")).get("properties"))
     texts = {}

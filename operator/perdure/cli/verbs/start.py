@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from perdure.api.json_values import mapping
 from perdure.api.labels import API_VERSION, RESERVED_PREFIXES, SCHEDULE_TIMES_ANNOTATION
 from perdure.api.names import is_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
@@ -221,7 +222,6 @@ def rerun(
 
 def _warn_of_previous(run: Object) -> None:
     """Warn if a run of a Schedule reads the outcome of the Schedule's previous run, which only the operator can pass on."""
-    from perdure.api.json_values import mapping
     from perdure.schedule.run_manifests import scheduled_by
 
     tie = scheduled_by(run)

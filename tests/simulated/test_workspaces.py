@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.simulation.cluster.apiserver import Request, Response
+from perdure.simulation.cluster.apiserver import Request
 from perdure.simulation.cluster.kubelet import ContainerExit
 from simulated.workspaces import TEMPLATE, Claims, flow
 from simulated.world import Setting, World, simulate
@@ -125,27 +125,24 @@ def test_a_retry_owns_the_claim_before_it_needs_it() -> None:
 
 
 @pytest.mark.parametrize("collected", [False, True], ids=["owned", "deleted"])
-def test_a_retry_whose_run_is_deleted_meanwhile_does_not_start_without_the_files(
-    monkeypatch: pytest.MonkeyPatch, *, collected: bool
-) -> None:
+def test_a_retry_whose_run_is_deleted_meanwhile_does_not_start_without_the_files(*, collected: bool) -> None:
     """The retry has read the history already. Whether it becomes an owner of the claim before the claim is deleted varies."""
 
     async def scenario(world: World) -> None:
-        claims, handle = Claims(world), world.server.handle
+        claims = Claims(world)
         world.script = _fails("second")
         world.begin()
         world.create("WorkflowRun", "build", flow("first", "second"))
         await world.rest()
         (claim,) = claims.created
 
-        def overtaken(request: Request) -> Response:
+        def overtake(request: Request) -> None:
             if request.method == "GET" and request.url.endswith(f"/{claim}") and len(world.runs()) > 1:
                 world.delete("workflowruns", "build")
                 if collected:
                     world.delete("persistentvolumeclaims", claim)
-            return handle(request)
 
-        monkeypatch.setattr(world.server, "handle", overtaken)
+        world.server.interceptors.append(overtake)
         world.checker.named_again.add("build")
         world.operate("again", "build", retry={})
         await world.rest()

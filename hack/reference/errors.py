@@ -124,6 +124,10 @@ OF_THE_OPERATOR: Final = {
         "The API server does not serve the kind that a `resource` activity names.",
         "Correct `apiVersion` and `kind`, or install the CRD.",
     ),
+    "WorkspaceLost": (
+        "The PersistentVolumeClaim of a workspace is gone, and with it the files of steps that have completed.",
+        "[Retry](../operations.md#retry) the run, and name in `from` the steps that the message names.",
+    ),
 }
 """Types that the operator and the Python helper set: what happened, and what to do."""
 

@@ -136,6 +136,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.SIGNAL_LIMIT_EXCEEDED: _TRUE,
             ConditionReason.WORKFLOW_ID_IN_USE: _TRUE,
             ConditionReason.RESET_POINT_NOT_FOUND: _TRUE,
+            ConditionReason.WORKSPACE_LOST: _TRUE,
             ConditionReason.SEGMENT_MISSING: _TRUE,
             ConditionReason.SEGMENT_CHANGED: _TRUE,
             ConditionReason.OVERLAP_SKIPPED: _TRUE,

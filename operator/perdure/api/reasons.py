@@ -281,6 +281,10 @@ class ConditionReason(StrEnum):
     """The run cannot be reset to that event: it does not exist, no decision was made there, or the workflow would decide
     differently before it. The message names the nearest possible events."""
 
+    WORKSPACE_LOST = "WorkspaceLost"
+    """The PersistentVolumeClaim of a workspace is gone, and with it the files of steps that would not run again. Retry the run,
+    and name in `from` the steps that the message names."""
+
     OVERLAP_SKIPPED = "OverlapSkipped"
     """The Schedule started no run: an earlier one is open and the overlap policy does not allow two, or too many starts are
     buffered."""

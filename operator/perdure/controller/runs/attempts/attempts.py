@@ -23,17 +23,19 @@ from perdure.controller.pods.attempt_pods import (
     Pods,
 )
 from perdure.controller.pods.workspaces import WorkspaceVolumes
+from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.runs.attempts.admission import Admission, Blocked
 from perdure.controller.runs.attempts.cached_results import CachedAttempts
 from perdure.controller.runs.attempts.definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.conditions import RunEventRecorder
-from perdure.controller.runs.store import RunStore
+from perdure.controller.runs.store import RunStore, past_of
 from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import inputs
 from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, attempt_effects
 from perdure.engine.failures import FailureKind, TimeoutType
+from perdure.engine.history import decode_events
 from perdure.engine.inputs import AttemptCompleted, AttemptInput, HeartbeatRead
 from perdure.engine.ledger import AttemptOutcome
 from perdure.engine.state import PendingActivity, RunState
@@ -77,6 +79,7 @@ class RunAttempts:
             wake: Requests another reconciliation of the run.
         """
         self._run = run
+        self._client = services.client
         self._pods = services.pods
         self._record = store.record
         self._artifacts = store.artifacts
@@ -233,11 +236,24 @@ class RunAttempts:
         if pod is None:
             definition = self.definitions.of(activity)
             await self._artifacts.expect(definition, self._pods.settings.sidecar_image)
-            volumes = await self._workspaces.of(definition)
+            volumes = await self._workspaces.of(definition, self._writers)
             pod = await self._pods.ensure(self._run, attempt, definition, volumes, self._record.confirm)
         elif attempt.needs_lease and not api_pods.has_ended(pod):
             await self._pods.leases.ensure(self._run, attempt, pod)
         self.held.adopt(key, pod)
+
+    async def _writers(self, workspace: str) -> Sequence[str]:
+        """The completed steps of the run that may have written to a workspace.
+
+        Raises:
+            AttemptBlockedError: A newer version has written the history.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        try:
+            past = await past_of(self._client, self._record.latest())
+        except NewerStateError as error:
+            raise AttemptBlockedError(message_for(str(error))) from error
+        return self.definitions.writers(decode_events(past.events)).get(workspace, ())
 
     def _note_started(self, key: PodKey) -> None:
         """Record that an attempt has its pod and, if it needs one, its Lease."""

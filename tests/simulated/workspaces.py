@@ -62,7 +62,9 @@ class Claims:
             self.files.pop(write.key.name, None)
         if write.key.plural == "pods" and write.type == "ADDED":
             self._check_pod(write)
-        if write.key.plural == "pods" and write.after["status"].get("phase") == "Succeeded":
+        before = (write.before or {}).get("status") or {}
+        ends = write.key.plural == "pods" and write.after["status"].get("phase") == "Succeeded" != before.get("phase")
+        if ends:
             for claim in _claims_of(write):
                 self.files.setdefault(claim, set()).add(_step_of(write))
 

@@ -1,7 +1,7 @@
 """Reads foreign manifests field by field, so that no field is lost unnoticed, and reports what has no counterpart."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,44 +125,6 @@ def walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for i, each in enumerate(value):
             yield from walk(each, f"{path}[{i}]")
-
-
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """The fields that are maps or lists of maps, at any depth."""
-
-    maps: Collection[str]
-    lists: Collection[str]
-    opaque: Collection[str] = ()
-    """Fields with arbitrary content of the user."""
-    flat: Collection[str] = ()
-    """Maps of texts: their fields may have the names of maps or lists."""
-
-    def checked(self, value: Any, path: str, report: ConversionReport) -> Any:
-        """Remove and report the fields with another shape, and return the value without them."""
-        if isinstance(value, list):
-            return [self.checked(each, f"{path}[{i}]", report) for i, each in enumerate(value)]
-        if not isinstance(value, dict):
-            return value
-        kept = {}
-        for key, each in value.items():
-            where = f"{path}.{key}" if path else key
-            if each is None and key not in self.maps:
-                continue
-            if key in self.opaque:
-                kept[key] = each
-            elif self._fits(key, each):
-                given = {} if each is None else each
-                kept[key] = given if key in self.flat else self.checked(given, where, report)
-            else:
-                expected = "a map" if key in self.maps else "a list of maps"
-                report.gap(where, f"must be {expected}, not {format_value(each)}")
-        return kept
-
-    def _fits(self, key: str, value: Any) -> bool:
-        if key in self.maps:
-            return value is None or isinstance(value, dict)
-        return key not in self.lists or (isinstance(value, list) and all(isinstance(each, dict) for each in value))
 
 
 @dataclass(slots=True)

@@ -192,6 +192,7 @@ class DefinitionBuilder:
             activity.global_names,
             global_outputs(data),
             deadline=activity.deadline,
+            deadline_in_seconds=activity.deadline_in_seconds,
         )
 
     def _service(self, key: tuple[str, str], defaults: Object) -> CallTarget:

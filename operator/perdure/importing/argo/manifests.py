@@ -8,60 +8,17 @@ from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.definition import DefinitionBuilder
 from perdure.importing.argo.library import Library, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
-from perdure.importing.argo.retries import duration
+from perdure.importing.argo.retries import timeout
 from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
 from perdure.importing.argo.templates import POD_FIELDS, PodDefaults
 from perdure.importing.expressions import UntranslatableError, expression
-from perdure.importing.reader import ConvertedObject, Fields, Object, Shapes, as_text, name_of
+from perdure.importing.reader import ConvertedObject, Fields, Object, as_text, name_of
 from perdure.importing.schedules import UnsupportedScheduleError
+from perdure.importing.schemas import Schema
 from perdure.language.expressions import ExpressionError, compile_template
 
 KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
-_SHAPES: Final = Shapes(
-    maps=frozenset(
-        {
-            "metadata",
-            "spec",
-            "workflowSpec",
-            "arguments",
-            "inputs",
-            "outputs",
-            "valueFrom",
-            "container",
-            "script",
-            "dag",
-        }
-    )
-    | {
-        "retryStrategy",
-        "backoff",
-        "templateRef",
-        "workflowTemplateRef",
-        "configMapKeyRef",
-        "continueOn",
-        "hooks",
-        "exit",
-    }
-    | {
-        "withSequence",
-        "podGC",
-        "labels",
-        "annotations",
-        "templateDefaults",
-        "inline",
-        "synchronization",
-        "mutex",
-        "semaphore",
-    }
-    | {"podMetadata", "ttlStrategy", "http", "resource", "containerSet", "volumeClaimGC"},
-    lists=frozenset(
-        {"templates", "parameters", "artifacts", "tasks", "volumes", "volumeMounts", "env", "mutexes", "semaphores"}
-    )
-    | {"initContainers", "sidecars", "containers", "volumeClaimTemplates", "headers"},
-    opaque=frozenset(
-        {"withItems", "data", "podSpecPatch", "value", "metrics", "artifacts", "archiveLocation", "plugin"}
-    ),
-)
+_SCHEMA: Final = Schema("argo")
 _RESERVED: Final = "workflows.argoproj.io/"
 _OF_DEFINITION: Final = frozenset(
     {
@@ -96,7 +53,7 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
         documents: Manifests; objects of other kinds are only used for lookups.
     """
     objects = [ConvertedObject(name_of(each)) for each in documents]
-    checked = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, objects, strict=True)]
+    checked = [_SCHEMA.checked(each, of.report) for each, of in zip(documents, objects, strict=True)]
     library = Library(checked)
     return [
         _Conversion(each, library, of).done
@@ -233,7 +190,7 @@ class _Conversion:
     def _options(self, spec: Fields) -> Object:
         """Take the options of a run."""
         options: Object = {}
-        deadline = duration(spec.text("activeDeadlineSeconds"))
+        deadline = timeout(spec, "activeDeadlineSeconds")
         if deadline:
             handled = spec.data.keys() & {"onExit", "hooks"}
             options["stepsTimeout" if handled else "runTimeout"] = deadline

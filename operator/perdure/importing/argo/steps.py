@@ -9,8 +9,9 @@ from typing import Any, Final, Protocol
 from perdure.api.policies import FailurePolicy
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
-from perdure.importing.argo.retries import duration
+from perdure.importing.argo.retries import MAX_ATTEMPT
 from perdure.importing.argo.scope import CalledStep, Scope, Shape, artifact_field, variable
+from perdure.importing.durations import go_duration
 from perdure.importing.expressions import (
     TAG,
     Resolve,
@@ -44,6 +45,8 @@ class CallTarget:
     timeout: str | None = None
     deadline: str = ""
     """The name of the input with the time limit of an attempt."""
+    deadline_in_seconds: bool = False
+    """Whether the limit is a number of seconds."""
     child: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of a call of a child."""
     deletion: str = ""
@@ -412,7 +415,7 @@ class FlowBuilder:
         made |= call_fields(target, given)
         if target.deadline:
             limit = str(given.get(target.deadline, ""))
-            made["activity"]["startToCloseTimeout"] = duration(limit) or limit
+            made["activity"]["startToCloseTimeout"] = _deadline(source, target, limit)
         if target.timeout:
             made["timeout"] = target.timeout
         if step.called.is_caught:
@@ -550,6 +553,20 @@ def _value(definition: Definition, value: Any, path: str, source: Fields, scope:
     except UntranslatableError as error:
         source.report.gap(path, str(error))
         return ""
+
+
+def _deadline(source: Fields, target: CallTarget, limit: str) -> str:
+    """Return the time limit of an attempt that an argument sets."""
+    if "${" not in limit:
+        try:
+            return go_duration(limit, seconds=True) or MAX_ATTEMPT
+        except ValueError as error:
+            source.gap("arguments", f"{error}; it is the time limit of the template")
+            return MAX_ATTEMPT
+    if not (limit.startswith("${") and limit.endswith("}") and limit.count("${") == 1):
+        return limit
+    text = f"string({limit[2:-1]})"
+    return "${" + (f"{text} + 's'" if target.deadline_in_seconds else f"duration({text})") + "}"
 
 
 def call_fields(target: CallTarget, input_: Any) -> Object:

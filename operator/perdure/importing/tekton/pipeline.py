@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from perdure.api.policies import FailurePolicy
+from perdure.importing.durations import NO_LIMIT, go_duration
 from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text
 from perdure.importing.tekton.task import TaskBuilder, TaskContext, WorkspaceBinding
@@ -82,6 +83,16 @@ class RunContext:
     timeouts: Mapping[str, str] = field(default_factory=dict)
     claims: list[Object] = field(default_factory=list)
     """The workspaces of Perdure."""
+
+
+def limit(of: Fields, name: str) -> str | None:
+    """Take a limit: None without one, `NO_LIMIT` for zero."""
+    text = of.text(name)
+    try:
+        return None if text is None else go_duration(text) or NO_LIMIT
+    except ValueError as error:
+        of.gap(name, str(error))
+        return None
 
 
 class Pipeline:
@@ -208,6 +219,7 @@ class Pipeline:
         if loop is not None:
             made["forEach"] = {"items": loop}
         parameters = {each.text("name") or "": each.take("value", "") for each in task.parts("params")}
+        own_limit = limit(task, "timeout")
         caught = task.take("onError", "stopAndFail") == "continue"
         context = TaskContext(
             task=name,
@@ -222,9 +234,12 @@ class Pipeline:
                 if isinstance(value, list) and "[*])" not in str(value)
             },
             retries=retries,
-            timeout=task.text("timeout") or self._context.timeouts.get(name),
+            timeout=self._context.timeouts.get(name) or own_limit,
         )
         spec = self._spec(task, context)
+        if spec is not None and not spec.data.get("steps"):
+            spec.gap("steps", "must have a step; a task runs at least one container")
+            spec = None
         if spec is None:
             made["fail"] = {"type": "NotImported", "message": f"the task `{name}` was not imported"}
             return made, FinishedTask(member("steps", step), ())

@@ -1,7 +1,8 @@
 """Reads foreign manifests field by field, so that no field is lost unnoticed, and reports what has no counterpart."""
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,6 +128,22 @@ def walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from walk(each, f"{path}[{i}]")
 
 
+def cycle_of(refers: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return names that refer to each other in a circle; empty if no names do."""
+
+    def follow(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        return next((found for each in refers.get(name, ()) if (found := follow(each, [*path, name]))), [])
+
+    return next((found for name in refers if (found := follow(name, []))), [])
+
+
+def circle(names: Sequence[str]) -> str:
+    """Format names that refer to each other, for a message."""
+    return ", which refers to ".join(f"`{name}`" for name in names)
+
+
 @dataclass(slots=True)
 class ConvertedObject:
     """An object of another system, and the manifests to which it was converted."""
@@ -135,6 +152,20 @@ class ConvertedObject:
     """Kind and name of the original."""
     manifests: list[Object] = field(default_factory=list)
     report: ConversionReport = field(default_factory=ConversionReport)
+
+    def report_rest(self, pattern: re.Pattern[str], known: Callable[[str], bool]) -> None:
+        """Report each foreign reference that remains in the manifests: it would be literal text.
+
+        Args:
+            pattern: A reference, whose first group is its content.
+            known: Whether a content is a reference of the system; other texts in braces are not.
+        """
+        for manifest in self.manifests:
+            where = f"{manifest['kind']}/{manifest['metadata'].get('name', manifest['metadata'].get('generateName'))}"
+            for path, text in walk(manifest, where):
+                for found in pattern.finditer(text):
+                    if known(found[1].strip()):
+                        self.report.gap(f"the result {path}", f"`{found[0]}` was not translated; write the value here")
 
 
 def name_of(document: Object) -> str:

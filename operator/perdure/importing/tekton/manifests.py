@@ -1,5 +1,6 @@
 """Converts Pipeline, Task, PipelineRun, and TaskRun of Tekton to manifests of Perdure."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -8,14 +9,19 @@ from perdure.api.labels import API_VERSION
 from perdure.api.times import format_duration, parse_duration
 from perdure.importing.durations import NO_LIMIT
 from perdure.importing.expressions import literal
-from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, as_text, name_of
+from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, as_text, cycle_of, name_of
 from perdure.importing.schemas import Schema
 from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext, limit
 from perdure.importing.tekton.task import WorkspaceBinding
+from perdure.importing.tekton.variables import VARIABLE, composed, params_read
 from perdure.importing.writer import valid_name
 
 KINDS: Final = ("Pipeline", "Task", "PipelineRun", "TaskRun")
 _SCHEMA: Final = Schema("tekton")
+_REST: Final = re.compile(rf"(?<!\$){VARIABLE.pattern}")
+"""A variable that Kubernetes does not escape."""
+_CONTEXT: Final = re.compile(r"\$\((?!params\b)")
+"""A variable that is not a parameter."""
 _VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "persistentVolumeClaim", "configMap", "secret", "projected", "csi")
 _POD: Final = frozenset(
     {"nodeSelector", "tolerations", "affinity", "securityContext", "volumes", "runtimeClassName", "dnsPolicy"}
@@ -55,6 +61,7 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
     for each, of in zip(checked, objects, strict=True):
         if each.get("kind") in KINDS and not catalog.is_used(each):
             _Conversion(each, catalog, of)
+            of.report_rest(_REST, lambda _: True)
             converted.append(of)
     return converted
 
@@ -83,7 +90,12 @@ class _Conversion:
 
     def _definition(self, spec: Fields, name: str, context: RunContext) -> None:
         declared = spec.data.get("params") or []
-        defaults = {str(each.get("name")): each["default"] for each in declared if "default" in each}
+        lazy = {str(each.get("name")) for each in declared if VARIABLE.search(str(each.get("default")))}
+        defaults = {
+            str(each.get("name")): each["default"]
+            for each in declared
+            if "default" in each and str(each.get("name")) not in lazy
+        }
         required = [str(each.get("name")) for each in declared if "default" not in each]
         properties = {
             str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)}
@@ -93,7 +105,7 @@ class _Conversion:
         schema |= {"required": required} if required else {}
         schema = {key: value for key, value in schema.items() if value}
         declaration: Object = {"schema": schema} if len(schema) > 1 else {}
-        declaration |= {"default": _texts(defaults)} if defaults else {}
+        declaration |= {"default": _texts(defaults)} if defaults or lazy else {}
         pipeline = Pipeline(self._catalog, context, self._report).build(spec, name, {})
         self._add("Workflow", {**({"input": declaration} if declaration else {}), **pipeline})
 
@@ -123,7 +135,7 @@ class _Conversion:
         parameters = _parameters(spec.data, values)
         inline = Pipeline(self._catalog, context, self._report).build(spec, name, parameters)
         run.done(_ADVICE)
-        self._add("WorkflowRun", {**({"input": _texts(parameters)} if parameters else {}), **options, "inline": inline})
+        self._add("WorkflowRun", {**_input(parameters), **options, "inline": inline})
 
     def _task_run(self, run: Fields) -> None:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
@@ -143,7 +155,7 @@ class _Conversion:
             Fields(pipeline, "spec", self._report), name, parameters
         )
         run.done(_ADVICE)
-        self._add("WorkflowRun", {**({"input": _texts(parameters)} if parameters else {}), "inline": inline})
+        self._add("WorkflowRun", {**_input(parameters), "inline": inline})
 
     def _task(self, run: Fields) -> tuple[Object, str] | None:
         if "taskSpec" in run:
@@ -235,7 +247,17 @@ def _parameters(spec: Object, values: Mapping[str, Any]) -> Object:
     for name, value in values.items():
         if isinstance(value, dict) and isinstance(defaults.get(name), dict):
             merged[name] = {**defaults[name], **value}
-    return merged
+    known = {name: value for name, value in merged.items() if not _CONTEXT.search(str(value))}
+    lazy = {name: value for name, value in known.items() if VARIABLE.search(str(value))}
+    if cycle_of({name: params_read(value) for name, value in lazy.items()}) or not lazy:
+        return merged
+    return {**merged, **composed(known, lazy)}
+
+
+def _input(parameters: Object) -> Object:
+    """Return the input of a run; the steps compute the parameters that refer to what only the run knows."""
+    known = {name: value for name, value in parameters.items() if not VARIABLE.search(str(value))}
+    return {"input": _texts(known)} if parameters else {}
 
 
 def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
@@ -266,7 +288,7 @@ def _texts(value: Any) -> Any:
         return [_texts(each) for each in value]
     if isinstance(value, dict):
         return {key: _texts(each) for key, each in value.items()}
-    return as_text(value).replace("${", "$${")
+    return as_text(value)
 
 
 def _parts(whole: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:

@@ -116,6 +116,10 @@ OF_THE_OPERATOR: Final = {
         "The activity succeeded, but its result was not delivered.",
         "Check that the container writes its result where the helper does, and the log of the sidecar.",
     ),
+    "TooManyLosses": (
+        "More attempts of an activity were lost to the infrastructure than `maximumLosses` allows.",
+        "Find out what stops the pods: the cause names the last one. Raise `maximumLosses`, or handle the failure with `catch`.",
+    ),
     "UPSTREAM_TIMEOUT": (
         "The handler of a Nexus operation did not respond in time.",
         "Check the handler's workers; the call is retried.",

@@ -28,6 +28,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.LIMIT_NOT_FOUND: _UNKNOWN,
             ConditionReason.WORKFLOW_ID_IN_USE: _UNKNOWN,
             ConditionReason.ATTEMPT_NOT_STARTING: _UNKNOWN,
+            ConditionReason.ATTEMPTS_LOST: _UNKNOWN,
             ConditionReason.CREATE_REFUSED: _UNKNOWN,
             ConditionReason.NO_WORKER: _UNKNOWN,
             ConditionReason.WORKFLOW_TASK_FAILED: _UNKNOWN,

@@ -402,6 +402,19 @@ BUGS = (
         scenario="workspaces",
         found="runs without the files of",
     ),
+    Bug(
+        name="exit code 0 after SIGTERM taken for success",
+        commit="365ddbf3",
+        changes=(
+            Change(
+                file="runtime/outcomes.py",
+                good="        if not self.succeeded() or self.stopping or self.left_result():\n            return False\n",
+                bad="        return False\n",
+            ),
+        ),
+        scenario="mixed",
+        found="whose pod was stopped and left no result",
+    ),
 )
 
 

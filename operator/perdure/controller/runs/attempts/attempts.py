@@ -360,7 +360,9 @@ class PodInputs:
         A failure is reported with the end of the log, so it waits until the log is read, unless a deadline of the attempt is due.
         """
         attempt, definition = self._definitions.attempt(activity), self._definitions.of(activity)
-        result = _as_cancelled(activity, pod, outcome(attempt, definition, pod, now=now, due=due))
+        stopping = activity.cancel_requested
+        observed = outcome(attempt, definition, pod, now=now, due=due, stopping=stopping)
+        result = _as_cancelled(activity, pod, observed)
         log = None
         if isinstance(result, inputs.AttemptFailed) and pod is not None:
             container = failed_container(definition, pod)
@@ -372,7 +374,8 @@ class PodInputs:
             return [_with_log(result, log)] if result is not None else []
         # It has ended. The Lease has the details of the last heartbeat for the next attempt, or a large result.
         lease, beat = await self._heartbeats.last(activity, now)
-        result = _as_cancelled(activity, pod, outcome(attempt, definition, pod, lease, now=now, due=due))
+        observed = outcome(attempt, definition, pod, lease, now=now, due=due, stopping=stopping)
+        result = _as_cancelled(activity, pod, observed)
         return [beat, *([_with_log(result, log)] if result is not None else [])]
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:

@@ -334,7 +334,13 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
     )
     if setting.mixed:
         world.share_versions()
-    SlowKubelet(loop, world.random("kubelet"), server, lambda pod: world.script(pod))  # noqa: PLW0108 - the scenario sets it later
+    SlowKubelet(
+        loop,
+        world.random("kubelet"),
+        world.random("SIGTERM"),
+        server,
+        lambda pod: world.script(pod),  # noqa: PLW0108 - the scenario sets it later
+    )
 
     async def play() -> None:
         try:

@@ -443,6 +443,26 @@ def template(text: str, resolve: Resolve, known: Callable[[str], bool] = lambda 
     return result
 
 
+def value_of(value: Any, resolve: Resolve) -> str:
+    """Return the expression of a value whose texts may have tags, at any depth.
+
+    Raises:
+        UntranslatableError: A tag has no counterpart.
+    """
+    if isinstance(value, list):
+        return f"[{', '.join(value_of(each, resolve) for each in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(str(key))}: {value_of(each, resolve)}" for key, each in value.items()) + "}"
+    if not isinstance(value, str):
+        return literal(value)
+    pieces = [
+        (f"string({tag(piece, resolve)})" if i % 2 else literal(piece))
+        for i, piece in enumerate(TAG.split(value))
+        if piece
+    ]
+    return " + ".join(pieces) or "''"
+
+
 def interpolation(source: str) -> str:
     """Return an expression for use in a text; a constant is unchanged."""
     constant = re.fullmatch(r"'([^'\\]*)'", source)
@@ -589,6 +609,12 @@ def literal(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{literal(str(key))}: {literal(each)}" for key, each in value.items()) + "}"
     return json.dumps(value)
+
+
+def has_field(base: str, name: str) -> str:
+    """Return the condition that a map has a field."""
+    selected = member(base, name)
+    return f"{literal(name)} in {base}" if selected.endswith("]") else f"has({selected})"
 
 
 def member(base: str, name: str) -> str:

@@ -373,7 +373,8 @@ def retry_rules(rules: RetryRules, *, name: str = "", circuit_breaker: bool = Fa
         name: Name of the RetryPolicy; empty for one that is written in place.
         circuit_breaker: Whether the RetryPolicy has a circuit breaker.
     """
-    google, policy = rules.cloud_scheduler, RetryPolicy(name=name, circuit_breaker=circuit_breaker)
+    google = rules.cloud_scheduler
+    policy = RetryPolicy(name=name, circuit_breaker=circuit_breaker, maximum_losses=rules.maximum_losses)
     if google is not None:
         return msgspec.structs.replace(
             policy,

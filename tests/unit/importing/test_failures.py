@@ -143,7 +143,7 @@ def test_running_tasks_finish_with_their_retries(tmp_path: Path) -> None:
         ("{pipeline: 10s, tasks: 6s}", ("10s", "6s", "4s")),
         ("{pipeline: 10s, finally: 3s}", ("10s", "7s", "3s")),
         ("{tasks: 5s}", (None, "5s", "1h")),
-        ("{pipeline: 10s}", ("10s", None, "1h")),
+        ("{pipeline: 10s}", ("10s", None, "10s")),
     ],
 )
 def test_limits_of_tasks_and_finally(tmp_path: Path, limits: str, want: tuple[str | None, ...]) -> None:

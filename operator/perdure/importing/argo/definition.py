@@ -185,14 +185,24 @@ class DefinitionBuilder:
         return CallTarget(
             name,
             "activity",
-            replace(activity.shape, optional=optional_outputs(data)),
+            replace(activity.shape, optional=optional_outputs(data), defaults=self._output_defaults(data)),
             defaults,
             passed_artifacts(data),
             activity.captured,
             activity.global_names,
             global_outputs(data),
             deadline=activity.deadline,
+            deadline_in_seconds=activity.deadline_in_seconds,
         )
+
+    def _output_defaults(self, data: Object) -> Object:
+        """Return the defaults of the output parameters of a template."""
+        found: Object = {}
+        for each in (data.get("outputs") or {}).get("parameters") or []:
+            name, default = str(each.get("name")), (each.get("valueFrom") or {}).get("default")
+            if default is not None:
+                found[name] = structured(as_text(default), name in self._structured)
+        return found
 
     def _service(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         """Return the target for a daemon: an activity that creates a Pod."""
@@ -234,7 +244,8 @@ class DefinitionBuilder:
         name = self.blocks.names.of(*key)
         source = self._templates.fields(*key)
         outputs = (source.data.get("outputs") or {}).get("parameters") or []
-        shape = Shape(tuple(str(each.get("name")) for each in outputs), is_block=True)
+        names = tuple(str(each.get("name")) for each in outputs)
+        shape = Shape(names, is_block=True, defaults=self._output_defaults(source.data))
         limit = timeout(source, "activeDeadlineSeconds", "timeout")
         global_names = {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
         entry: Object = {"#": f"template {key[1]}", "name": name}
@@ -363,7 +374,7 @@ def child_spec(spec: Object, name: str) -> Object:
 
 def child_workflow(workflow: WorkflowFacts, inputs: Object) -> WorkflowFacts:
     """Return the facts about a child. Its input has the inputs of its template and the parameters of the workflow."""
-    return replace(workflow, parameters=workflow.parameters | frozenset(inputs))
+    return replace(workflow, parameters=workflow.parameters | frozenset(inputs), composed={})
 
 
 def child_target(workflow: WorkflowFacts, template: str, inputs: Object, inner: CallTarget) -> CallTarget:

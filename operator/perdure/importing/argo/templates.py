@@ -22,13 +22,11 @@ from perdure.importing.argo.containers import Containers, ContainerSet, containe
 from perdure.importing.argo.library import Library
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.requests import http, resource
-from perdure.importing.argo.retries import NO_RETRY, retries, timeout
+from perdure.importing.argo.retries import MAX_ATTEMPT, NO_RETRY, retries, timeout
 from perdure.importing.argo.scope import PodScope, Shape, WorkflowFacts
 from perdure.importing.programs import Output, Returns
 from perdure.importing.reader import ConversionReport, Fields, Object
 
-_MAX_ATTEMPT: Final = "1d"
-"""Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
 POD_FIELDS: Final = (
     *(
         "nodeSelector",
@@ -91,6 +89,7 @@ class ConvertedActivity:
     global_names: Mapping[str, str]
     deadline: str = ""
     """The input that limits an attempt."""
+    deadline_in_seconds: bool = False
     limits: Sequence[tuple[str, Object]] = ()
     """The names and specs of its WorkflowLimits."""
 
@@ -133,10 +132,11 @@ class ActivityBuilder:
         """
         template = self._template
         taken, limit_specs = limits(template, library, self._scope.resolve)
+        in_seconds = bool(_INPUT.fullmatch(str(template.data.get("activeDeadlineSeconds"))))
         deadline = self._deadline()
         definition: Object = {
             "name": self._name,
-            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _MAX_ATTEMPT,
+            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or MAX_ATTEMPT,
             **retries(template, self._scope),
             **({"limits": taken} if taken else {}),
             **cache(template, self._containers),
@@ -161,11 +161,13 @@ class ActivityBuilder:
             definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
             shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
-        return ConvertedActivity(definition, shape, self._scope.captured, self._global_names, deadline, limit_specs)
+        return ConvertedActivity(
+            definition, shape, self._scope.captured, self._global_names, deadline, in_seconds, limit_specs
+        )
 
     def _deadline(self) -> str:
         """Take a deadline that is an input."""
-        for name in ("timeout", "activeDeadlineSeconds"):
+        for name in ("activeDeadlineSeconds", "timeout"):
             found = _INPUT.fullmatch(str(self._template.data.get(name)))
             if found and found[1] in self._inputs:
                 self._template.drop(name)
@@ -366,7 +368,7 @@ def service(
     }
     definition: Object = {
         "name": name,
-        "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _MAX_ATTEMPT,
+        "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or MAX_ATTEMPT,
         "retryPolicy": NO_RETRY,
         "resource": {
             "action": "Create",

@@ -1,39 +1,27 @@
 """Converts Pipeline, Task, PipelineRun, and TaskRun of Tekton to manifests of Perdure."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
 from perdure.api.times import format_duration, parse_duration
+from perdure.importing.durations import NO_LIMIT
 from perdure.importing.expressions import literal
-from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, Shapes, as_text, name_of
-from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext
+from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, as_text, cycle_of, name_of
+from perdure.importing.schemas import Schema
+from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext, limit
 from perdure.importing.tekton.task import WorkspaceBinding
+from perdure.importing.tekton.variables import VARIABLE, composed, params_read
 from perdure.importing.writer import valid_name
 
 KINDS: Final = ("Pipeline", "Task", "PipelineRun", "TaskRun")
-_SHAPES: Final = Shapes(
-    maps=frozenset(
-        {"metadata", "spec", "pipelineSpec", "taskSpec", "taskRef", "pipelineRef", "taskRunTemplate", "podTemplate"}
-    )
-    | {
-        "persistentVolumeClaim",
-        "volumeClaimTemplate",
-        "timeouts",
-        "stepTemplate",
-        "matrix",
-        "ref",
-        "labels",
-        "annotations",
-    },
-    lists=frozenset(
-        {"params", "tasks", "finally", "results", "workspaces", "steps", "sidecars", "volumes", "taskRunSpecs", "env"}
-    )
-    | {"when", "include", "volumeMounts"},
-    opaque=frozenset({"value", "default", "data", "projected", "configMap", "secret", "csi", "properties"}),
-    flat=frozenset({"timeouts"}),
-)
+_SCHEMA: Final = Schema("tekton")
+_REST: Final = re.compile(rf"(?<!\$){VARIABLE.pattern}")
+"""A variable that Kubernetes does not escape."""
+_CONTEXT: Final = re.compile(r"\$\((?!params\b)")
+"""A variable that is not a parameter."""
 _VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "persistentVolumeClaim", "configMap", "secret", "projected", "csi")
 _POD: Final = frozenset(
     {"nodeSelector", "tolerations", "affinity", "securityContext", "volumes", "runtimeClassName", "dnsPolicy"}
@@ -67,12 +55,13 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
         documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
     """
     objects = [ConvertedObject(name_of(each)) for each in documents]
-    checked = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, objects, strict=True)]
+    checked = [_SCHEMA.checked(_renewed(each), of.report) for each, of in zip(documents, objects, strict=True)]
     catalog = Catalog(checked)
     converted = []
     for each, of in zip(checked, objects, strict=True):
         if each.get("kind") in KINDS and not catalog.is_used(each):
             _Conversion(each, catalog, of)
+            of.report_rest(_REST, lambda _: True)
             converted.append(of)
     return converted
 
@@ -101,7 +90,12 @@ class _Conversion:
 
     def _definition(self, spec: Fields, name: str, context: RunContext) -> None:
         declared = spec.data.get("params") or []
-        defaults = {str(each.get("name")): each["default"] for each in declared if "default" in each}
+        lazy = {str(each.get("name")) for each in declared if VARIABLE.search(str(each.get("default")))}
+        defaults = {
+            str(each.get("name")): each["default"]
+            for each in declared
+            if "default" in each and str(each.get("name")) not in lazy
+        }
         required = [str(each.get("name")) for each in declared if "default" not in each]
         properties = {
             str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)}
@@ -111,7 +105,7 @@ class _Conversion:
         schema |= {"required": required} if required else {}
         schema = {key: value for key, value in schema.items() if value}
         declaration: Object = {"schema": schema} if len(schema) > 1 else {}
-        declaration |= {"default": _texts(defaults)} if defaults else {}
+        declaration |= {"default": _texts(defaults)} if defaults or lazy else {}
         pipeline = Pipeline(self._catalog, context, self._report).build(spec, name, {})
         self._add("Workflow", {**({"input": declaration} if declaration else {}), **pipeline})
 
@@ -120,17 +114,18 @@ class _Conversion:
         template = run.part("taskRunTemplate")
         timeouts = run.part("timeouts")
         context = self._context(run.parts("workspaces"), self._pod(template))
-        total = timeouts.text("pipeline") or run.text("timeout")
-        tasks, final = _parts(total, timeouts.text("tasks"), timeouts.text("finally"))
+        field = "pipeline" if "pipeline" in timeouts else "timeout"
+        total = limit(timeouts if field == "pipeline" else run, field)
+        tasks, final = _parts(total, limit(timeouts, "tasks"), limit(timeouts, "finally"))
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
         self._specs(run, context)
         options: Object = {}
-        if total and total != "0":
+        if total and total != NO_LIMIT:
             options["runTimeout"] = total
-            if tasks is None and "finally" in (run.data.get("pipelineSpec") or {}):
+            if tasks in {None, NO_LIMIT} and "finally" in (run.data.get("pipelineSpec") or {}):
                 run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
-        if tasks:
+        if tasks and tasks != NO_LIMIT:
             options["stepsTimeout"] = tasks
         timeouts.done({})
         found = self._spec(run)
@@ -140,12 +135,12 @@ class _Conversion:
         parameters = _parameters(spec.data, values)
         inline = Pipeline(self._catalog, context, self._report).build(spec, name, parameters)
         run.done(_ADVICE)
-        self._add("WorkflowRun", {**({"input": _texts(parameters)} if parameters else {}), **options, "inline": inline})
+        self._add("WorkflowRun", {**_input(parameters), **options, "inline": inline})
 
     def _task_run(self, run: Fields) -> None:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
         context = self._context(run.parts("workspaces"), self._pod(run))
-        limit = run.text("timeout")
+        timeout = limit(run, "timeout")
         retries = run.take("retries", 0)
         found = self._task(run)
         if found is None:
@@ -153,13 +148,14 @@ class _Conversion:
         spec, name = found
         declared = spec.get("workspaces") or []
         pipeline = _of_task(spec, name, [{"name": each.get("name")} for each in declared])
-        pipeline["tasks"][0] |= {"retries": retries, **({"timeout": limit} if limit else {})}
+        pipeline["tasks"][0] |= {"retries": retries}
+        context.timeouts = {name: timeout} if timeout else {}
         parameters = _parameters(spec, values)
         inline = Pipeline(self._catalog, context, self._report).build(
             Fields(pipeline, "spec", self._report), name, parameters
         )
         run.done(_ADVICE)
-        self._add("WorkflowRun", {**({"input": _texts(parameters)} if parameters else {}), "inline": inline})
+        self._add("WorkflowRun", {**_input(parameters), "inline": inline})
 
     def _task(self, run: Fields) -> tuple[Object, str] | None:
         if "taskSpec" in run:
@@ -200,9 +196,9 @@ class _Conversion:
         for each in run.parts("taskRunSpecs"):
             name = each.text("pipelineTaskName") or ""
             pods[name] = self._pod(each)
-            limit = each.text("timeout")
-            if limit:
-                timeouts[name] = limit
+            timeout = limit(each, "timeout")
+            if timeout:
+                timeouts[name] = timeout
             each.done(_ADVICE)
         context.pods, context.timeouts = pods, timeouts
 
@@ -251,7 +247,17 @@ def _parameters(spec: Object, values: Mapping[str, Any]) -> Object:
     for name, value in values.items():
         if isinstance(value, dict) and isinstance(defaults.get(name), dict):
             merged[name] = {**defaults[name], **value}
-    return merged
+    known = {name: value for name, value in merged.items() if not _CONTEXT.search(str(value))}
+    lazy = {name: value for name, value in known.items() if VARIABLE.search(str(value))}
+    if cycle_of({name: params_read(value) for name, value in lazy.items()}) or not lazy:
+        return merged
+    return {**merged, **composed(known, lazy)}
+
+
+def _input(parameters: Object) -> Object:
+    """Return the input of a run; the steps compute the parameters that refer to what only the run knows."""
+    known = {name: value for name, value in parameters.items() if not VARIABLE.search(str(value))}
+    return {"input": _texts(known)} if parameters else {}
 
 
 def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
@@ -282,7 +288,7 @@ def _texts(value: Any) -> Any:
         return [_texts(each) for each in value]
     if isinstance(value, dict):
         return {key: _texts(each) for key, each in value.items()}
-    return as_text(value).replace("${", "$${")
+    return as_text(value)
 
 
 def _parts(total: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:
@@ -290,19 +296,14 @@ def _parts(total: str | None, tasks: str | None, final: str | None) -> tuple[str
 
     That is how Tekton completes them (pkg/apis/pipeline/v1/pipelinerun_types.go).
     """
-    return _limit(tasks) or _rest(total, final), _limit(final) or _rest(total, tasks)
-
-
-def _limit(text: str | None) -> str | None:
-    return None if text in {None, "0", "0s"} else text
+    return tasks or _rest(total, final), final or (total if tasks is None else _rest(total, tasks))
 
 
 def _rest(total: str | None, part: str | None) -> str | None:
-    """Return what is left of a duration; None if there is none, or if it is not a duration."""
+    """Return what is left of a limit; None if nothing is known to be left."""
     if total is None or part is None:
         return None
-    try:
-        left = parse_duration(total) - parse_duration(part)
-        return format_duration(left) if left > timedelta(0) and parse_duration(part) else None
-    except ValueError:
-        return None
+    if NO_LIMIT in {total, part}:
+        return NO_LIMIT if total == NO_LIMIT else None
+    left = parse_duration(total) - parse_duration(part)
+    return format_duration(left) if left > timedelta(0) else None

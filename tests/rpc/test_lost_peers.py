@@ -19,7 +19,6 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client
 
-from fidelity.fleet import Fleet, ServedFleet, in_memory_fleet
 from perdure.controller.fleet.shards import owners
 from perdure.frontend.matching.queues import Kind, QueueName, queue_shard
 from perdure.frontend.peers.client import TAKE, PeerClient, PeerIdentity, PeerLostError
@@ -27,6 +26,7 @@ from perdure.frontend.peers.offers import FleetMembers
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.rpc import CallContext
+from support.fleet import Fleet, ServedFleet, in_memory_fleet
 from support.ports import free_port
 
 _TASK_TIMEOUT = timedelta(minutes=5)

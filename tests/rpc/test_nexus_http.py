@@ -28,8 +28,8 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 
-from fidelity.fleet import in_memory_fleet
-from fidelity.perdure import OPEN, in_memory
+from support.fleet import in_memory_fleet
+from support.operator import OPEN, in_memory
 from support.ports import free_port
 
 QUEUE = "bills"

@@ -1,6 +1,6 @@
 """The interface between the engine and deciders, such as the YAML interpreter.
 
-The deciders of standalone activities and Nexus operations are here, too: they schedule one, and close the run with its outcome.
+The decider of standalone activities and Nexus operations is here, too: it schedules one, and closes the run with its outcome.
 """
 
 from dataclasses import dataclass
@@ -62,11 +62,11 @@ class Decider(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ActivityDecider:
-    """Decides for a standalone activity."""
+class StandaloneDecider:
+    """Decides for a standalone activity or Nexus operation."""
 
-    activity: cmd.ScheduleActivityTask
-    """The activity."""
+    work: cmd.ScheduleActivityTask | cmd.ScheduleNexusOperation
+    """The activity, or the operation."""
 
     def decide(
         self,
@@ -75,58 +75,26 @@ class ActivityDecider:
         *,
         continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
     ) -> Decision:
-        """Schedule the activity, pass on a cancellation to it, and close with its outcome. Ignore all other events."""
+        """Schedule the work, pass on a cancellation to it, and close with its outcome. Ignore all other events."""
         command = self._command(event)
         return Decision((command,) if command is not None else (), memory)
 
     def _command(self, event: ev.AnyEvent | None) -> cmd.Command | None:  # noqa: PLR0911 (one for each event)
         match event:
             case ev.WorkflowExecutionStarted():
-                return self.activity
+                return self.work
             case ev.WorkflowExecutionCancelRequested():
-                return cmd.RequestCancelActivityTask(activity_id=self.activity.activity_id)
-            case ev.ActivityTaskCompleted():
+                if isinstance(self.work, cmd.ScheduleActivityTask):
+                    return cmd.RequestCancelActivityTask(activity_id=self.work.activity_id)
+                return cmd.RequestCancelNexusOperation()
+            case ev.ActivityTaskCompleted() | ev.NexusOperationCompleted():
                 return cmd.CompleteWorkflowExecution(result=event.result)
-            case ev.ActivityTaskFailed():
+            case ev.ActivityTaskFailed() | ev.NexusOperationFailed():
                 return cmd.FailWorkflowExecution(failure=event.failure)
-            case ev.ActivityTaskTimedOut():
+            case ev.ActivityTaskTimedOut() | ev.NexusOperationTimedOut():
                 return cmd.TimeOutWorkflowExecution(failure=event.failure)
             case ev.ActivityTaskCanceled():
                 return cmd.CancelWorkflowExecution(details=event.details)
-            case _:
-                return None
-
-
-@dataclass(frozen=True, slots=True)
-class OperationDecider:
-    """Decides for a standalone Nexus operation."""
-
-    operation: cmd.ScheduleNexusOperation
-    """The operation."""
-
-    def decide(
-        self,
-        memory: Any,
-        event: ev.AnyEvent | None,
-        *,
-        continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
-    ) -> Decision:
-        """Schedule the operation, pass on a cancellation to its handler, and close with its outcome."""
-        command = self._command(event)
-        return Decision((command,) if command is not None else (), memory)
-
-    def _command(self, event: ev.AnyEvent | None) -> cmd.Command | None:  # noqa: PLR0911 (one for each event)
-        match event:
-            case ev.WorkflowExecutionStarted():
-                return self.operation
-            case ev.WorkflowExecutionCancelRequested():
-                return cmd.RequestCancelNexusOperation()
-            case ev.NexusOperationCompleted():
-                return cmd.CompleteWorkflowExecution(result=event.result)
-            case ev.NexusOperationFailed():
-                return cmd.FailWorkflowExecution(failure=event.failure)
-            case ev.NexusOperationTimedOut():
-                return cmd.TimeOutWorkflowExecution(failure=event.failure)
             case ev.NexusOperationCanceled():
                 return cmd.CancelWorkflowExecution(failure=event.failure)
             case _:

@@ -156,9 +156,9 @@ class Frontend:
             updates,
             Histories(runs, payloads),
             listing,
-            ScheduleRpcs(runs, self.manager.schedules, search_attributes),
+            ScheduleRpcs(runs.client, runs, self.manager.schedules, search_attributes),
             ActivityChanges(runs),
-            Batches(runs, listing),
+            Batches(runs.client, runs, listing),
             TaskQueueRpcs(self.queues, deployments, self.task_queues),
             WorkerRpcs(self.workers),
             WorkerDeployments(deployments, self.versions, self.queues),
@@ -171,7 +171,7 @@ class Frontend:
                 shards=self.manager.shards,
             ),
             NexusEndpoints(self.endpoints, self.manager.served),
-            System(runs),
+            System(runs.client, runs.served),
             SearchAttributeRpcs(search_attributes),
         ):
             found |= _handlers_of(service)

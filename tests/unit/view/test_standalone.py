@@ -17,7 +17,9 @@ from support.view.flow import UID, plain
 
 def object_of(run: Drive) -> dict[str, Any]:
     """The WorkflowRun of a standalone activity."""
-    facts = status.RunFacts(name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
+    composer = status.StatusComposer(
+        name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None
+    )
     return {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "WorkflowRun",
@@ -27,7 +29,7 @@ def object_of(run: Drive) -> dict[str, Any]:
             "workflowId": "charge-1",
             "input": {"order": 17},
         },
-        "status": status.compose({}, facts, run.state, run.history, run.now),
+        "status": composer.compose({}, run.state, run.history, run.now),
     }
 
 

@@ -41,7 +41,7 @@ from perdure.controller.runs.requests import (
     with_warning,
 )
 from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
-from perdure.controller.runs.status import RunFacts, refused_as_too_large
+from perdure.controller.runs.status import StatusComposer, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
 from perdure.controller.services import Peers, Services
 from perdure.controller.workers import next_poll_check, unserved
@@ -110,7 +110,7 @@ class Run:
         )
         self.outcomes = ChildOutcomes(self._effects.context, self._effects.has_applied)
         """The outcomes of the children; it observes their runs."""
-        self._conditions = RunConditions(ref, self._store, peers, self._events, self._facts)
+        self._conditions = RunConditions(ref, self._store, peers, self._events, self._composer)
         self._deciders = RunDeciders(services, ref, self._record, self.inbox)
         self._starter = RunStarter(services, self._effects.context, self._store, self.inbox, self._deciders)
         self._log = structlog.get_logger("perdure.run").bind(namespace=ref.namespace, run=ref.name)
@@ -229,7 +229,7 @@ class Run:
             return min(filter(None, (self._start.due, next_wake(state, now))))
         pods = await self.attempts.definitions.in_pods(state)
         await self.attempts.apply(pods, now)
-        if self.attempts.unreported(pods):
+        if self.attempts.blocked.unreported(pods, self.attempts.held.pods):
             return now
         if self._effects.are_due(state, now):
             await self._effects.apply(state, self._record.latest(), now, self._record.confirm)
@@ -414,10 +414,10 @@ class Run:
                 on, because the history of each commit is sealed before the next one; a single request was refused.
         """
         before = origin.status if origin else self._record.status
-        facts, heavy = partial(self._facts, now), carriers(requests)
+        composer, heavy = partial(self._composer, now), carriers(requests)
         try:
             committed = await self._store.commit(
-                state, transition, now, self._next_decider, facts, origin, may_end=len(requests) <= 1 and not heavy
+                state, transition, now, self._next_decider, composer, origin, may_end=len(requests) <= 1 and not heavy
             )
         except NoRoomError:
             if len(requests) > 1:
@@ -442,15 +442,15 @@ class Run:
             self._log.exception("Could not record Events for a commit")
         return transition
 
-    def _facts(self, now: datetime, state: RunState | None) -> RunFacts:
-        """What the status shows in addition to the state, which is None for a run that has not started."""
+    def _composer(self, now: datetime, state: RunState | None) -> StatusComposer:
+        """What composes the status that shows a state, which is None for a run that has not started."""
         done, waits = "", list[Awaited]()
         definition, decider = self._decider.definition, self._decider.decider
         if state is not None and definition is not None:
             memory = load_memory(state.memory)
             done = "{}/{}".format(*progress(definition.program, memory))
             waits = awaited(definition.program, memory, state.timers)
-        return RunFacts(
+        return StatusComposer(
             name=self.ref.name,
             uid=self.ref.uid,
             first_uid=first_run_id(self._record.object),

@@ -41,10 +41,11 @@ from perdure.controller.workflows.definitions import (
     read_spec,
     without_invalid_attributes,
 )
+from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.cron import next_due
-from perdure.engine.decider import ActivityDecider, Decider
+from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import referred_to
 from perdure.engine.recording import policy_named, resolved
@@ -123,13 +124,10 @@ class RunStarter:
         self._context = context
         self._run = context.run
         self._store = store
+        self._record = store.record
         self._inbox = inbox
         self._deciders = deciders
         self._limits = RunLimits(services, context, store.record)
-
-    @property
-    def _record(self) -> Record:
-        return self._store.record
 
     async def begin(self, now: datetime) -> RunStart:
         """Start the run. An invalid run starts and fails.
@@ -180,12 +178,12 @@ class RunStarter:
         standalone = self._deciders.standalone(spec)
         if standalone is not None:
             draft.decider, draft.extras = standalone, extras_of(self._record.object)
-            if isinstance(standalone, ActivityDecider):
-                draft.workflow_type = standalone.activity.activity_type
-                used = policy_named(standalone.activity)
+            if isinstance(standalone.work, cmd.ScheduleActivityTask):
+                draft.workflow_type = standalone.work.activity_type
+                used = policy_named(standalone.work)
                 await self._find_policies(spec, frozenset({used} if used else ()))
             else:
-                draft.workflow_type = standalone.operation.operation
+                draft.workflow_type = standalone.work.operation
             return
         if spec.workflow is not None and spec.workflow.type is not None:
             draft.workflow_type, draft.input = spec.workflow.type, spec.input

@@ -268,10 +268,6 @@ class RunAttempts:
 
     # What is left
 
-    def unreported(self, state: RunState) -> bool:
-        """Whether a circuit breaker or a WorkflowLimit blocks an attempt, and the run does not show this yet."""
-        return self.blocked.unreported(state, self.held.pods)
-
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:
         """When to read or retry something without an event."""
         new = self.blocked.any_refused or self._cached.any_found or bool(self._granted)

@@ -76,8 +76,8 @@ def stored_state(run: kube.Object) -> RunState | None:
         return None
     try:
         state = history.decode_state(stored)
-        if state.code is None:
-            load_memory(state.memory)
+        if state.code is None and state.memory is not None:
+            state = msgspec.structs.replace(state, memory=load_memory(state.memory))
         next_wake(state, state.start_time)  # compares all its times
     except (msgspec.ValidationError, TypeError) as error:
         if _is_intact(status):

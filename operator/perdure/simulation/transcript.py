@@ -19,7 +19,8 @@ from perdure.engine.state import DEAD_LETTER, LIMITS_RELEASED, TAKE_LIMITS, Pend
 from perdure.language.coercion import format_value
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
-from perdure.language.step_tree import LIMIT, STEPS_LIMIT, StepNode, TracedStep, Tracer, step_tree
+from perdure.language.step_paths import TIMEOUT, is_limit
+from perdure.language.step_tree import StepNode, TracedStep, Tracer, step_tree
 from perdure.runtime import status_texts
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.schedule.run_manifests import schedule_scope
@@ -235,10 +236,10 @@ def _of_step(event: ev.AnyEvent) -> StepEntry | None:  # noqa: C901, PLR0911, PL
             return event.activity_id, "Cancelled", ""
         case ev.ActivityTaskCancelRequested():
             return event.activity_id, "CancelRequested", ""
-        case ev.TimerStarted() if not event.timer_id.endswith((LIMIT, STEPS_LIMIT)):
+        case ev.TimerStarted() if not is_limit(event.timer_id):
             return event.timer_id, "Waiting", f"for {length(event.start_to_fire_timeout)}"
         case ev.TimerFired():
-            step, limit = event.timer_id.removesuffix(LIMIT), event.timer_id.endswith((LIMIT, STEPS_LIMIT))
+            step, limit = event.timer_id.removesuffix(TIMEOUT), is_limit(event.timer_id)
             return step, "TimedOut" if limit else "Waiting", "" if limit else "the time has passed"
         case ev.StartChildWorkflowExecutionInitiated():
             return event.child_id, "Running", f"child {event.start.workflow_type}{_value_text(event.start.input, ' ')}"

@@ -1,8 +1,5 @@
 """Standalone activities and standalone Nexus operations, as the command line shows them."""
 
-from typing import Any
-
-from perdure.controller.runs import status
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
 from perdure.view.describe import describe
@@ -12,25 +9,8 @@ from perdure.view.runs import table as listed
 from support.engine import standalone_nexus
 from support.engine.script import Drive, application
 from support.engine.standalone import begin, take, worker
-from support.view.flow import UID, plain
-
-
-def object_of(run: Drive) -> dict[str, Any]:
-    """The WorkflowRun of a standalone activity."""
-    composer = status.StatusComposer(
-        name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None
-    )
-    return {
-        "apiVersion": "perdure.dev/v1alpha1",
-        "kind": "WorkflowRun",
-        "metadata": {"name": "charge-k9", "namespace": "shop", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {
-            "activity": {"type": "Do", "taskQueue": "q", "startToCloseTimeout": "1m"},
-            "workflowId": "charge-1",
-            "input": {"order": 17},
-        },
-        "status": composer.compose({}, run.state, run.history, run.now),
-    }
+from support.view.flow import plain
+from support.view.standalone import object_of
 
 
 def view_of(run: Drive) -> RunView:

@@ -328,23 +328,23 @@ class Webhooks:
         known = self._known.get((namespace, name))
         if known is None:
             return None
-        seen = known
+        current = known
         verdict: tuple[bool, ConditionReason, str] = (True, ConditionReason.ACCEPTED, "")
 
         async def compute(obj: kube.Object) -> kube.Object:
-            nonlocal seen, verdict
-            if seen.object is not obj:  # another client has written
-                seen = KnownWebhook.read(obj)
-            verdict = await self._verdict(seen)
-            return _status(seen, verdict, now)
+            nonlocal current, verdict
+            if current.object is not obj:  # another client has written
+                current = KnownWebhook.read(obj)
+            verdict = await self._verdict(current)
+            return _status(current, verdict, now)
 
         url = kube.path(kube.PERDURE, namespace, "webhooks", name)
         obj = await write_status(self._client, url, compute, known.object)
         if obj is None:
             self._known.pop((namespace, name), None)
             return None
-        if obj is not seen.object:
-            self._report(seen, verdict)
+        if obj is not current.object:
+            self._report(current, verdict)
             self._keep(obj)
         return now + READ_AGAIN
 

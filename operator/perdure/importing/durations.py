@@ -16,7 +16,7 @@ _MICROSECONDS: Final = {
     "h": Fraction(3_600_000_000),
 }
 _PART: Final = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-_WHOLE: Final = re.compile(f"[-+]?(?:0|(?:{_PART.pattern})+)")
+_DURATION: Final = re.compile(f"[-+]?(?:0|(?:{_PART.pattern})+)")
 _SECONDS: Final = re.compile("[-+]?[0-9]+")
 NO_LIMIT: Final = "365d"
 """The time limit in place of one that is explicitly zero, where Perdure needs a limit."""
@@ -39,7 +39,7 @@ def go_duration(value: Any, *, seconds: bool = False) -> str | None:
     text = str(value)
     if seconds and _SECONDS.fullmatch(text):
         text += "s"
-    if isinstance(value, bool) or not _WHOLE.fullmatch(text):
+    if isinstance(value, bool) or not _DURATION.fullmatch(text):
         raise ValueError(f"`{text}` is not a duration such as `1h30m`, `1.5h`, or `90s`")
     total = sum((Fraction(number) * _MICROSECONDS[unit] for number, unit in _PART.findall(text)), Fraction(0))
     if text.startswith("-") or not total:

@@ -243,19 +243,19 @@ class _Tree:
     # Frames, steps, and their parts
 
     def main(self) -> Iterator[StepNode]:
-        yield from self.frame("", mappings(self.definition.get("steps")), whole=True)
+        yield from self.frame("", mappings(self.definition.get("steps")), every=True)
         for name in _HANDLERS:
             if f":{name}" in self.parts.get("", {}):
                 yield self.handler(name)
 
-    def frame(self, path: str, steps: Sequence[Json], *, whole: bool = False) -> Iterator[StepNode]:
+    def frame(self, path: str, steps: Sequence[Json], *, every: bool = False) -> Iterator[StepNode]:
         """Return the steps of a block; of an ended block, the known steps."""
         begun: dict[str, list[str]] = {}
         for part in self.parts.get(path, {}):
             begun.setdefault(Path.parse(part).step or part, []).append(part)
         named = {str(step.get("name")): step for step in steps}
         for name, definition in named.items():
-            if whole or path in self.frames or name in begun:
+            if every or path in self.frames or name in begun:
                 yield self.step(path, name, definition, begun.get(name, ()))
         for name, parts in begun.items():
             if name not in named and not name.startswith(":"):

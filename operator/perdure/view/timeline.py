@@ -256,9 +256,9 @@ def _length(times: tuple[datetime, datetime]) -> str:
     return text.duration(times[1] - times[0])
 
 
-def _bar(times: _Times, whole: tuple[datetime, datetime], width: int, marks: str) -> str:
+def _bar(times: _Times, period: tuple[datetime, datetime], width: int, marks: str) -> str:
     """Draw phases to scale, with at least one character for each."""
-    start, total = whole[0], max(whole[1] - whole[0], timedelta(milliseconds=1))
+    start, total = period[0], max(period[1] - period[0], timedelta(milliseconds=1))
     bar = [marks[3]] * width
     for phase, mark in zip(_PHASES, marks, strict=False):
         if phase not in times:
@@ -310,12 +310,12 @@ class _Spans:
         run = self._run
         about = {"run": run.name, "workflow": run.workflow, "workflow_id": run.workflow_id, "phase": run.phase}
         name = run.activity or run.operation or f"RunWorkflow:{run.workflow or run.name}"
-        whole = self._span(self._root, name, (self._start, self._end), about)
-        whole["status"] = {"code": _OK} if run.phase in _WELL else {"code": _ERROR, "message": run.phase}
+        root = self._span(self._root, name, (self._start, self._end), about)
+        root["status"] = {"code": _OK} if run.phase in _WELL else {"code": _ERROR, "message": run.phase}
         if parent_run_id:
             trace = UUID(parent_run_id).hex
-            whole["links"] = [{"traceId": trace, "spanId": _root_of(trace)}]
-        yield whole
+            root["links"] = [{"traceId": trace, "spanId": _root_of(trace)}]
+        yield root
         for number, step in enumerate(steps):
             yield from self._of_step(step, str(number))
 

@@ -21,7 +21,7 @@ def object_of(run: Coded) -> dict[str, Any]:
     }
 
 
-def seen(run: Coded) -> RunView:
+def view_of(run: Coded) -> RunView:
     """The run as the command reads it."""
     return read_run(object_of(run), now=run.now)
 

@@ -77,7 +77,7 @@ async def test_a_parent_gets_the_retry_state_of_its_child(
         peers, policies = manager.runs, manager.services.policies
         effects = Effects(client, PARENT, None, peers, policies, lambda: None, refused.append)
         outcomes = ChildOutcomes(effects.context, effects.has_applied)
-        outcomes.observe("uid-2")
+        outcomes.update("uid-2")
         (observed,) = await outcomes.gather(parent.state)
     assert isinstance(observed, inp.ChildClosed)
     assert refused == []

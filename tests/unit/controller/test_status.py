@@ -18,7 +18,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.language.step_failures import as_json
 from support.engine.coded import Coded
 from support.engine.script import T0, Drive, Reacting, activity, application, seconds, timer
-from unit.language.resumed import Run, do
+from support.language.resumed import Run, do
 
 FACTS = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="1/2", definition=None)
 

@@ -31,13 +31,13 @@ def object_of(run: Drive) -> dict[str, Any]:
     }
 
 
-def seen(run: Drive) -> RunView:
+def view_of(run: Drive) -> RunView:
     """The run as the command reads it."""
     return read_run(object_of(run), now=run.now)
 
 
 def shown(run: Drive) -> str:
-    return plain(describe(seen(run), Page(now=run.now, width=100)))
+    return plain(describe(view_of(run), Page(now=run.now, width=100)))
 
 
 def test_an_open_activity_shows_worker_and_last_failure() -> None:
@@ -70,13 +70,13 @@ def test_a_closed_activity_shows_its_outcome_and_suggests_no_reset() -> None:
 def test_a_paused_activity_shows_who_paused_it() -> None:
     run = begin()
     run.ask(1, inp.PauseRequested(request_id="p", reason="lunch", identity="ann"))
-    assert seen(run).phase == "Paused"
+    assert view_of(run).phase == "Paused"
     assert "by ann: lunch" in shown(run)
 
 
 def test_a_list_shows_the_type_and_the_activity_id() -> None:
     run = begin()
-    text = plain(listed([seen(run)], Page(now=run.now, width=200), wide=True))
+    text = plain(listed([view_of(run)], Page(now=run.now, width=200), wide=True))
     heading, row = (line.split() for line in text.splitlines())
     assert row[heading.index("WORKFLOW")] == "Do"
     assert row[heading.index("WORKFLOW-ID")] == "charge-1"

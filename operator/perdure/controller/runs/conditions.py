@@ -163,8 +163,8 @@ class RunEventRecorder:
             metrics.STORED_RESULTS.labels(self._run.namespace).inc()
 
     def _started(self) -> str:
-        own = self._run.workflow_id
-        return "The run has started" + (f", with workflow ID `{own}`" if own != self._run.name else "")
+        workflow_id = self._run.workflow_id
+        return "The run has started" + (f", with workflow ID `{workflow_id}`" if workflow_id != self._run.name else "")
 
     def _happened(self, event: ev.AnyEvent) -> None:
         """Record requests, and events that need attention."""

@@ -168,15 +168,15 @@ class Run:
 
     # Watch events
 
-    def observe(self, obj: kube.Object) -> bool:
+    def update(self, obj: kube.Object) -> bool:
         """Process a watch event of the run; return whether it is new."""
-        return self._record.observe(obj)
+        return self._record.update(obj)
 
-    def observe_deletion(self) -> None:
+    def mark_deleted(self) -> None:
         """Record that the run was deleted. The garbage collector deletes its objects; their finalizers are removed here."""
         self._record.deleted = True
 
-    def observe_policies(self) -> bool:
+    def update_policies(self) -> bool:
         """Process a change of a RetryPolicy or its circuit breaker; return whether it affects the run."""
         if self.state is None:
             return True

@@ -29,7 +29,7 @@ from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDecid
 from perdure.controller.runs.effects import relations
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.limits import RunLimits
-from perdure.controller.runs.resets import check_exists, fork_of, open_children, since_fork
+from perdure.controller.runs.resets import check_exists, check_files, fork_of, open_children, since_fork
 from perdure.controller.runs.store import ForeignSegmentError, Origin, RunStore
 from perdure.controller.services import ALREADY_STARTED, Peers, Services
 from perdure.controller.workers import Workers
@@ -288,7 +288,7 @@ class RunStarter:
         the segments have the same names and events.
 
         Raises:
-            RefusedError: The history cannot be continued from this point.
+            RefusedError: The history cannot be continued from this point, or files that the run needs are gone.
             NotReadyError: The other runs of the workflow ID must close first.
         """
         client, definitions = self._services.client, self._services.definitions
@@ -314,6 +314,7 @@ class RunStarter:
         for name in referred_to(events):
             await add_owner(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
+        await check_files(client, fork.base, fork.definition, fork.before, fork.later, reset.kept)
         await relations.take_over(self._context, reset.base, open_children(fork, reapplied))
         try:
             await self._store.segments.put(sealed)

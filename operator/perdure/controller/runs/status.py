@@ -59,6 +59,8 @@ _NEVER_STARTED = {
 
 _Entry = TypeVar("_Entry")
 
+_MANY_LOSSES = 3
+"""From how many lost attempts of an activity on the condition of its run reports them."""
 _MAX_SIGNALS_NAMED = 3
 """Maximum number of awaited signals in the message of a condition."""
 MAX_SHOWN = 100
@@ -270,7 +272,7 @@ def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delay
         )
     if facts.refused and not state.closed:
         reason, message = ConditionReason.CREATE_REFUSED, facts.refused
-    reason, message = _blocked_attempts(state) or (reason, message)
+    reason, message = _blocked_attempts(state) or _lost_attempts(state) or (reason, message)
     failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
     if failing and not state.closed:
         reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
@@ -304,6 +306,21 @@ def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:
         return None
     more = f" (and {len(queued) - 1} more)" if len(queued) > 1 else ""
     return ConditionReason.LIMIT_REACHED, f"step `{_step_of(queued[0])}`{more} waits: {queued[0].waiting_reason}"
+
+
+def _lost_attempts(state: RunState) -> tuple[ConditionReason, str] | None:
+    """Why an activity makes no progress although its attempts start: the last ones were lost."""
+    worst = max(state.open_activities(), key=lambda each: each.losses, default=None)
+    if worst is None or worst.losses < _MANY_LOSSES or worst.last_failure is None:
+        return None
+    if worst.last_failure.kind is not FailureKind.SERVER:
+        return None
+    maximum = worst.retry_policy.maximum_losses
+    bound = (
+        "set `maximumLosses` in its retry policy to limit this" if maximum is None else f"`maximumLosses` is {maximum}"
+    )
+    lost = f"step `{_step_of(worst)}` has lost {worst.losses} attempts to the infrastructure ({bound})"
+    return ConditionReason.ATTEMPTS_LOST, f"{lost}; the last one: {worst.last_failure.message}"
 
 
 def _step_of(activity: PendingActivity) -> str:

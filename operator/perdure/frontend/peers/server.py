@@ -181,8 +181,8 @@ class PeerServer:
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
         offer, caller = replace(message.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
         poller = replace(message.poller, through=message.poller.through or caller)
-        given = await self._frontend.matching.take(message.kind, offer, poller)
-        return b"" if given is None else bytes(given.SerializeToString())
+        task = await self._frontend.matching.take(message.kind, offer, poller)
+        return b"" if task is None else bytes(task.SerializeToString())
 
     async def _reclaim(self, raw: bytes, context: Any) -> bytes:
         """Take back a task that a worker at another member did not receive."""

@@ -353,13 +353,13 @@ def _requests_of(obj: kube.Object, patch: SchedulePatch, request_id: str) -> lis
             raise UnfitError(
                 f"patch.backfill_request[{index}].start_time: there are no times before {EARLIEST:%Y-%m-%d}"
             )
-        own = OverlapPolicy(obj["spec"].get("overlapPolicy", OverlapPolicy.SKIP))
+        policy = OverlapPolicy(obj["spec"].get("overlapPolicy", OverlapPolicy.SKIP))
         requests.append(
             inp.BackfillRequested(
                 request_id=f"{request_id}/backfill/{index}",
                 start=start,
                 end=end,
-                overlap_policy=_overlap(backfill.overlap_policy) or own,
+                overlap_policy=_overlap(backfill.overlap_policy) or policy,
             )
         )
     return requests

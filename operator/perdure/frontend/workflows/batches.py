@@ -217,10 +217,10 @@ class Batches:
         url = kube.path(kube.PERDURE, namespace, "operations")
         selector = f"{labels.BATCH_LABEL}={label_value(job_id)}"
         found = await self._runs.client.lists.all(url, labelSelector=selector) if job_id else []
-        own = [obj for obj in found if _batch_of(obj).job_id == job_id]
-        if not own:
+        of_job = [obj for obj in found if _batch_of(obj).job_id == job_id]
+        if not of_job:
             raise not_found(f"batch operation not found: {job_id}")
-        return own
+        return of_job
 
 
 def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:

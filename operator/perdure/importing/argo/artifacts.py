@@ -53,8 +53,8 @@ def artifact_paths(template_: Object) -> dict[str, str]:
 
 def passed_artifacts(template_: Object) -> dict[str, bool]:
     """Return the artifacts that callers of a template pass, and whether each is optional."""
-    given = [each for each in (template_.get("inputs") or {}).get("artifacts") or [] if not _has_source(each)]
-    return {str(each.get("name")): bool(each.get("optional")) for each in given}
+    passed = [each for each in (template_.get("inputs") or {}).get("artifacts") or [] if not _has_source(each)]
+    return {str(each.get("name")): bool(each.get("optional")) for each in passed}
 
 
 def _has_source(artifact: Mapping[str, Any]) -> bool:
@@ -178,10 +178,10 @@ def archives_log(template_: Fields, *, default: bool) -> bool:
         default: Whether the workflow archives the logs of all containers.
     """
     location = template_.part("archiveLocation")
-    own = location.take("archiveLogs")
+    setting = location.take("archiveLogs")
     if location.data:
         template_.note("archiveLocation", f"artifacts and logs go to the artifact store; {_STORE}")
-    archives = default if own is None else own is True
+    archives = default if setting is None else setting is True
     if archives and "containerSet" in template_:
         template_.note("containerSet", "only the log of `main`, or else of the last container, is archived")
     return archives
@@ -360,8 +360,8 @@ def _arguments(source: Fields, resolve: Callable[[tuple[str, ...]], str]) -> lis
         *([f"+refs/heads/{branch}:refs/remotes/origin/{branch}"] if single else [_ALL]),
     ]
     submodules = not source.take("disableSubmodules", False)
-    given = [source.text("repo") or "", source.text("revision") or branch or ""]
-    texts = [*given, f"--depth={depth}" if depth else "", "true" if submodules else "false", *map(str, references)]
+    required = [source.text("repo") or "", source.text("revision") or branch or ""]
+    texts = [*required, f"--depth={depth}" if depth else "", "true" if submodules else "false", *map(str, references)]
     try:
         return [template(each, resolve, is_tag) for each in texts]
     except UntranslatableError as error:

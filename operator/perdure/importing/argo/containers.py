@@ -70,8 +70,8 @@ class Containers:
             script.gap("command", "the interpreter must not be computed; name it")
         if command and command[1:] == ["-c"]:  # such as `sh -c`, which runs the executable file of Argo
             command = command[:1]
-        given = {"command": [word.replace("$${", "${") for word in command]} if command else {}
-        return {**fields, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
+        interpreter = {"command": [word.replace("$${", "${") for word in command]} if command else {}
+        return {**fields, **interpreter, **({"result": "Output"} if prints else {}), "source": source or "\n"}
 
     def plain(self, container: Fields) -> Object:
         """Return a container with converted expressions, otherwise unchanged."""
@@ -221,8 +221,8 @@ def container_set(group: Fields, containers: Containers, returns: Returns) -> Co
     }
     if unknown or in_row:
         return ContainerSet(made[main], [{"name": name, **made[name]} for name in ordered[:-1]])
-    own = {name: {"name": name, NEEDS: needs[name], **made[name]} for name in ordered}
-    return ContainerSet(own.pop(main), others=list(own.values()))
+    converted = {name: {"name": name, NEEDS: needs[name], **made[name]} for name in ordered}
+    return ContainerSet(converted.pop(main), others=list(converted.values()))
 
 
 def _converted(source: Fields, containers: Containers, returns: Returns, shared: Sequence[Object]) -> Object:
@@ -296,8 +296,8 @@ def parsed(text: str, resolve: Resolve, known: Callable[[str], bool], as_value: 
             return found[0]
         tags.append(found[1])
         before, after = text[: found.start()], text[found.end() :]
-        whole = re.search(r"(?:[:-]|^)\s+\Z", before) and re.match(r"\s*(?:[\n,}]|\Z)", after)
-        return f"{_MARK}{'whole' if whole else 'part'}-{len(tags) - 1}-"
+        is_value = re.search(r"(?:[:-]|^)\s+\Z", before) and re.match(r"\s*(?:[\n,}]|\Z)", after)
+        return f"{_MARK}{'whole' if is_value else 'part'}-{len(tags) - 1}-"
 
     return _unmarked(yaml.safe_load(TAG.sub(mark, text)), tags, resolve, as_value)
 

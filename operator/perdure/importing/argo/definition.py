@@ -285,9 +285,9 @@ class DefinitionBuilder:
         else:
             flow.dag(source)
         source.drop("annotations")
-        most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
+        concurrency = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
         policy = {"failurePolicy": flow.failure_policy} if flow.is_parallel else {}
-        block: Object = {**most, **policy, "steps": flow.converted}
+        block: Object = {**concurrency, **policy, "steps": flow.converted}
         source_outputs = (source.data.get("outputs") or {}).get("parameters") or []
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}

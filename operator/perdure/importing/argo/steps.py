@@ -356,9 +356,11 @@ class FlowBuilder:
         if target is None:
             return {}
         if "{{" in target:
-            given = self._computed_target(dag, target)
+            computed = self._computed_target(dag, target)
             needed = {name: [each for each in tasks if name in {each, *_ancestors(each, depends)}] for name in tasks}
-            return {name: f"{given}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items() if given}
+            return {
+                name: f"{computed}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items() if computed
+            }
         wanted = {name for each in target.split() if each in tasks for name in (each, *_ancestors(each, depends))}
         for name in set(tasks) - wanted:
             del tasks[name], depends[name]
@@ -366,10 +368,10 @@ class FlowBuilder:
 
     def _computed_target(self, dag: Fields, target: str) -> str:
         """Return the expression for a target with tags; empty after a gap."""
-        whole = TAG.fullmatch(target.strip())
+        match = TAG.fullmatch(target.strip())
         try:
-            if whole and "}}" not in whole[1]:
-                return f"string({tag(whole[1], self._scope.resolve)})"
+            if match and "}}" not in match[1]:
+                return f"string({tag(match[1], self._scope.resolve)})"
             dag.gap("target", "must be one tag, or have none")
         except UntranslatableError as error:
             dag.gap("target", str(error))
@@ -431,12 +433,12 @@ class FlowBuilder:
         if conditions:
             made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
         if loop is not None:
-            most = {"maxConcurrency": self._limit} if self._limit else {}
-            made["forEach"] = {**loop, **most, "failurePolicy": self._item_policy}
-        given = arguments(self._definition, source, target, scope)
-        made |= call_fields(target, given)
+            concurrency = {"maxConcurrency": self._limit} if self._limit else {}
+            made["forEach"] = {**loop, **concurrency, "failurePolicy": self._item_policy}
+        values = arguments(self._definition, source, target, scope)
+        made |= call_fields(target, values)
         if target.deadline:
-            limit = str(given.get(target.deadline, ""))
+            limit = str(values.get(target.deadline, ""))
             made["activity"]["startToCloseTimeout"] = _deadline(source, target, limit)
         if target.timeout:
             made["timeout"] = target.timeout
@@ -518,7 +520,7 @@ def _ordered(depends: Mapping[str, Depends], tasks: Mapping[str, Any]) -> list[s
 def arguments(definition: Definition, source: Fields, target: CallTarget, scope: Scope) -> Object:
     """Return the input of a call: its arguments, the defaults of other inputs, and values of the workflow for the target."""
     declared = source.part("arguments")
-    given: Object = {}
+    passed: Object = {}
     for each in declared.parts("parameters"):
         name = each.text("name") or ""
         value = each.take("value", each.take("default"))
@@ -532,14 +534,14 @@ def arguments(definition: Definition, source: Fields, target: CallTarget, scope:
         each.done({})
         made = _value(definition, default if value is None else value, each.path, source, reads.resolve)
         try:
-            given[name] = reads.with_default(made, default)
+            passed[name] = reads.with_default(made, default)
         except UntranslatableError as error:
             each.gap("valueFrom.default", str(error))
-            given[name] = made
+            passed[name] = made
     result: Object = {}
     for name, default in target.inputs.items():
-        if name in given:
-            result[name] = given[name]
+        if name in passed:
+            result[name] = passed[name]
         elif default is not None:
             result[name] = _value(definition, default, source.path, source, scope.resolve)
         elif target.kind != "wait":
@@ -555,18 +557,18 @@ def arguments(definition: Definition, source: Fields, target: CallTarget, scope:
 
 def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scope) -> Object:
     """Return the artifacts for a target."""
-    given: Object = {}
+    passed: Object = {}
     for each in declared.parts("artifacts"):
         name = str(each.data.get("name"))
-        given[name] = argument(each, scope.resolve)
+        passed[name] = argument(each, scope.resolve)
         each.done({"subPath": "pass the whole artifact, and read the part of it"})
     result: Object = {}
     for name, optional in target.artifacts.items():
-        if given.get(name) is not None:
-            result[artifact_field(name)] = given[name]
+        if passed.get(name) is not None:
+            result[artifact_field(name)] = passed[name]
         elif optional:
             result[artifact_field(name)] = "${null}"
-        elif name not in given:
+        elif name not in passed:
             source.gap("arguments", f"the artifact `{name}` of the template has no value")
     return result
 
@@ -614,9 +616,9 @@ def output_of(output: Fields, scope: Scope) -> Any:
     source = output.part("valueFrom")
     output.drop("globalName", "description")
     output.done({"value": "set `valueFrom.parameter`", "default": "set `valueFrom.default`"})
-    given, default, computed = source.text("parameter"), source.take("default"), source.text("expression")
+    parameter, default, computed = source.text("parameter"), source.take("default"), source.text("expression")
     source.done({})
-    if given is None and computed is None:
+    if parameter is None and computed is None:
         output.gap("valueFrom", "only `parameter` and `expression` have a counterpart")
         return None
     reads = _Reads(scope)
@@ -624,7 +626,7 @@ def output_of(output: Fields, scope: Scope) -> Any:
         if computed is not None:
             made = "${" + expression(computed, reads.resolve) + "}"
         else:
-            made = template(str(given), reads.resolve, is_tag)
+            made = template(str(parameter), reads.resolve, is_tag)
         return reads.with_default(made, default)
     except UntranslatableError as error:
         output.gap("valueFrom", str(error))
@@ -669,7 +671,7 @@ _ITEM: Final = re.compile(r"\bitem\b")
 """A condition that reads the item of its loop."""
 _MAX_ITEMS: Final = 200
 """Maximum number of items of a sequence to list explicitly."""
-_WHOLE: Final = re.compile("-?[0-9]+")
+_INTEGER: Final = re.compile("-?[0-9]+")
 
 
 def for_each(step: Fields, resolve: Resolve, is_tag: Callable[[str], bool]) -> Object | None:
@@ -718,9 +720,9 @@ def _items(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
 
 def _param(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
     text = value if isinstance(value, str) else as_text(value)
-    whole = TAG.fullmatch(text.strip())
-    if whole:
-        return "${" + tag(whole[1], resolve) + "}"
+    match = TAG.fullmatch(text.strip())
+    if match:
+        return "${" + tag(match[1], resolve) + "}"
     try:
         found = json.loads(text)
     except ValueError:
@@ -733,7 +735,7 @@ def _sequence(sequence: Fields, resolve: Resolve) -> Any:
     form = sequence.text("format")
     sequence.done({})
     known = [each for each in (start, end, count) if each is not None]
-    if all(_WHOLE.fullmatch(each) for each in known):
+    if all(_INTEGER.fullmatch(each) for each in known):
         first = int(start or 0)
         last = int(end) if end is not None else first + int(count or 0) - 1
         numbers = list(range(first, last + 1)) if end is None or last >= first else list(range(first, last - 1, -1))
@@ -759,10 +761,10 @@ def _formatted(form: str, number: int) -> str:
 
 
 def _number(text: str, resolve: Resolve) -> str:
-    whole = TAG.fullmatch(text.strip())
-    if whole:
-        return f"int({tag(whole[1], resolve)})"
-    if _WHOLE.fullmatch(text):
+    match = TAG.fullmatch(text.strip())
+    if match:
+        return f"int({tag(match[1], resolve)})"
+    if _INTEGER.fullmatch(text):
         return text
     raise UntranslatableError(f"`{text}` is not a number; set it with one tag")
 
@@ -788,8 +790,8 @@ def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
     old = source.text("onExit")
     if old is not None:
         hooks.data["exit"] = {"template": old}
-    own = replace(step, base="step", is_loop=False, may_skip=False, may_be_empty=False)
-    around = {"onStart": scope, "onEnd": scope.at(steps={**scope.steps, original: own})}
+    single = replace(step, base="step", is_loop=False, may_skip=False, may_be_empty=False)
+    around = {"onStart": scope, "onEnd": scope.at(steps={**scope.steps, original: single})}
     steps: dict[str, list[Object]] = {"onStart": [], "onEnd": []}
     values: dict[str, Object] = {"onStart": {}, "onEnd": {}}
     for name in map(str, list(hooks.data)):
@@ -805,11 +807,13 @@ def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
                 made["when"] = "${" + member("params", key) + ".when}"
             except UntranslatableError as error:
                 hook.gap("expression", str(error))
-        given = arguments(definition, hook, target, around[when])
-        if given:
-            value["input"] = given
+        passed = arguments(definition, hook, target, around[when])
+        if passed:
+            value["input"] = passed
         hook.done({})
-        steps[when].append({**made, **call_fields(target, "${" + member("params", key) + ".input}" if given else None)})
+        steps[when].append(
+            {**made, **call_fields(target, "${" + member("params", key) + ".input}" if passed else None)}
+        )
         values[when] |= {key: value} if value else {}
     return {
         field: {

@@ -232,14 +232,14 @@ class ActivityBuilder:
     def _workspaces(self, main: Object) -> Object:
         """Take the mounts of the workspaces that the main container uses."""
         mounts = main.get("volumeMounts", [])
-        own = [each for each in mounts if each.get("name") in self._pods.claims]
-        rest = [each for each in mounts if each not in own]
-        if not own:
+        claimed = [each for each in mounts if each.get("name") in self._pods.claims]
+        rest = [each for each in mounts if each not in claimed]
+        if not claimed:
             return {}
         main.pop("volumeMounts")
         if rest:
             main["volumeMounts"] = rest
-        return {"workspaces": [{key: each[key] for key in _MOUNT if key in each} for each in own]}
+        return {"workspaces": [{key: each[key] for key in _MOUNT if key in each} for each in claimed]}
 
     def _patched(self, spec: Object, path: str, patch: str | None) -> Object:
         if patch is None:
@@ -265,16 +265,18 @@ class ActivityBuilder:
         sidecars = [{**self._beside(each, main), "restartPolicy": "Always"} for each in template.parts("sidecars")]
         if sidecars:
             template.note("sidecars", "they start before the main container, and stop after it")
-        own = {each.get("name"): each for each in template.take("volumes", [])}
+        declared = {each.get("name"): each for each in template.take("volumes", [])}
         fetching, fetched = self._fetched(main)
-        own |= fetched
+        declared |= fetched
         first = [*first, *fetching, *containers.before]
         others = [*first, *sidecars, *containers.others]
         used = self._mounted(main, *others)
         for mount in [mount for each in others for mount in each.get("volumeMounts", [])]:
             if mount.get("name") in self._pods.claims:
                 mount["name"] = f"workspace-{mount['name']}"
-        volumes = [{**self._pods.volumes, **own}[name] for name in used if name in {**self._pods.volumes, **own}]
+        volumes = [
+            {**self._pods.volumes, **declared}[name] for name in used if name in {**self._pods.volumes, **declared}
+        ]
         if first or sidecars:
             spec["initContainers"] = [*sidecars, *first]
         if volumes:

@@ -116,14 +116,14 @@ class _Conversion:
         timeouts = run.part("timeouts")
         context = self._context(run.parts("workspaces"), self._pod(template))
         field = "pipeline" if "pipeline" in timeouts else "timeout"
-        whole = limit(timeouts if field == "pipeline" else run, field)
-        tasks, final = _parts(whole, limit(timeouts, "tasks"), limit(timeouts, "finally"))
+        total = limit(timeouts if field == "pipeline" else run, field)
+        tasks, final = _parts(total, limit(timeouts, "tasks"), limit(timeouts, "finally"))
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
         self._specs(run, context)
         options: Object = {}
-        if whole and whole != NO_LIMIT:
-            options["runTimeout"] = whole
+        if total and total != NO_LIMIT:
+            options["runTimeout"] = total
             if tasks in {None, NO_LIMIT} and "finally" in (run.data.get("pipelineSpec") or {}):
                 run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
         if tasks and tasks != NO_LIMIT:
@@ -302,8 +302,8 @@ def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
 
 def _passed(param: Object) -> Any:
     name = str(param.get("name"))
-    whole = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
-    return f"$(params[{literal(name)}]{whole})"
+    suffix = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
+    return f"$(params[{literal(name)}]{suffix})"
 
 
 def _texts(value: Any) -> Any:
@@ -315,19 +315,19 @@ def _texts(value: Any) -> Any:
     return as_text(value)
 
 
-def _parts(whole: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:
+def _parts(total: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:
     """Return the limits of the tasks and of those in `finally`. One that is not set has the rest of the limit of the pipeline.
 
     That is how Tekton completes them (pkg/apis/pipeline/v1/pipelinerun_types.go).
     """
-    return tasks or _rest(whole, final), final or (whole if tasks is None else _rest(whole, tasks))
+    return tasks or _rest(total, final), final or (total if tasks is None else _rest(total, tasks))
 
 
-def _rest(whole: str | None, part: str | None) -> str | None:
+def _rest(total: str | None, part: str | None) -> str | None:
     """Return what is left of a limit; None if nothing is known to be left."""
-    if whole is None or part is None:
+    if total is None or part is None:
         return None
-    if NO_LIMIT in {whole, part}:
-        return NO_LIMIT if whole == NO_LIMIT else None
-    left = parse_duration(whole) - parse_duration(part)
+    if NO_LIMIT in {total, part}:
+        return NO_LIMIT if total == NO_LIMIT else None
+    left = parse_duration(total) - parse_duration(part)
     return format_duration(left) if left > timedelta(0) else None

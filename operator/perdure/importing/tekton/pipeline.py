@@ -194,8 +194,8 @@ class Pipeline:
         text = str([each.data for each in tasks])
         used = [name for name in scope.tasks if f"tasks.{name}." in text]
         inner = {name: replace(scope.tasks[name], step=member("params", valid_name(name))) for name in used}
-        whole = "$(tasks.status)" in text and bool(self._skippable)
-        here = replace(scope, tasks=inner, completed=member("params", _ALL) if whole else scope.completed)
+        reads_status = "$(tasks.status)" in text and bool(self._skippable)
+        here = replace(scope, tasks=inner, completed=member("params", _ALL) if reads_status else scope.completed)
         steps = []
         for task in tasks:
             guards = [f"{inner[each].step}.output != null" for each in sorted(results_read(task.data)) if each in inner]
@@ -211,7 +211,7 @@ class Pipeline:
                 "status": "${" + _status(each) + "}",
                 "output": "${" + f"{_optional(each)}.?output.orValue(null)" + "}",
             }
-        if whole:
+        if reads_status:
             skipped = [
                 f"{_optional(valid_name(each))}.?status.orValue('') == 'Skipped'" for each in sorted(self._skippable)
             ]
@@ -284,10 +284,10 @@ class Pipeline:
         return made, FinishedTask(member("steps", step), activity.results, is_loop=loop is not None, is_caught=caught)
 
     def _defaults(
-        self, declared: Mapping[str, Any], given: Mapping[str, Any], task: Fields, scope: PipelineScope
+        self, declared: Mapping[str, Any], passed: Mapping[str, Any], task: Fields, scope: PipelineScope
     ) -> Object:
         """Return the defaults of the parameters of a task; those that refer to others are composed from what it is given."""
-        lazy = {key: each for key, each in declared.items() if key not in given and params_read(each)}
+        lazy = {key: each for key, each in declared.items() if key not in passed and params_read(each)}
         cycle = cycle_of({key: params_read(each) for key, each in lazy.items()})
         if cycle:
             message = f"{circle(cycle)}; give one of them a value of its own"
@@ -295,7 +295,7 @@ class Pipeline:
             lazy = {key: each for key, each in lazy.items() if key not in cycle}
         if not lazy:
             return {key: each for key, each in declared.items() if key not in cycle}
-        known = {key: each for key, each in {**declared, **given}.items() if each is not None and key not in cycle}
+        known = {key: each for key, each in {**declared, **passed}.items() if each is not None and key not in cycle}
         made = composed(known, lazy)
         return {
             **{key: each for key, each in declared.items() if key not in cycle},
@@ -357,10 +357,10 @@ class Pipeline:
             path = each.text("subPath") or ""
             each.done({})
             if volume is not None:
-                whole = "/".join(part for part in (volume.sub_path, path) if part)
-                if VARIABLE.search(whole) and not volume.workspace:
+                sub_path = "/".join(part for part in (volume.sub_path, path) if part)
+                if VARIABLE.search(sub_path) and not volume.workspace:
                     each.gap("subPath", "must be known before the run; write it here")
-                bindings[name] = WorkspaceBinding(volume.source, whole, volume.workspace)
+                bindings[name] = WorkspaceBinding(volume.source, sub_path, volume.workspace)
         embedded = "taskSpec" in task
         return {**self._context.workspaces, **bindings} if embedded else bindings
 
@@ -422,10 +422,10 @@ def _of_items(loop: Any, names: frozenset[str], defaults: Mapping[str, Any]) -> 
 
 def _with_propagated(name: str, value: Any, known: Mapping[str, Any]) -> Any:
     """Return an object parameter with the additional fields of the parameter of the pipeline with the same name."""
-    whole = known.get(name)
-    if not isinstance(value, dict) or not isinstance(whole, dict):
+    declared = known.get(name)
+    if not isinstance(value, dict) or not isinstance(declared, dict):
         return value
-    return {**{key: f"$(params.{name}.{key})" for key in whole if key not in value}, **value}
+    return {**{key: f"$(params.{name}.{key})" for key in declared if key not in value}, **value}
 
 
 def _propagate(spec: Fields, workspaces: Mapping[str, WorkspaceBinding]) -> None:

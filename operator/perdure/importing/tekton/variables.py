@@ -90,26 +90,26 @@ def value_of(value: Any, resolve: Resolve) -> str:
     return text_of(value, resolve)
 
 
-def composed(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def composed(values: Mapping[str, Any], composite: Mapping[str, Any]) -> dict[str, Any]:
     """Return values in which references to each other are replaced by the referred values, at any depth.
 
     Args:
         values: The values, which must not refer to each other in a circle.
-        own: The values that refer to others of `values`; the others are final.
+        composite: The values that refer to others of `values`; the others are final.
     """
-    made: dict[str, Any] = {name: value for name, value in values.items() if name not in own}
-    for name in own:
-        _compose(name, values, own, made)
+    made: dict[str, Any] = {name: value for name, value in values.items() if name not in composite}
+    for name in composite:
+        _compose(name, values, composite, made)
     return {name: made[name] for name in values}
 
 
-def _compose(name: str, values: Mapping[str, Any], own: Mapping[str, Any], made: dict[str, Any]) -> None:
+def _compose(name: str, values: Mapping[str, Any], composite: Mapping[str, Any], made: dict[str, Any]) -> None:
     if name in made:
         return
-    read = [each for each in params_read(own[name]) if each in values]
+    read = [each for each in params_read(composite[name]) if each in values]
     for each in read:
-        _compose(each, values, own, made)
-    made[name] = substituted(own[name], {each: made[each] for each in read})
+        _compose(each, values, composite, made)
+    made[name] = substituted(composite[name], {each: made[each] for each in read})
 
 
 def results_read(value: Any) -> set[str]:
@@ -211,8 +211,8 @@ class PipelineScope:
             case ("params", name, *rest) if name.replace("\0", ".") in self.composed:
                 plain = name.replace("\0", ".")
                 default = value_of(self.composed[plain], self.resolve)
-                given = member(self.params, plain)
-                return _selected(f"({has_field(self.params, plain)} ? {given} : {default})", tuple(rest))
+                parameter = member(self.params, plain)
+                return _selected(f"({has_field(self.params, plain)} ? {parameter} : {default})", tuple(rest))
             case ("params", name, *rest) if name in self.names:
                 return _selected(member(self.params, name.replace("\0", ".")), tuple(rest))
             case ("tasks", name, *rest) if name in self.tasks:

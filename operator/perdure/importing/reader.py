@@ -27,6 +27,14 @@ class ConversionReport:
     notes: list[Remark] = field(default_factory=list)
     """The parts that were converted but behave differently."""
 
+    def move(self, start: str, to: str) -> None:
+        """Correct the paths of an object that was converted as a part of another one."""
+        for remarks in (self.gaps, self.notes):
+            remarks[:] = [
+                Remark(to + each.path.removeprefix(start), each.message) if each.path.startswith(start) else each
+                for each in remarks
+            ]
+
     def gap(self, path: str, message: str) -> None:
         """Report a part without a counterpart, once."""
         remark = Remark(path, message)

@@ -77,7 +77,7 @@ class Containers:
         """Return a container with converted expressions, otherwise unchanged."""
         if container.data.get("name") in {"", "main"}:
             container.drop("name")
-        container.drop("mirrorVolumeMounts")
+        container.drop("mirrorVolumeMounts")  # those of the main container are read before
         fields: Object = {}
         for key in list(container.data):
             value = container.take(key)
@@ -189,10 +189,16 @@ def container_set(group: Fields, containers: Containers, returns: Returns) -> Co
     shared = group.take("volumeMounts", [])
     sources = {str(each.data.get("name")): each for each in group.parts("containers")}
     needs = {name: each.take("dependencies", []) for name, each in sources.items()}
+    for name, each in sources.items():
+        for missing in set(needs[name]) - sources.keys():
+            each.gap("dependencies", f"there is no container `{missing}`; define it")
     if "retryStrategy" in group:
         group.gap("retryStrategy", "containers are not retried by themselves; set it on the template")
         group.drop("retryStrategy")
     group.done({})
+    if not needs:
+        group.gap("containers", "must have a container")
+        return ContainerSet({"image": "missing"})
     if returns and _MAIN in needs:
         after = _dependents(_MAIN, needs)
         if after:

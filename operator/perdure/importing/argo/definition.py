@@ -150,8 +150,17 @@ class DefinitionBuilder:
         data = self._templates.data(*key)
         inputs = (data.get("inputs") or {}).get("parameters") or []
         defaults = {str(each.get("name")): default_of(each, self._library) for each in inputs}
-        for each in inputs:
+        for i, each in enumerate(inputs):
             reference = each.get("valueFrom") or {}
+            where = f"{self._templates.fields(*key).path}.inputs.parameters[{i}]"
+            for name in reference.keys() - {"configMapKeyRef", "default"}:
+                self._report.gap(
+                    f"{where}.valueFrom.{name}", "has no counterpart in an input; pass the value as an argument"
+                )
+            if each.get("enum"):
+                self._report.note(
+                    f"{where}.enum", "is not kept: Argo only offers these values, and does not check them"
+                )
             if defaults[str(each.get("name"))] is None and "configMapKeyRef" in reference:
                 path = f"{self._templates.fields(*key).path}.inputs.parameters"
                 self._report.gap(
@@ -247,7 +256,7 @@ class DefinitionBuilder:
         names = tuple(str(each.get("name")) for each in outputs)
         shape = Shape(names, is_block=True, defaults=self._output_defaults(source.data))
         limit = timeout(source, "activeDeadlineSeconds", "timeout")
-        global_names = {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
+        global_names = {str(each.get("name")): str(each["globalName"]) for each in outputs if each.get("globalName")}
         entry: Object = {"#": f"template {key[1]}", "name": name}
         self.blocks.entries.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
@@ -279,9 +288,12 @@ class DefinitionBuilder:
         concurrency = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
         policy = {"failurePolicy": flow.failure_policy} if flow.is_parallel else {}
         block: Object = {**concurrency, **policy, "steps": flow.converted}
+        source_outputs = (source.data.get("outputs") or {}).get("parameters") or []
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)
+        if params == "input" and any(each.get("globalName") for each in source_outputs):
+            source.note("outputs", "a `globalName` of the entrypoint is the output of the run; handlers cannot read it")
         outputs.done({})
         for name in (
             "nodeSelector",
@@ -325,17 +337,30 @@ def _entry_arguments(values: Object, artifacts: Iterable[str], workflow: Workflo
 
 def suspended_target(source: Fields, name: str) -> CallTarget:
     """Convert a template that suspends: steps that call it wait for a signal or a time."""
-    source.drop("name", "inputs")
+    source.drop("name")
+    for each in source.part("inputs").parts("artifacts"):
+        each.gap("", "a step that waits has no artifacts")
     suspend = source.part("suspend")
     length = timeout(suspend, "duration")
-    outputs = source.part("outputs").parts("parameters")
+    given = source.part("outputs")
+    outputs = given.parts("parameters")
     shape = Shape(tuple(each.text("name") or "" for each in outputs), is_block=True)
     signal = {"name": name, **({"timeout": length} if length else {})}
     wait: Object = {"sleep": {"duration": length}} if length and not outputs else {"waitForSignal": signal}
     if "waitForSignal" in wait:
         source.note("suspend", f"`argo resume` is `perdure signal RUN --name {name}`, with the outputs as input")
     suspend.done({})
-    source.drop("outputs")
+    for each in outputs:
+        if (each.data.get("valueFrom") or {}).get("default") is not None:
+            each.gap("valueFrom.default", "a signal that does not arrive fails the step; send it, or set no `duration`")
+        each.drop("description", "enum")
+        source_of = each.part("valueFrom")
+        source_of.drop("supplied", "default")
+        source_of.done({})
+        each.done({"globalName": "set the variable in a step after it"})
+    for each in given.parts("artifacts"):
+        each.gap("", "a step that waits has no artifacts")
+    given.done({})
     source.done({})
     return CallTarget(name, "wait", shape, wait=wait)
 

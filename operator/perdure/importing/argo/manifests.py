@@ -275,6 +275,10 @@ class _Conversion:
             spec.note("podGC", "pods are deleted with their run: see `ttlSecondsAfterFinished`")
         if (spec.data.get("podGC") or {}).get("labelSelector"):
             spec.note("podGC", "applies to all pods of the run; set `podRetention` on single activities")
+        if strategy and retention is None:
+            spec.gap("podGC.strategy", f"`{strategy}` is not known; see `podRetention` of an activity")
+        if (spec.data.get("podGC") or {}).get("deleteDelayDuration"):
+            spec.note("podGC.deleteDelayDuration", "pods are deleted without a delay")
         volumes = {str(each.get("name")): each for each in spec.take("volumes", [])}
         claims = [str((each.get("metadata") or {}).get("name")) for each in spec.data.get("volumeClaimTemplates") or []]
         return PodDefaults(

@@ -66,6 +66,8 @@ def retries_of_child(template: Fields, scope: PodScope) -> Object:
 
 def _attempts(strategy: Fields, policy: str) -> int:
     limit = strategy.text("limit")
+    if policy not in {"Always", "OnFailure", "OnError", "OnTransientError"}:
+        strategy.gap("retryPolicy", f"`{policy}` is not known; use Always, OnFailure, OnError, or OnTransientError")
     if policy in {"OnError", "OnTransientError"}:
         strategy.note(
             "retryPolicy", "attempts that the infrastructure loses are always retried, and do not count as attempts"

@@ -290,6 +290,10 @@ class FlowBuilder:
             self.failure_policy = self._item_policy
         tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
         depends = {name: self._depends(each) for name, each in tasks.items()}
+        for name, of in depends.items():
+            for each in of.names:
+                if each not in tasks:
+                    tasks[name].gap("depends", f"there is no task `{each}`; define it")
         targeted = self._targets(dag, tasks, depends)
         dag.done({})
         self.is_parallel = len(tasks) > 1
@@ -611,7 +615,9 @@ def output_of(output: Fields, scope: Scope) -> Any:
     """Return the value of an output parameter of a steps or dag template."""
     source = output.part("valueFrom")
     output.drop("globalName", "description")
+    output.done({"value": "set `valueFrom.parameter`", "default": "set `valueFrom.default`"})
     parameter, default, computed = source.text("parameter"), source.take("default"), source.text("expression")
+    source.done({})
     if parameter is None and computed is None:
         output.gap("valueFrom", "only `parameter` and `expression` have a counterpart")
         return None
@@ -734,7 +740,7 @@ def _sequence(sequence: Fields, resolve: Resolve) -> Any:
         last = int(end) if end is not None else first + int(count or 0) - 1
         numbers = list(range(first, last + 1)) if end is None or last >= first else list(range(first, last - 1, -1))
         if len(numbers) <= _MAX_ITEMS:
-            return [form % number for number in numbers] if form else numbers
+            return [_formatted(form, number) for number in numbers] if form else numbers
     lower = _number(start or "0", resolve)
     size = _number(count, resolve) if count is not None else f"{_number(end or '0', resolve)} - {lower} + 1"
     made = f"lists.range({size})" if lower == "0" else f"lists.range({size}).map(i, i + {lower})"
@@ -743,6 +749,15 @@ def _sequence(sequence: Fields, resolve: Resolve) -> Any:
             raise UntranslatableError(f"the format `{form}` has no counterpart; format the number in the container")
         made += f".map(i, {literal(form)}.format([i]))"
     return "${" + made + "}"
+
+
+def _formatted(form: str, number: int) -> str:
+    try:
+        return form % number
+    except (TypeError, ValueError):
+        raise UntranslatableError(
+            f"the format `{form}` has no counterpart; format the number in the container"
+        ) from None
 
 
 def _number(text: str, resolve: Resolve) -> str:

@@ -117,6 +117,8 @@ class ActivityBuilder:
         self._left = outputs.parts("artifacts")
         outputs.done({})
         for each in self._parameters:
+            if each.data.get("globalName"):
+                self._global_names[str(each.data.get("name"))] = str(each.data["globalName"])
             path = (each.data.get("valueFrom") or {}).get("path")
             paths[f"outputs.parameters.{each.data.get('name')}.path"] = str(path)
         self._scope = PodScope(workflow, self._inputs, paths)
@@ -147,6 +149,8 @@ class ActivityBuilder:
             for each in (*self._artifacts, *self._clones, *self._left):
                 each.gap("", "only activities with a container have artifacts")
         if "http" in template:
+            for each in self._parameters:
+                each.gap("", "a request only returns the body of its response; read `outputs.result`")
             shape = Shape(result=prints)
             definition["http"] = http(template.part("http"), self._scope, prints=prints)
         elif "resource" in template:
@@ -196,11 +200,8 @@ class ActivityBuilder:
         default = source.text("default") if "default" in source else ("" if source.data.get("default") == "" else None)
         source.drop("default")
         path = source.text("path")
-        global_name = parameter.text("globalName")
-        if global_name:
-            self._global_names[name] = global_name
         source.done({})
-        parameter.drop("description")
+        parameter.drop("description", "globalName")
         parameter.done({})
         if path is None:
             parameter.gap("valueFrom", "only `path` and `default` have a counterpart in a container")
@@ -260,8 +261,8 @@ class ActivityBuilder:
         if resources is not None:
             spec["resources"] = resources
         template.drop("failFast", "executor", "annotations")
-        first = [self._containers.plain(each) for each in template.parts("initContainers")]
-        sidecars = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
+        first = [self._beside(each, main) for each in template.parts("initContainers")]
+        sidecars = [{**self._beside(each, main), "restartPolicy": "Always"} for each in template.parts("sidecars")]
         if sidecars:
             template.note("sidecars", "they start before the main container, and stop after it")
         declared = {each.get("name"): each for each in template.take("volumes", [])}
@@ -281,6 +282,17 @@ class ActivityBuilder:
         if volumes:
             spec["volumes"] = self._containers.computed(volumes, template.at("volumes"))
         return spec
+
+    def _beside(self, container: Fields, main: Object) -> Object:
+        """Return an init container or a sidecar; with `mirrorVolumeMounts`, it has the mounts of the main container, too."""
+        mirrors = container.take("mirrorVolumeMounts", False)
+        made = self._containers.plain(container)
+        if not mirrors:
+            return made
+        own = made.get("volumeMounts", [])
+        paths = {each.get("mountPath") for each in own}
+        mirrored = [dict(each) for each in main.get("volumeMounts", []) if each.get("mountPath") not in paths]
+        return {**made, "volumeMounts": [*own, *mirrored]} if own or mirrored else made
 
     def _fetched(self, main: Object) -> tuple[list[Object], Object]:
         """Return the init containers that fetch artifacts from Git, and their volumes by name."""
@@ -346,7 +358,7 @@ def service(
     name: str, template: Fields, report: ConversionReport, workflow: WorkflowFacts, pods: PodDefaults
 ) -> ConvertedActivity:
     """Return the activity that creates the Pod of a template with `daemon`, and waits until it is ready."""
-    template.drop("name", "daemon", "outputs", "failFast", "executor", "annotations", "archiveLocation")
+    template.drop("name", "daemon", "failFast", "executor", "annotations")
     inputs = template.part("inputs")
     scope = PodScope(workflow, {each.text("name") or "": each for each in inputs.parts("parameters")}, {})
     inputs.done({"artifacts": "a Pod that runs on its own has no artifacts; put the files into its image"})
@@ -380,7 +392,12 @@ def service(
             "output": {"ip": "${object.status.podIP}", "name": "${object.metadata.name}"},
         },
     }
-    template.done({})
+    template.done(
+        {
+            "outputs": "a Pod that runs on its own returns its address; let another step write the outputs",
+            "archiveLocation": "the log of a Pod that runs on its own is not archived",
+        }
+    )
     return ConvertedActivity(definition, _SHAPE, scope.captured, {})
 
 
@@ -391,7 +408,10 @@ def _pod(template: Fields, pods: PodDefaults) -> Object:
     if kind == "script":
         command = [*container.pop("command", ["sh"])]
         container |= {"command": command, "args": ["-c", container.pop("source", "")]}
-    restarts = template.take("retryStrategy") is not None
+    restarts = "retryStrategy" in template
+    template.drop("retryStrategy")
+    if restarts:
+        template.note("retryStrategy", "the container restarts on failure (`restartPolicy`), without a limit")
     fields = {**pods.fields, **{name: template.take(name) for name in POD_FIELDS if name in template}}
     volumes = {**pods.volumes, **{each.get("name"): each for each in template.take("volumes", [])}}
     mounts: list[Any] = container.get("volumeMounts") or []

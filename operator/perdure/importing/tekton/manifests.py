@@ -87,6 +87,7 @@ class _Conversion:
                 declared = [{"name": each.get("name")} for each in spec.data.get("workspaces") or []]
                 pipeline = _of_task(spec.data, name, declared)
                 self._definition(Fields(pipeline, "spec", self._report), name, RunContext())
+                self._report.move("spec.tasks[0].taskSpec", "spec")
 
     def _definition(self, spec: Fields, name: str, context: RunContext) -> None:
         declared = spec.data.get("params") or []
@@ -133,6 +134,7 @@ class _Conversion:
             return
         spec, name = found
         parameters = _parameters(spec.data, values)
+        _check_values(spec, parameters)
         inline = Pipeline(self._catalog, context, self._report).build(spec, name, parameters)
         run.done(_ADVICE)
         self._add("WorkflowRun", {**_input(parameters), **options, "inline": inline})
@@ -151,10 +153,12 @@ class _Conversion:
         pipeline["tasks"][0] |= {"retries": retries}
         context.timeouts = {name: timeout} if timeout else {}
         parameters = _parameters(spec, values)
+        _check_values(Fields(spec, "spec.taskSpec", self._report), parameters)
         inline = Pipeline(self._catalog, context, self._report).build(
             Fields(pipeline, "spec", self._report), name, parameters
         )
         run.done(_ADVICE)
+        self._report.move("spec.tasks[0].taskSpec", "spec.taskSpec")
         self._add("WorkflowRun", {**_input(parameters), "inline": inline})
 
     def _task(self, run: Fields) -> tuple[Object, str] | None:
@@ -220,7 +224,7 @@ class _Conversion:
             source: Object = {kind: each.take(kind, {}) for kind in _VOLUMES if kind in each.data}
             workspace = valid_name(name).lower().replace("_", "-") if template.data else ""
             if template.data:
-                claims.append({"name": workspace, "volumeClaimTemplate": {"spec": template.take("spec", {})}})
+                claims.append({"name": workspace, "volumeClaimTemplate": _claim(template)})
             each.done({})
             bindings[name] = WorkspaceBinding(source, path, workspace)
         return RunContext(workspaces=bindings, pod=pod, claims=claims)
@@ -252,6 +256,26 @@ def _parameters(spec: Object, values: Mapping[str, Any]) -> Object:
     if cycle_of({name: params_read(value) for name, value in lazy.items()}) or not lazy:
         return merged
     return {**merged, **composed(known, lazy)}
+
+
+def _claim(template: Fields) -> Object:
+    """Return the template of a claim. Its name is that of the workspace."""
+    metadata = template.part("metadata")
+    labels = {key: metadata.take(key) for key in ("labels", "annotations") if key in metadata}
+    metadata.drop("name", "generateName", "namespace", "creationTimestamp")
+    metadata.done({})
+    template.drop("apiVersion", "kind", "status")
+    made = {**({"metadata": labels} if labels else {}), "spec": template.take("spec", {})}
+    template.done({})
+    return made
+
+
+def _check_values(spec: Fields, parameters: Object) -> None:
+    """Report the parameters of a run that are none of the values that their declarations allow."""
+    for each in Fields(spec.data, spec.path, spec.report).parts("params"):
+        allowed, value = each.take("enum", []), parameters.get(str(each.data.get("name")))
+        if allowed and isinstance(value, str) and value not in allowed:
+            each.gap("enum", f"does not have the value `{value}` of the run")
 
 
 def _input(parameters: Object) -> Object:

@@ -112,6 +112,7 @@ class Pipeline:
         self._names = Names()
         self._values: Mapping[str, Any] = {}
         """The parameters of the run whose values are known."""
+        self._workspace_names: set[str] = set()
         self._skippable: set[str] = set()
         """The tasks that may be skipped."""
         self.activities: list[Object] = []
@@ -134,7 +135,8 @@ class Pipeline:
         )
         known = {**{str(each.data.get("name")): each.data.get("default") for each in declared}, **values}
         for each in spec.parts("workspaces"):
-            each.drop("name", "description", "optional")
+            self._workspace_names.add(each.text("name") or "")
+            each.drop("description", "optional")
             each.done({})
         bound = {key: volume.is_bound for key, volume in self._context.workspaces.items()}
         lazy = {key: each for key, each in known.items() if key not in values and VARIABLE.search(str(each))}
@@ -197,7 +199,8 @@ class Pipeline:
         steps = []
         for task in tasks:
             guards = [f"{inner[each].step}.output != null" for each in sorted(results_read(task.data)) if each in inner]
-            task.drop("runAfter")
+            if task.take("runAfter"):
+                task.gap("runAfter", "final tasks run at the same time; put a task that needs another one into `tasks`")
             step, _ = self._task(task, here, known, guards)
             steps.append({"name": step.pop("name"), "needs": [], **step})
         name = self._names.fresh("finally")
@@ -321,7 +324,6 @@ class Pipeline:
             if "apiVersion" in spec:
                 task.gap("taskSpec", "custom tasks have no counterpart; write the task as an activity")
                 return None
-            spec.drop("metadata")
             _propagate(spec, self._context.workspaces)
             return spec
         reference = task.part("taskRef")
@@ -349,6 +351,8 @@ class Pipeline:
         bindings: Object = {}
         for each in task.parts("workspaces"):
             name, of = each.text("name") or "", each.text("workspace")
+            if (of or name) not in {*self._workspace_names, *self._context.workspaces}:
+                each.gap("", f"there is no workspace `{of or name}` in the pipeline; declare it")
             volume = self._context.workspaces.get(of or name)
             path = each.text("subPath") or ""
             each.done({})

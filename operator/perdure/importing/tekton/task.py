@@ -225,6 +225,13 @@ class TaskBuilder:
         pod["initContainers"] = [*sidecars, *containers[:-1]]
         made = {key: value for key, value in pod.items() if value not in ([], {})}
         spec.drop("description", "displayName")
+        metadata = spec.part("metadata")
+        labels = {
+            key: {name: as_text(value) for name, value in found.items()}
+            for key in ("labels", "annotations")
+            if (found := metadata.take(key))
+        }
+        metadata.done({})
         spec.done(ADVICE)
         workspaces = [self._with_path(each) for each in self._workspaces.of_activity(uses[len(containers) - 1])]
         definition: Object = {
@@ -232,7 +239,10 @@ class TaskBuilder:
             "startToCloseTimeout": self._context.timeout or "1h",
             "retryPolicy": {"exponential": {"initialInterval": "1s", "maximumAttempts": self._context.retries + 1}},
             **({"workspaces": workspaces} if workspaces else {}),
-            "podTemplate": {"spec": {**made, "containers": containers[-1:]}},
+            "podTemplate": {
+                **({"metadata": values.plain(labels, metadata.path)} if labels else {}),
+                "spec": {**made, "containers": containers[-1:]},
+            },
         }
         return ConvertedTask(definition, tuple(each.name for each in outputs), defaults, self._scope.captured)
 
@@ -250,7 +260,7 @@ class TaskBuilder:
         for i, (each, used) in enumerate(zip([*steps, *sidecars], uses, strict=True), 1):
             mounts = self._workspaces.mounts(used, is_last=i == len(steps))
             declared = each.get("volumeMounts", [])
-            taken = {mount["mountPath"] for mount in declared}
+            taken = {mount.get("mountPath") for mount in declared}
             added = [*(tools if i <= len(steps) else ()), *mounts]
             all_mounts = [*(mount for mount in added if mount["mountPath"] not in taken), *declared]
             if all_mounts:
@@ -337,7 +347,6 @@ class TaskContainers:
         container = self._container(sidecar, {})
         if "readinessProbe" in container:
             container.setdefault("startupProbe", container.pop("readinessProbe"))
-        container.pop("lifecycle", None)
         return {"name": str(container.pop("name", "sidecar")), **container, "restartPolicy": "Always"}
 
     @staticmethod

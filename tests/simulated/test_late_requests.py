@@ -8,7 +8,7 @@ import pytest
 from perdure.controller.reconcile.reconciler import Inbox
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.effects.effects import Effects
-from perdure.controller.runs.requests import next_requests
+from perdure.controller.runs.run import next_requests
 from perdure.engine import inputs
 from perdure.engine.starts import ExternalReference
 from perdure.runtime.attempts import RunRef

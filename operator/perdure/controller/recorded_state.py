@@ -28,7 +28,7 @@ from perdure.engine.step import next_wake
 from perdure.kube import client as kube
 from perdure.language.memory import load_memory
 from perdure.runtime.chains import Continuation, Parent, ResetOrigin
-from perdure.runtime.commits import OF_RUNS, Commit, edited
+from perdure.runtime.commits import OF_RUNS, Commit, edited, next_event_id
 from perdure.runtime.operation_requests import StartSignal
 from perdure.schedule.run_manifests import ScheduledBy
 
@@ -53,12 +53,6 @@ _ANNOTATIONS: Final[Mapping[str, type[Any]]] = {
 
 class DamagedStateError(Exception):
     """A run cannot continue from its status, which was edited, removed, or partly restored. The message says what to do."""
-
-
-def next_event_id(status: Status) -> int:
-    """The ID of the event that continues the history in a status; 1 without a history."""
-    found: int = (status.get("history") or {}).get("nextEventId", 1)
-    return found
 
 
 def stored_state(run: kube.Object) -> RunState | None:

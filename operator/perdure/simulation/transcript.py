@@ -13,7 +13,7 @@ from perdure.api.times import LONGEST, format_duration
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.activities import TOO_MANY_LOSSES
-from perdure.engine.decider import Decider
+from perdure.engine.commands import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import DEAD_LETTER, LIMITS_RELEASED, TAKE_LIMITS, PendingActivity, RunState, RunStatus
 from perdure.language.coercion import format_value

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
-from perdure.engine.decider import StandaloneDecider
+from perdure.engine.commands import StandaloneDecider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
 from support.engine.script import Drive

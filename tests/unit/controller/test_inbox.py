@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.reconcile.reconciler import Inbox
-from perdure.controller.runs.requests import carriers
+from perdure.controller.runs.run import carriers
 from perdure.engine import inputs
 from perdure.kube import client as kube
 

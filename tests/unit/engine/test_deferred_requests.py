@@ -6,7 +6,7 @@ import pytest
 
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
-from perdure.engine.decider import StandaloneDecider
+from perdure.engine.commands import StandaloneDecider
 from perdure.engine.state import RunStatus
 from support.engine.coded import Coded
 from support.engine.script import Drive, Reacting, activity, seconds

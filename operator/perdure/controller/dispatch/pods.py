@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from perdure.api import labels
-from perdure.controller.dispatch.fleet import key_of
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.expiry import expiry_of
@@ -60,7 +59,7 @@ class RunPods:
         run = self._runs.get(run_id)
         if run is not None:
             run.attempts.held.update(obj)
-            self._queue.wake(key_of(run))
+            self._queue.wake(run.key)
         elif meta["uid"] in self._held and self._holds(meta["namespace"], run_id):
             self._orphans[self._wake(meta["uid"])] = obj
         self._releases.update_pod(obj)
@@ -72,7 +71,7 @@ class RunPods:
         run = self._runs.get(_run_id(obj))
         if run is not None:
             run.attempts.held.delete(obj)
-            self._queue.wake(key_of(run))
+            self._queue.wake(run.key)
         self._releases.update_pod(obj)
 
     def reassign(self) -> None:

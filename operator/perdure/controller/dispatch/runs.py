@@ -15,7 +15,7 @@ import structlog
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
-from perdure.controller.dispatch.fleet import CatchUp, FleetRuns, key_of
+from perdure.controller.dispatch.fleet import CatchUp, FleetRuns
 from perdure.controller.dispatch.index import Index
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work
@@ -110,7 +110,7 @@ class RunNeighbors:
         parent = self._index.runs.get(run.parent_uid)
         if parent is not None:
             parent.outcomes.update(run.uid)
-            self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid, parent.ref.workflow_id))
+            self._queue.wake(parent.key)
 
     def _end_children(self, parent: Entry) -> None:
         """Apply the parent close policy to the open children of a deleted run, because it does not do that itself.
@@ -317,7 +317,7 @@ class WorkflowRuns:
         return run
 
     def _wake(self, run: Run) -> None:
-        self._queue.wake(key_of(run))
+        self._queue.wake(run.key)
 
     # Requests
 

@@ -15,7 +15,7 @@ from perdure.controller.workflows.definitions import Definition, newer_definitio
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.decider import Decider, Decision, StandaloneDecider
+from perdure.engine.commands import Decider, Decision, StandaloneDecider
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.kube import client as kube

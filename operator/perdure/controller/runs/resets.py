@@ -35,7 +35,7 @@ from perdure.controller.state_versions import state_versions
 from perdure.controller.workflows.definitions import Definition, Definitions, NotReadyError, read_spec
 from perdure.engine import events as ev
 from perdure.engine import history, inputs, resets
-from perdure.engine.decider import UndecidableError
+from perdure.engine.commands import UndecidableError
 from perdure.engine.history import NondeterminismError
 from perdure.engine.resets import Restarted
 from perdure.engine.state import PendingChild, RunState

@@ -44,8 +44,8 @@ from perdure.controller.workflows.definitions import (
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
+from perdure.engine.commands import Decider
 from perdure.engine.cron import next_due
-from perdure.engine.decider import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import referred_to
 from perdure.engine.recording import policy_named, resolved

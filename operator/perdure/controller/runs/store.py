@@ -22,7 +22,7 @@ from perdure.controller.artifacts import RunArtifacts
 from perdure.controller.payloads import Blobs, BlobsOfRun
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record, Status, encoded
-from perdure.controller.recorded_state import DamagedStateError, next_event_id, stored_state
+from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.runs.status import (
     StatusComposer,
     bare,
@@ -32,7 +32,7 @@ from perdure.controller.runs.status import (
     without_sealed,
 )
 from perdure.controller.state_versions import state_versions
-from perdure.engine.decider import Decider
+from perdure.engine.commands import Decider
 from perdure.engine.fold import apply
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, terminate
@@ -40,7 +40,7 @@ from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime import segments, status_texts
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.commits import OF_RUNS, Witness
+from perdure.runtime.commits import OF_RUNS, Witness, next_event_id
 from perdure.runtime.segments import AssembledHistory, Damage
 
 _AGAIN_AFTER = 50

@@ -342,8 +342,8 @@ def suspended_target(source: Fields, name: str) -> CallTarget:
         each.gap("", "a step that waits has no artifacts")
     suspend = source.part("suspend")
     length = timeout(suspend, "duration")
-    given = source.part("outputs")
-    outputs = given.parts("parameters")
+    results = source.part("outputs")
+    outputs = results.parts("parameters")
     shape = Shape(tuple(each.text("name") or "" for each in outputs), is_block=True)
     signal = {"name": name, **({"timeout": length} if length else {})}
     wait: Object = {"sleep": {"duration": length}} if length and not outputs else {"waitForSignal": signal}
@@ -358,9 +358,9 @@ def suspended_target(source: Fields, name: str) -> CallTarget:
         source_of.drop("supplied", "default")
         source_of.done({})
         each.done({"globalName": "set the variable in a step after it"})
-    for each in given.parts("artifacts"):
+    for each in results.parts("artifacts"):
         each.gap("", "a step that waits has no artifacts")
-    given.done({})
+    results.done({})
     source.done({})
     return CallTarget(name, "wait", shape, wait=wait)
 

@@ -289,10 +289,10 @@ class ActivityBuilder:
         made = self._containers.plain(container)
         if not mirrors:
             return made
-        own = made.get("volumeMounts", [])
-        paths = {each.get("mountPath") for each in own}
+        declared = made.get("volumeMounts", [])
+        paths = {each.get("mountPath") for each in declared}
         mirrored = [dict(each) for each in main.get("volumeMounts", []) if each.get("mountPath") not in paths]
-        return {**made, "volumeMounts": [*own, *mirrored]} if own or mirrored else made
+        return {**made, "volumeMounts": [*declared, *mirrored]} if declared or mirrored else made
 
     def _fetched(self, main: Object) -> tuple[list[Object], Object]:
         """Return the init containers that fetch artifacts from Git, and their volumes by name."""

@@ -84,19 +84,27 @@ def root_file_system(cache: Cache, name: str, packages: Sequence[str], *, varian
 
     def make(draft: Path) -> None:
         with stage(f"Debian root file system: {name}"):
-            commands.run_logged(
-                [
-                    *commands.DIE_WITH_ME,
-                    "mmdebstrap",
-                    "--quiet",
-                    '--aptopt=Acquire::Retries "5"',
-                    "--mode=root",
-                    "--format=tar",
-                    *options,
-                    SUITE,
-                    str(draft),
-                ],
-                cache.logs / f"{name}-root.log",
-            )
+            bootstrap(options, draft, cache.logs / f"{name}-root.log")
 
     return ensure_entry(cache.built / f"{name}-root-{key}.tar", cache.work, make)
+
+
+def bootstrap(options: Sequence[str], target: Path, log: Path, *, epoch: int | None = None) -> None:
+    """Write a tar of a Debian root file system.
+
+    Args:
+        options: The options of mmdebstrap: the variant, the packages, and so on.
+        target: The tar to write.
+        log: The log file.
+        epoch: The time of files that are newer; None: they keep their times.
+    """
+    run = [
+        *commands.DIE_WITH_ME,
+        "mmdebstrap",
+        "--quiet",
+        '--aptopt=Acquire::Retries "5"',
+        "--mode=root",
+        "--format=tar",
+    ]
+    environment = None if epoch is None else {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+    commands.run_logged([*run, *options, SUITE, str(target)], log, environment=environment)

@@ -33,7 +33,7 @@ class Docker:
 
     host: str | None
     """Value for DOCKER_HOST; None for the client's own default."""
-    own: bool
+    is_ours: bool
 
     @property
     def environment(self) -> dict[str, str]:
@@ -88,7 +88,7 @@ class OwnDaemon:
     @property
     def docker(self) -> Docker:
         """The address of the daemon."""
-        return Docker(f"unix://{self.socket}", own=True)
+        return Docker(f"unix://{self.socket}", is_ours=True)
 
     def pid(self) -> int | None:
         """Pid of the daemon, if it runs."""
@@ -218,7 +218,7 @@ def find_docker(cache: Cache) -> Docker | None:
         return None
     ambient = os.environ.get("DOCKER_HOST")
     if ambient != own.docker.host:
-        given = Docker(ambient, own=False)
+        given = Docker(ambient, is_ours=False)
         if answers(given):
             return given
     if own.pid() and answers(own.docker):

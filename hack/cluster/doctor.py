@@ -18,7 +18,7 @@ def report(cache: Cache) -> Iterator[str]:
     docker = find_docker(cache)
     own = OwnDaemon(cache)
     if docker:
-        kind_of = "our own" if docker.own else "the machine's"
+        kind_of = "our own" if docker.is_ours else "the machine's"
         version = docker.run("version", "--format", "{{.Server.Version}}").strip()
         yield f"docker:      {kind_of}, version {version}, {docker.host or 'default socket'}"
     else:

@@ -288,6 +288,6 @@ def load(cache: Cache, name: str, archives: Sequence[Path]) -> None:
 def exports(cache: Cache, name: str, docker: Docker) -> list[str]:
     """Return lines for a shell to evaluate."""
     lines = [f"export KUBECONFIG={cache.cluster(name).kubeconfig}"]
-    if docker.own:
+    if docker.is_ours:
         lines.append(f"export DOCKER_HOST={docker.host}")
     return lines

@@ -35,7 +35,7 @@ def build(cache: Cache, dockerfile: Path, context: Path, tag: str, output: Path)
     with locked(cache.locks / "build"), work_folder(cache.work, "image") as work:
         draft = work / "image.tar"
         docker = find_docker(cache)
-        if docker and not docker.own and registry_answers():
+        if docker and not docker.is_ours and registry_answers():
             with stage(f"{tag}: docker build"):
                 commands.run_logged(
                     [

@@ -116,6 +116,10 @@ OF_THE_OPERATOR: Final = {
         "The activity succeeded, but its result was not delivered.",
         "Check that the container writes its result where the helper does, and the log of the sidecar.",
     ),
+    "TooManyLosses": (
+        "More attempts of an activity were lost to the infrastructure than `maximumLosses` allows.",
+        "Find out what stops the pods: the cause names the last one. Raise `maximumLosses`, or handle the failure with `catch`.",
+    ),
     "UPSTREAM_TIMEOUT": (
         "The handler of a Nexus operation did not respond in time.",
         "Check the handler's workers; the call is retried.",
@@ -123,6 +127,10 @@ OF_THE_OPERATOR: Final = {
     "UnknownKind": (
         "The API server does not serve the kind that a `resource` activity names.",
         "Correct `apiVersion` and `kind`, or install the CRD.",
+    ),
+    "WorkspaceLost": (
+        "The PersistentVolumeClaim of a workspace is gone, and with it the files of steps that have completed.",
+        "[Retry](../operations.md#retry) the run, and name in `from` the steps that the message names.",
     ),
 }
 """Types that the operator and the Python helper set: what happened, and what to do."""

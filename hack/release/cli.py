@@ -16,7 +16,7 @@ from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from cluster.tools import ensure_tools
 from release import chart, evidence, image, licenses, packages, plugin, sbom
-from release.files import entries, write_tar_gz
+from release.files import entries, sha256, write_tar_gz
 from release.source import Source, export
 
 
@@ -66,10 +66,10 @@ def build(arguments: argparse.Namespace, cache: Cache) -> None:
         built = image.Builder(cache, source, work).build(wheel, name, archive)
         with stage("bill of materials, checksums, and provenance"):
             sbom.write(source, built, sorted(target.iterdir()), target)
-            artifacts = sorted(target.iterdir())
-            sums = evidence.write_checksums(artifacts, target)
+            digests = {file.name: sha256(file) for file in sorted(target.iterdir())}
+            sums = evidence.write_checksums(digests, target)
             parameters = {"version": source.version, "registry": arguments.registry, "address": arguments.address}
-            proof = evidence.write_provenance(evidence.statement(source, built, artifacts, parameters), signer, target)
+            proof = evidence.write_provenance(evidence.statement(source, built, digests, parameters), signer, target)
             if signer is not None:
                 evidence.write_signatures([sums, proof], signer, target)
         _replace(target, arguments.out)

@@ -82,23 +82,11 @@ def unpack(cache: Cache, source: Source, architecture: str, work: Path) -> Root:
     """Download and unpack the packages."""
     debian.require_packages({"mmdebstrap": "mmdebstrap", "readelf": "binutils"}, cache.logs / "apt.log")
     archive = work / f"debian-{architecture}.tar"
-    commands.run_logged(
-        [
-            *commands.DIE_WITH_ME,
-            *(
-                "mmdebstrap",
-                "--quiet",
-                '--aptopt=Acquire::Retries "5"',
-                "--mode=root",
-                "--format=tar",
-                "--variant=extract",
-            ),
-            *("--skip=cleanup/apt", f"--hook-dir={_MERGED_USR}", f"--architectures={architecture}"),
-            *(f"--include={','.join(PACKAGES)}", debian.SUITE, str(archive)),
-        ],
-        cache.logs / f"release-{architecture}-root.log",
-        environment={**os.environ, "SOURCE_DATE_EPOCH": str(source.epoch)},
+    options = (
+        *("--variant=extract", "--skip=cleanup/apt", f"--hook-dir={_MERGED_USR}"),
+        *(f"--architectures={architecture}", f"--include={','.join(PACKAGES)}"),
     )
+    debian.bootstrap(options, archive, cache.logs / f"release-{architecture}-root.log", epoch=source.epoch)
     folder = work / f"debian-{architecture}"
     with tarfile.open(archive) as files:
         files.extractall(folder, [each for each in files if not each.isdev()], filter="tar")

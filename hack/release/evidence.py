@@ -6,7 +6,7 @@ deterministic (RFC 6979), so the same key and the same artifacts give the same b
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from cluster.errors import ClusterError
-from release.files import sha256
 from release.image import PlatformImage
 from release.source import Source
 
@@ -29,15 +28,15 @@ _STATEMENT = "application/vnd.in-toto+json"
 Json = dict[str, object]
 
 
-def write_checksums(artifacts: Sequence[Path], target: Path) -> Path:
-    """Write the digests of all artifacts, as `sha256sum --check` reads them."""
+def write_checksums(digests: Mapping[str, str], target: Path) -> Path:
+    """Write the digests of all artifacts by name, as `sha256sum --check` reads them."""
     file = target / CHECKSUMS
-    file.write_text("".join(f"{sha256(each)}  {each.name}\n" for each in artifacts), encoding="ascii")
+    file.write_text("".join(f"{digest}  {name}\n" for name, digest in digests.items()), encoding="ascii")
     return file
 
 
-def statement(source: Source, images: Sequence[PlatformImage], artifacts: Sequence[Path], parameters: Json) -> Json:
-    """Return the provenance of the artifacts: an in-toto statement with the predicate of SLSA 1.0.
+def statement(source: Source, images: Sequence[PlatformImage], digests: Mapping[str, str], parameters: Json) -> Json:
+    """Return the provenance of the artifacts with these digests, by name: an in-toto statement with the predicate of SLSA 1.0.
 
     It has no times and no machine, so that everyone who builds the same commit from the same packages gets the same statement.
     """
@@ -54,7 +53,7 @@ def statement(source: Source, images: Sequence[PlatformImage], artifacts: Sequen
     materials += [{"uri": uri, "digest": {"sha256": digest}} for uri, digest in sorted(packages.items())]
     return {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": each.name, "digest": {"sha256": sha256(each)}} for each in artifacts],
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in digests.items()],
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {
             "buildDefinition": {

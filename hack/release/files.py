@@ -7,7 +7,10 @@ import tarfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _COMPRESSION = 6
 
@@ -58,7 +61,7 @@ def entries(root: Path, prefix: str = "") -> list[Entry]:
     return found
 
 
-def write_tar(content: Iterable[Entry], epoch: int, output: IO[bytes] | gzip.GzipFile) -> None:
+def write_tar(content: Iterable[Entry], epoch: int, output: "IO[bytes] | _Hashed") -> None:
     """Write entries as an uncompressed archive. Of entries with the same name, the last one counts."""
     with tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for _, entry in sorted({entry.name: entry for entry in content}.items()):
@@ -72,16 +75,38 @@ def write_tar(content: Iterable[Entry], epoch: int, output: IO[bytes] | gzip.Gzi
                     archive.addfile(member, file)
 
 
-def write_tar_gz(content: Iterable[Entry], epoch: int, target: Path) -> str:
-    """Write entries as a compressed archive.
+class Digests(NamedTuple):
+    """The SHA-256 digests of a compressed archive, in hex."""
 
-    Returns:
-        The SHA-256 digest of the archive before its compression, in hex.
-    """
-    with target.open("wb") as file, gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as compressed:
-        write_tar(content, epoch, compressed)
-    with gzip.open(target) as uncompressed:
-        return hashlib.file_digest(uncompressed, "sha256").hexdigest()
+    uncompressed: str
+    compressed: str
+
+
+class _Hashed(io.RawIOBase):
+    """Passes on what is written, and hashes it."""
+
+    def __init__(self, output: IO[bytes] | gzip.GzipFile) -> None:
+        self._output = output
+        self.digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, content: "ReadableBuffer") -> int:
+        """Write bytes."""
+        self.digest.update(content)
+        return self._output.write(content)
+
+
+def write_tar_gz(content: Iterable[Entry], epoch: int, target: Path) -> Digests:
+    """Write entries as a compressed archive."""
+    with target.open("wb") as file:
+        compressed = _Hashed(file)
+        with gzip.GzipFile("", "wb", _COMPRESSION, compressed, mtime=0) as output:
+            uncompressed = _Hashed(output)
+            write_tar(content, epoch, uncompressed)
+    return Digests(uncompressed.digest.hexdigest(), compressed.digest.hexdigest())
 
 
 def below(folder: str, content: Iterable[Entry]) -> list[Entry]:

@@ -18,7 +18,7 @@ from cluster import commands
 from cluster.console import stage
 from cluster.paths import Cache
 from release import debian, packages
-from release.files import Entry, entries, sha256, write_tar, write_tar_gz
+from release.files import Entry, entries, write_tar, write_tar_gz
 from release.packages import OPERATOR_EXTRAS, PLATFORMS, PYTHON, Package, Platform
 from release.source import Source
 
@@ -72,11 +72,12 @@ class Blobs:
         """Add a layer; return its descriptor and the digest of its uncompressed form."""
         with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as draft:
             file = Path(draft.name)
-        uncompressed = write_tar_gz(content, epoch, file)
+        digests = write_tar_gz(content, epoch, file)
         file.chmod(0o644)
-        digest, size = sha256(file), file.stat().st_size
-        file.rename(self.folder / digest)
-        return {"mediaType": _LAYER, "digest": f"sha256:{digest}", "size": size}, f"sha256:{uncompressed}"
+        size = file.stat().st_size
+        file.rename(self.folder / digests.compressed)
+        layer: Json = {"mediaType": _LAYER, "digest": f"sha256:{digests.compressed}", "size": size}
+        return layer, f"sha256:{digests.uncompressed}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ platform and version of Python.
 from pathlib import Path
 
 from release import packages
-from release.files import Entry, sha256, write_tar_gz
+from release.files import Entry, write_tar_gz
 from release.source import Source
 
 _LAUNCHER = """#!/bin/sh
@@ -91,11 +91,11 @@ def write(source: Source, wheel: Path, address: str, target: Path) -> list[Path]
         Entry(wheel.name, wheel),
         Entry("LICENSE", source.folder / "LICENSE"),
     ]
-    write_tar_gz(content, source.epoch, archive)
+    digests = write_tar_gz(content, source.epoch, archive)
     manifest = target / "kubectl-perdure.yaml"
     manifest.write_text(
         _MANIFEST.format(
-            version=source.version, address=address, archive=archive.name, digest=sha256(archive), wheel=wheel.name
+            version=source.version, address=address, archive=archive.name, digest=digests.compressed, wheel=wheel.name
         ),
         encoding="utf-8",
     )

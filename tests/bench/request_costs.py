@@ -17,10 +17,10 @@ import structlog
 from temporalio import activity, workflow
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
 from perdure.simulation.cluster.store import Object
 from simulated.world import Setting, World, simulate
+from support.fleet import ServedFleet, in_memory_fleet
 from support.sdk.memory import InMemory, serving_in_memory
 
 if TYPE_CHECKING:

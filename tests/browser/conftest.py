@@ -41,11 +41,11 @@ def page(browser: Any, ui: Stand, tmp_path: Path) -> Iterator[Any]:
     made = context.new_page()
     refused: list[str] = []
 
-    def seen(response: Any) -> None:
+    def on_response(response: Any) -> None:
         if response.status >= 400:
             refused.append(f"{response.status} {response.request.method} {response.url.removeprefix(ui.url)}")
 
-    made.on("response", seen)
+    made.on("response", on_response)
     made.on("pageerror", lambda error: refused.append(str(error)))
     yield made
     made.screenshot(path=tmp_path / "page.png")

@@ -23,10 +23,10 @@ from browser.flows import QUEUE, Approval, Order, Parent, call_bank, charge
 from cluster import gobuild
 from cluster.paths import REPOSITORY, Cache
 from cluster.store import locked
-from fidelity.perdure import in_memory
 from perdure.api import labels
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
+from support.operator import in_memory
 from support.ports import free_port
 from support.threads import join
 

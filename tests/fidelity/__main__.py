@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from fidelity.fleet import in_memory_fleet
-from fidelity.perdure import NAMESPACE, OPEN, in_memory
 from fidelity.reference import reference
 from perdure.handlers.main import tune_garbage_collector
+from support.fleet import in_memory_fleet
+from support.operator import NAMESPACE, OPEN, in_memory
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

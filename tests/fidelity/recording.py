@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fidelity import scenarios
-from fidelity.driver import SCENARIOS, Server, Session
+from fidelity.driver import SCENARIOS, Session
 from fidelity.normal import Json, leaves
+from support.temporal import Server
 
 FOLDER = Path(__file__).parent / "recorded"
 REQUESTS = Path(__file__).parent / "requests.json"

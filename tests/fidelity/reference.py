@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from cluster import gobuild
 from cluster.paths import Cache
 from cluster.store import locked
-from fidelity.driver import Server
+from support.temporal import Server
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from fidelity.differences import LIST, OPEN, is_explained
-from fidelity.driver import Server
-from fidelity.perdure import in_memory
 from fidelity.recording import NAMES, REQUESTS, differences, play, prepare, recorded
+from support.operator import in_memory
 from support.sdk.server import serving
+from support.temporal import Server
 
 _CLUSTER = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from fidelity.driver import Server
 from fidelity.recording import NAMES, path_of, play, prepare, text_of
 from fidelity.reference import reference
+from support.temporal import Server
 
 pytestmark = [
     pytest.mark.bench,

@@ -20,9 +20,9 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from fidelity.perdure import OPEN, in_memory
 from perdure.cli.app import build
 from support.apiserver import ApiServer, serving
+from support.operator import OPEN, in_memory
 from support.ports import free_port
 from support.threads import join
 

@@ -22,8 +22,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest
+from support.fleet import ServedFleet, in_memory_fleet
 
 QUEUE = "orders"
 refusals: list[int] = []

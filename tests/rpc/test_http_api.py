@@ -12,8 +12,8 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from fidelity.perdure import OPEN, in_memory
 from rpc.http_calls import Http
+from support.operator import OPEN, in_memory
 from support.ports import free_port
 
 

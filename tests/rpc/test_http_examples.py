@@ -14,7 +14,7 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from fidelity.perdure import OPEN, in_memory
+from support.operator import OPEN, in_memory
 from support.ports import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")

@@ -13,8 +13,8 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from fidelity.perdure import OPEN, in_memory
 from rpc.http_calls import Http
+from support.operator import OPEN, in_memory
 from support.ports import free_port
 
 WORKFLOWS = "/api/v1/namespaces/default/workflows"

@@ -1,7 +1,7 @@
 """Calls and tasks forwarded by a lost operator: the others detect the loss and repeat them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,13 +19,14 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client
 
-from fidelity.fleet import Fleet, ServedFleet, in_memory_fleet
 from perdure.controller.fleet.shards import owners
 from perdure.frontend.matching.queues import Kind, QueueName, queue_shard
 from perdure.frontend.peers.client import TAKE, PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.offers import FleetMembers
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.rpc import CallContext
+from support.fleet import Fleet, ServedFleet, in_memory_fleet
 from support.ports import free_port
 
 _TASK_TIMEOUT = timedelta(minutes=5)
@@ -200,29 +201,36 @@ async def test_a_waiting_poll_moves_to_the_new_owner_of_its_task_queue() -> None
         assert (await polled).workflow_execution.workflow_id == workflow_id
 
 
-async def test_a_task_that_a_remote_worker_does_not_receive_goes_to_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    taken, call = Event(), PeerClient.call
+class WithoutFirstTask(PeerClient):
+    """The connections to other members, one of which has handed out a task whose response does not arrive."""
 
-    async def without_response(client: PeerClient, member: str, path: str, request: Any, **options: Any) -> Any:
-        response = await call(client, member, path, request, **options)
-        if path == TAKE and not taken.is_set():
-            taken.set()
+    def __init__(self, name: str, addresses: Callable[[], Mapping[str, str]]) -> None:
+        super().__init__(PeerIdentity(name=name), addresses)
+        self.taken = Event()
+
+    async def call(self, member: str, path: str, request: Any, **options: Any) -> Any:
+        response = await super().call(member, path, request, **options)
+        if path == TAKE and not self.taken.is_set():
+            self.taken.set()
             await asyncio.Event().wait()
         return response
 
+
+async def test_a_task_that_a_remote_worker_does_not_receive_goes_to_the_next_one() -> None:
     with in_memory_fleet(2) as fleet:
         run_at, queue_at = fleet.fleet.members
         queue, workflow_id = placed(fleet.fleet, fleet.namespace, queue_at, run_at)
         client = await fleet.connect(queue_at)
         await client.start_workflow("Any", id=workflow_id, task_queue=queue, task_timeout=_TASK_TIMEOUT)
-        monkeypatch.setattr(PeerClient, "call", without_response)
+        frontend = fleet.fleet.members[queue_at].frontend
+        peers = WithoutFirstTask(queue_at, lambda: frontend.manager.shards.others)
+        frontend.matching.members = FleetMembers(frontend, peers)
         first = asyncio.create_task(poll(client, queue))
-        assert await asyncio.to_thread(taken.wait, 60)
+        assert await asyncio.to_thread(peers.taken.wait, 60)
         first.cancel()
         with suppress(asyncio.CancelledError):
             await first
         second = await poll(client, queue)
+        await asyncio.wrap_future(fleet.do(peers.close()))
         assert second.workflow_execution.workflow_id == workflow_id
         assert second.attempt == 1

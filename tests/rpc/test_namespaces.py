@@ -12,7 +12,6 @@ import pytest
 from temporalio.api.workflowservice.v1 import ListNamespacesRequest, ListNamespacesResponse
 from temporalio.client import Client
 
-from fidelity.fleet import Member, ServedFleet, in_memory_fleet
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.server import serve_http
 from perdure.frontend.server import dispatch_rpc
@@ -22,6 +21,7 @@ from perdure.frontend.transport.rpc import rpcs
 from rpc.http_calls import Http
 from rpc.served import Served, served
 from support.callers import AUDIENCE, ApiServer, token
+from support.fleet import Member, ServedFleet, in_memory_fleet
 
 NAMES = ("billing", "orders", "shop", "support")
 GRANTED = {

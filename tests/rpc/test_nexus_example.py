@@ -11,8 +11,8 @@ import yaml
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from fidelity.perdure import in_memory
 from support.manuals import REPOSITORY
+from support.operator import in_memory
 
 FOLDER = REPOSITORY / "examples" / "nexus"
 

@@ -5,6 +5,7 @@ import io
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +28,8 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 
-from fidelity.perdure import OPEN, in_memory
-from perdure.controller.fleet.shards import AllShards
+from support.fleet import in_memory_fleet
+from support.operator import OPEN, in_memory
 from support.ports import free_port
 
 QUEUE = "bills"
@@ -113,14 +114,20 @@ def address() -> Iterator[tuple[str, str]]:
         yield server.address, f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture
-async def http(address: tuple[str, str]) -> AsyncIterator[Http]:
-    client = await Client.connect(address[0])
+@asynccontextmanager
+async def endpoint(client: Client, base: str) -> AsyncIterator[Http]:
+    """A new endpoint."""
     target = EndpointTarget(worker=EndpointTarget.Worker(namespace="default", task_queue=QUEUE))
     spec = EndpointSpec(name=f"bills-{uuid.uuid4().hex}", target=target)
     made = await client.operator_service.create_nexus_endpoint(CreateNexusEndpointRequest(spec=spec))
     async with aiohttp.ClientSession() as session:
-        yield Http(session, address[1], made.endpoint.id, client)
+        yield Http(session, base, made.endpoint.id, client)
+
+
+@pytest.fixture
+async def http(address: tuple[str, str]) -> AsyncIterator[Http]:
+    async with endpoint(await Client.connect(address[0]), address[1]) as found:
+        yield found
 
 
 @pytest.fixture
@@ -216,12 +223,14 @@ async def test_a_started_operation_is_canceled_by_its_token(served: Http) -> Non
     assert isinstance(failure.value.cause, CancelledError)
 
 
-async def test_an_operator_without_a_shard_asks_the_caller_to_retry(
-    http: Http, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_operator_without_a_shard_asks_the_caller_to_retry() -> None:
     """The response of the worker goes to the owner of a shard that the call names."""
-    monkeypatch.setattr(AllShards, "owns_shard", lambda *_: False)
-    status, _, failure = await http.call("quote", "Ada")
+    http_address = f"127.0.0.1:{free_port()}"
+    with in_memory_fleet(1, settings=replace(OPEN, http_address=http_address)) as fleet:
+        (member,) = fleet.fleet.members
+        async with endpoint(await fleet.connect(member), f"http://{http_address}") as http:
+            await asyncio.wrap_future(fleet.do(fleet.fleet.hand_over(member)))
+            status, _, failure = await http.call("quote", "Ada")
     assert (status, failure["message"].partition(",")[0]) == (503, "this operator owns no shard at the moment")
 
 

@@ -26,7 +26,6 @@ from temporalio.api.workflowservice.v1 import (
     SignalWorkflowExecutionRequest,
 )
 
-from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.matching.queues import Kind, QueueName, queue_shard
@@ -43,6 +42,7 @@ from perdure.frontend.transport.rpc import SERVICES, UNSERVED, CallContext, requ
 from perdure.frontend.transport.tls import Material, ServerCertificate
 from perdure.kube.clock import now
 from support.callers import ApiServer, token
+from support.fleet import ServedFleet, in_memory_fleet
 from support.ports import free_port
 
 AUDIENCE = Settings().peer_audience

@@ -10,9 +10,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowHandle
 
-from fidelity.perdure import in_memory
 from support.example_code import example_module
 from support.manuals import REPOSITORY
+from support.operator import in_memory
 
 FOLDER = REPOSITORY / "examples" / "versioning"
 NAME, QUEUE = "parcels", "parcels"

@@ -16,10 +16,10 @@ import aiohttp
 import pytest
 import yaml
 
-from fidelity.perdure import OPEN, in_memory
 from perdure.frontend.http.webhooks import MAX_BODY
 from perdure.kube.clock import now
 from rpc.http_calls import Http
+from support.operator import OPEN, in_memory
 from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]

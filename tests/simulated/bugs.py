@@ -384,6 +384,37 @@ BUGS = (
         scenario="neighbors",
         found="the retry of",
     ),
+    Bug(
+        name="a retry runs on a new volume without the files of kept steps",
+        commit="efb08754",
+        changes=(
+            Change(
+                file="controller/runs/resets.py",
+                good="    needed = needed_files(before, later, kept, definition.program.activities)\n",
+                bad="    needed = dict[str, list[str]]()\n",
+            ),
+            Change(
+                file="controller/pods/workspaces.py",
+                good="    if paths := await writers(workspace.name):\n",
+                bad="    if paths := list[str]():\n",
+            ),
+        ),
+        scenario="workspaces",
+        found="runs without the files of",
+    ),
+    Bug(
+        name="exit code 0 after SIGTERM taken for success",
+        commit="365ddbf3",
+        changes=(
+            Change(
+                file="runtime/outcomes.py",
+                good="        if not self.succeeded() or self.stopping or self.left_result():\n            return False\n",
+                bad="        return False\n",
+            ),
+        ),
+        scenario="mixed",
+        found="whose pod was stopped and left no result",
+    ),
 )
 
 

@@ -12,10 +12,13 @@ from collections import Counter
 from perdure.api import labels
 from perdure.api.kinds.workflow import Retention
 from perdure.api.phases import kind_of
+from perdure.api.times import read_kubernetes_time
 from perdure.runtime.chains import first_run_id
 from perdure.runtime.pods.builder import retention_of
+from perdure.runtime.pods.status import PodStatus
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
+from simulated.attempt_checks import AttemptChecks
 from simulated.event_order import ACTIVITY_CLOSED
 from simulated.history_checks import HistoryChecks
 from simulated.removal_checks import CHORES, RemovalChecks
@@ -41,7 +44,8 @@ class Checker:
         self._server = server
         self._operators = operators
         self.decoded = DecodedRuns()
-        self._histories = HistoryChecks(server, self.decoded, self._at)
+        self._attempts = AttemptChecks(self._at)
+        self._histories = HistoryChecks(server, self.decoded, self._attempts, self._at)
         self._open: dict[tuple[str, str, str], set[str]] = {}
         self._succeeded: set[tuple[str, str]] = set()
         """Activities, by run and scheduling event, of which a pod has succeeded."""
@@ -77,6 +81,7 @@ class Checker:
         self.fail(f"{write.time:.3f} {write.actor}: {write.key.plural} {write.key.name}: {message}")
 
     def _check_pod(self, write: Write, *, judged: bool) -> None:
+        self._attempts.observe_pod(write)
         meta = write.after["metadata"]
         run_id = meta["labels"].get("perdure.dev/run-id", "")
         activity_id = run_id, meta["annotations"]["perdure.dev/scheduled-event-id"]
@@ -88,7 +93,8 @@ class Checker:
             if activity_id in self._succeeded:
                 self._at(write, "is created after an earlier attempt of the activity has succeeded")
         if write.after["status"]["phase"] == "Succeeded":
-            self._succeeded.add(activity_id)
+            change = self._succeeded.add if _proves_success(write.after) else self._succeeded.discard
+            change(activity_id)
         if not judged or write.before is None:
             return
         if write.delete_requested and self._stays(write.before):
@@ -211,6 +217,16 @@ def _ended(state: Object) -> set[str]:
     """The activities whose end is committed, and waits in the buffer until a worker has decided."""
     buffered = (state.get("code") or {}).get("buffered") or ()
     return {str(event["scheduledEventId"]) for event in buffered if event["eventType"] in ACTIVITY_CLOSED}
+
+
+def _proves_success(pod: Object) -> bool:
+    """Whether the exit code 0 of a pod proves success: with a result, or if it ended before someone requested its deletion."""
+    meta = pod["metadata"]
+    ends = [each["state"]["terminated"] for each in pod["status"]["containerStatuses"]]
+    if "deletionTimestamp" not in meta or any(end["message"] for end in ends):
+        return True
+    stopped = PodStatus.of(pod).delete_requested
+    return stopped is None or all(read_kubernetes_time(end["finishedAt"]) < stopped for end in ends)
 
 
 def _held(pod: Object) -> bool:

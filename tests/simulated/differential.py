@@ -40,7 +40,7 @@ Send = Callable[[RandomRequest], Awaitable[tuple[int, Any]]]
 """Sends a request; the status, and the answer, decoded."""
 
 
-class Seen(NamedTuple):
+class Placeholder(NamedTuple):
     """A placeholder for a value of an object in a server's response, in a request drawn for both servers."""
 
     key: tuple[str, str]
@@ -57,7 +57,7 @@ class Memory:
 
     def fill(self, value: Any) -> Any:
         """A value with this server's UIDs and versions."""
-        if isinstance(value, Seen):
+        if isinstance(value, Placeholder):
             return self.versions[value.key][value.number][value.part]
         if isinstance(value, dict):
             return {key: self.fill(each) for key, each in value.items()}
@@ -90,7 +90,7 @@ class Kind:
     fields: tuple[str, ...] = ()
     """Fields that lists can be selected by."""
 
-    def whole(self, random: Random, meta: Json) -> Json:
+    def manifest(self, random: Random, meta: Json) -> Json:
         """An object."""
         version = self.root.removeprefix("/apis/").removeprefix("/api/")
         return {"apiVersion": version, "kind": self.name, "metadata": meta, **self.draw(random)}
@@ -188,7 +188,7 @@ def draw(random: Random, namespace: str, memory: Memory) -> RandomRequest:
     url = f"{kind.root}/namespaces/{namespace}/{kind.plural}"
     name = random.choice(_NAMES)
     key = (kind.plural, name)
-    seen = [Seen(key, number, "resourceVersion") for number in range(len(memory.versions.get(key, ())))]
+    versions = [Placeholder(key, number, "resourceVersion") for number in range(len(memory.versions.get(key, ())))]
     verb = random.choices(["create", "get", "list", "delete", "put", "json", "merge"], [6, 3, 3, 3, 3, 5, 5])[0]
     if verb == "put" and kind.immutable:
         verb = "json"
@@ -196,17 +196,17 @@ def draw(random: Random, namespace: str, memory: Memory) -> RandomRequest:
     match verb:
         case "create":
             query = {"dryRun": "All"} if random.random() < 0.1 else {}
-            asked = RandomRequest("POST", url, query, {}, kind.whole(random, _metadata(random, name)))
+            asked = RandomRequest("POST", url, query, {}, kind.manifest(random, _metadata(random, name)))
         case "get":
             asked = asked._replace(headers=random.choice([{}, {"Accept": _BRIEF}]))
         case "list":
             headers = random.choice([{}, {"Accept": _BRIEF_LIST}])
             asked = asked._replace(path=url, query=_selectors(random, kind), headers=headers)
         case "delete":
-            asked = asked._replace(method="DELETE", body=_options(random, kind, key, seen))
+            asked = asked._replace(method="DELETE", body=_options(random, kind, key, versions))
         case "put":
-            version = {"resourceVersion": _version(random, seen)} if seen else {}
-            body = kind.whole(random, {**_metadata(random, name), **version})
+            version = {"resourceVersion": _version(random, versions)} if versions else {}
+            body = kind.manifest(random, {**_metadata(random, name), **version})
             asked = asked._replace(method="PUT", body=body)
             if kind.status is not None and "status" not in body and random.random() < 0.5:
                 parts = {part: body[part] for part in ("apiVersion", "kind")}
@@ -215,10 +215,10 @@ def draw(random: Random, namespace: str, memory: Memory) -> RandomRequest:
                 put = {**parts, "metadata": meta, "status": kind.status(random)}
                 asked = asked._replace(path=f"{asked.path}/status", headers=brief, body=put)
         case "json":
-            where, operations = _json_patch(random, kind, seen)
+            where, operations = _json_patch(random, kind, versions)
             asked = RandomRequest("PATCH", f"{asked.path}{where}", {}, {"Content-Type": JSON_PATCH}, operations)
         case "merge":
-            where, body = _merge_patch(random, kind, seen)
+            where, body = _merge_patch(random, kind, versions)
             asked = RandomRequest("PATCH", f"{asked.path}{where}", {}, {"Content-Type": MERGE_PATCH}, body)
     return asked
 
@@ -232,9 +232,9 @@ def _metadata(random: Random, name: str) -> Json:
     return meta
 
 
-def _version(random: Random, seen: list[Seen]) -> Any:
-    """Mostly the newest that was seen."""
-    return seen[-1] if random.random() < 0.7 else random.choice(seen)
+def _version(random: Random, versions: list[Placeholder]) -> Any:
+    """Mostly the newest version."""
+    return versions[-1] if random.random() < 0.7 else random.choice(versions)
 
 
 def _selectors(random: Random, kind: Kind) -> Json:
@@ -251,25 +251,25 @@ def _selectors(random: Random, kind: Kind) -> Json:
     return query
 
 
-def _options(random: Random, kind: Kind, key: tuple[str, str], seen: list[Seen]) -> Json:
+def _options(random: Random, kind: Kind, key: tuple[str, str], versions: list[Placeholder]) -> Json:
     options: Json = {"propagationPolicy": "Background"}
-    if seen and random.random() < 0.5:
-        version = _version(random, seen)
+    if versions and random.random() < 0.5:
+        version = _version(random, versions)
         part = random.choice(["uid", "resourceVersion"])
-        options["preconditions"] = {part: Seen(key, version.number, part)}
+        options["preconditions"] = {part: Placeholder(key, version.number, part)}
     if kind.plural == "pods" and random.random() < 0.5:
         options["gracePeriodSeconds"] = random.choice([0, 1, 30])
     return options
 
 
-def _json_patch(random: Random, kind: Kind, seen: list[Seen]) -> tuple[str, list[Json]]:
+def _json_patch(random: Random, kind: Kind, versions: list[Placeholder]) -> tuple[str, list[Json]]:
     operations: list[Json] = []
-    if seen and random.random() < 0.6:
+    if versions and random.random() < 0.6:
         operations.append(
             {
                 "op": random.choice(["replace", "test"]),
                 "path": "/metadata/resourceVersion",
-                "value": _version(random, seen),
+                "value": _version(random, versions),
             }
         )
     if kind.status is not None and random.random() < 0.5:
@@ -301,8 +301,8 @@ def _without_value(operation: Json) -> Json:
     return {key: value for key, value in operation.items() if key != "value" or operation["op"] != "remove"}
 
 
-def _merge_patch(random: Random, kind: Kind, seen: list[Seen]) -> tuple[str, Json]:
-    version = {"resourceVersion": _version(random, seen)} if seen and random.random() < 0.4 else {}
+def _merge_patch(random: Random, kind: Kind, versions: list[Placeholder]) -> tuple[str, Json]:
+    version = {"resourceVersion": _version(random, versions)} if versions and random.random() < 0.4 else {}
     if kind.status is not None and random.random() < 0.5:
         status = kind.status(random)
         part = random.choice(list(status))

@@ -6,6 +6,7 @@ from perdure.runtime.chains import parent_of
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object, Write
 from simulated import event_order
+from simulated.attempt_checks import AttemptChecks
 from simulated.run_facts import DecodedRuns, continues, existing_runs
 
 _CLOSING = frozenset(
@@ -28,8 +29,11 @@ _CHILD_CLOSED = {
 class HistoryChecks:
     """Follows the histories of all runs."""
 
-    def __init__(self, server: ApiServer, decoded: DecodedRuns, report: Callable[[Write, str], None]) -> None:
+    def __init__(
+        self, server: ApiServer, decoded: DecodedRuns, attempts: AttemptChecks, report: Callable[[Write, str], None]
+    ) -> None:
         """`report` takes a write and what is wrong with it."""
+        self._attempts = attempts
         self._server = server
         self._decoded = decoded
         self._report = report
@@ -77,6 +81,8 @@ class HistoryChecks:
         for event in tail[len(again) :]:
             if event["eventType"] in _CHILD_CLOSED:
                 self._check_child_closed(write, uid, event)
+            elif event["eventType"] == "ActivityTaskCompleted":
+                self._attempts.check_completed(write, uid, event, [*known, *tail])
         known += tail[len(again) :]
 
     def _check_child_closed(self, write: Write, uid: str, event: Object) -> None:

@@ -1,6 +1,7 @@
 """A slow kubelet."""
 
 import json
+from dataclasses import replace
 from graphlib import TopologicalSorter
 from random import Random
 
@@ -10,19 +11,28 @@ from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet, Script
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.store import Object, ObjectKey
 
+_HANDLES_SIGTERM = 0.3
+"""The share of pods that exit with 0 when they are stopped."""
+
 
 class SlowKubelet(Kubelet):
-    """Runs every pod; the seed decides how long one takes to start and to stop."""
+    """Runs every pod; the seed decides how long one takes to start and to stop, and whether it handles SIGTERM."""
 
-    def __init__(self, loop: ClusterLoop, random: Random, server: ApiServer, script: Script) -> None:
+    def __init__(self, loop: ClusterLoop, random: Random, stops: Random, server: ApiServer, script: Script) -> None:
         super().__init__(loop, server, script)
         self._random = random
+        self._stops = stops
 
     def start_seconds(self, pod: Object) -> float:  # noqa: ARG002 - all take about as long
         return self._random.uniform(0.5, 2)
 
     def stop_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
         return self._random.uniform(0.05, 1)
+
+    def stopped(self, pod: Object) -> ContainerExit:
+        """By SIGTERM. Some programs handle it, and exit with 0."""
+        ending = super().stopped(pod)
+        return replace(ending, code=0) if self._stops.random() < _HANDLES_SIGTERM else ending
 
     def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
         """End the pod. Several containers of an activity end one after the other, unless one fails: then the others follow."""

@@ -6,11 +6,11 @@ from typing import Any
 from perdure.kube import client as kube
 from perdure.kube import clock
 from perdure.kube.access import Access
-from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import ObjectKey
 from simulated.faults import Faults
 from simulated.loop import ShuffledLoop
 from simulated.network import FaultySession, Trace
+from simulated.server import InterceptedServer
 
 KEY = ObjectKey("workflowruns", "default", "run")
 URL = kube.path(kube.PERDURE, "default", "workflowruns", "run")
@@ -21,7 +21,7 @@ class Place:
 
     def __init__(self) -> None:
         self.loop = ShuffledLoop(Random(0))
-        self.server = ApiServer(self.loop, Random(0))
+        self.server = InterceptedServer(self.loop, Random(0))
         self.server.create("workflowruns", {"metadata": {"name": "run"}, "spec": {"workflow": {"name": "any"}}})
         self.requests: list[str] = []
         self.noted: Trace = lambda _line, _about: None

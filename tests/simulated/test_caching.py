@@ -24,7 +24,7 @@ _COLLECTED = 600
 """Seconds after which artifacts without a holder are deleted."""
 
 
-def asking(**cache: Any) -> dict[str, Any]:
+def cached(**cache: Any) -> dict[str, Any]:
     return {"activities": [activity("ask", cache=cache)], "steps": [step("ask", "ask", input="${input}")]}
 
 
@@ -58,12 +58,12 @@ def begin(world: World) -> None:
 def test_a_later_run_uses_the_result_and_makes_no_pod() -> None:
     async def scenario(world: World) -> None:
         begin(world)
-        first = await run(world, "first", asking(key="${input}", maxAge="1h"), "a")
+        first = await run(world, "first", cached(key="${input}", maxAge="1h"), "a")
         (stored,) = world.server.of("cachedresults")
         assert stored["spec"]["key"] == "a"
         assert stored["spec"]["result"] == first["output"]
         assert stored["spec"]["workflowRun"]["name"] == "first"
-        second = await run(world, "second", asking(key="${input}", maxAge="1h"), "a")
+        second = await run(world, "second", cached(key="${input}", maxAge="1h"), "a")
         assert second["output"] == first["output"] == {"key": "a", "pod": "first-2-1"}
         assert cached_in(world, "second") == [True]
         assert not [name for name in pods(world) if name.startswith("second")]
@@ -85,8 +85,8 @@ def test_a_later_run_uses_the_result_and_makes_no_pod() -> None:
 def test_an_activity_runs_again(first: Any, second: Any, given: Any) -> None:
     async def scenario(world: World) -> None:
         begin(world)
-        await run(world, "first", asking(**first), given[0])
-        await run(world, "second", asking(**second), given[1])
+        await run(world, "first", cached(**first), given[0])
+        await run(world, "second", cached(**second), given[1])
         assert cached_in(world, "second") == [False]
         assert world.run("second")["status"]["output"]["pod"] == "second-2-1"
 
@@ -96,7 +96,7 @@ def test_an_activity_runs_again(first: Any, second: Any, given: Any) -> None:
 def test_an_activity_with_another_container_does_not_use_the_result() -> None:
     async def scenario(world: World) -> None:
         begin(world)
-        spec = asking(key="x", maxAge="1h")
+        spec = cached(key="x", maxAge="1h")
         (ask,) = spec["activities"]
         await run(world, "first", spec)
         await run(world, "second", {**spec, "activities": [{**ask, "container": {"image": "newer"}}]})
@@ -109,7 +109,7 @@ def test_an_activity_with_another_container_does_not_use_the_result() -> None:
 def test_the_next_step_uses_the_result() -> None:
     async def scenario(world: World) -> None:
         begin(world)
-        spec = asking(key="x", maxAge="1h")
+        spec = cached(key="x", maxAge="1h")
         spec["steps"].append(step("again", "ask"))
         await run(world, "first", spec)
         assert cached_in(world, "first") == [False, True]
@@ -122,7 +122,7 @@ def test_failures_are_not_cached() -> None:
         begin(world)
         world.script = lambda _: ContainerExit(after=1, code=1)
         once = {"exponential": {"maximumAttempts": 1}}
-        failing = {**asking(key="x", maxAge="1h")}
+        failing = {**cached(key="x", maxAge="1h")}
         failing["activities"][0]["retryPolicy"] = once
         assert (await run(world, "first", failing))["phase"] == "Failed"
         assert [*world.server.of("cachedresults")] == []
@@ -140,7 +140,7 @@ def test_failures_are_not_cached() -> None:
 def test_a_key_without_a_valid_value_fails_the_activity(key: str, message: str) -> None:
     async def scenario(world: World) -> None:
         begin(world)
-        status = await run(world, "first", asking(key=key, maxAge="1h"), {"long": "x" * 600})
+        status = await run(world, "first", cached(key=key, maxAge="1h"), {"long": "x" * 600})
         assert status["phase"] == "Failed"
         cause = status["failure"]["cause"]
         assert cause["type"] == "ExpressionError"
@@ -162,7 +162,7 @@ def test_a_result_that_is_too_large_is_reported_and_not_cached() -> None:
                 )
 
         world.server.observers.append(returns)
-        spec = asking(key="x", maxAge="1h")
+        spec = cached(key="x", maxAge="1h")
         spec["activities"][0]["resultSize"] = "Large"
         status = await run(world, "first", spec)
         assert status["phase"] == "Completed"
@@ -184,7 +184,7 @@ def test_a_quota_prevents_caching_but_not_the_run() -> None:
             return handle(request)
 
         world.server.handle = refuse  # type: ignore[method-assign]
-        status = await run(world, "first", asking(key="x", maxAge="1h"))
+        status = await run(world, "first", cached(key="x", maxAge="1h"))
         assert status["phase"] == "Completed"
         assert notes(world) == ["Step ask: the result is not cached: exceeded quota: results"]
 
@@ -206,7 +206,7 @@ def test_failed_requests_to_store_a_result_do_not_delay_the_run(failures: int) -
             return handle(request)
 
         world.server.handle = fail  # type: ignore[method-assign]
-        spec = asking(key="x", maxAge="1h")
+        spec = cached(key="x", maxAge="1h")
         spec["steps"].append({"name": "child", "childWorkflow": {"workflow": {"name": "inner"}}})
         world.create("Workflow", "inner", {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]})
         world.create("WorkflowRun", "first", {"inline": spec})
@@ -251,10 +251,10 @@ def test_an_attempt_that_waits_for_a_limit_looks_for_a_result_before_and_after()
 def test_a_deleted_result_is_computed_again() -> None:
     async def scenario(world: World) -> None:
         begin(world)
-        await run(world, "first", asking(key="x", maxAge="1h"))
+        await run(world, "first", cached(key="x", maxAge="1h"))
         (stored,) = world.server.of("cachedresults")
         world.delete("cachedresults", stored["metadata"]["name"])
-        await run(world, "second", asking(key="x", maxAge="1h"))
+        await run(world, "second", cached(key="x", maxAge="1h"))
         assert cached_in(world, "second") == [False]
 
     assert simulate(scenario, _CALM).violations == []

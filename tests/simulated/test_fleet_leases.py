@@ -2,11 +2,9 @@
 
 import asyncio
 
-import pytest
-
 from perdure.api.labels import FLEET_LABEL
 from perdure.controller.fleet.shards import SHARDS
-from perdure.controller.informers import FirstLists
+from perdure.kube import client as kube
 from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.store import ObjectKey, Refusal
 from simulated.members import calm, is_covered, is_divided, until
@@ -22,26 +20,20 @@ def owners_elsewhere(world: World, but: FaultyOperator) -> int:
     return sum(len(each.shards) for each in world.operators if each is not but)
 
 
-def test_a_member_takes_over_no_shard_before_it_has_read_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_takes_over_no_shard_before_it_has_read_the_runs() -> None:
     """With many runs that takes a minute, in which the others keep what they own."""
-    read = FirstLists.read
 
     async def scenario(world: World) -> None:
         world.begin()
         await until(lambda: is_divided(world))
-        may_read = asyncio.Event()
-
-        async def later(lists: FirstLists) -> None:
-            await may_read.wait()
-            await read(lists)
-
-        monkeypatch.setattr(FirstLists, "read", later)
+        runs = kube.path(kube.PERDURE, None, "workflowruns")
+        world.faults.slow[runs] = 40.5
         world.start()
         added = world.operators[-1]
         for _ in range(400):
             await asyncio.sleep(0.1)
             assert owners_elsewhere(world, added) == SHARDS
-        may_read.set()
+        del world.faults.slow[runs]
         assert await until(lambda: bool(added.shards) and is_covered(world)) < 4
 
     assert simulate(scenario, calm(1, 2)).violations == []
@@ -64,25 +56,24 @@ def test_a_removed_label_of_a_lease_is_restored() -> None:
     assert simulate(scenario, calm(1)).violations == []
 
 
-def test_a_member_that_cannot_list_the_others_gives_up_its_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_cannot_list_the_others_gives_up_its_shards() -> None:
     """It decides nothing, so its Lease must not make the others wait."""
 
     async def scenario(world: World) -> None:
         world.begin()
         await until(lambda: is_divided(world))
-        victim, handle = world.operators[0], world.server.handle
-        is_refused = True
+        victim = world.operators[0]
 
-        def without_lists(request: Request) -> Response:
+        def refuse_lists(request: Request) -> Response | None:
             lists = request.method == "GET" and request.url.partition("?")[0].endswith("/leases")
-            if is_refused and lists and request.actor == victim.name:
+            if lists and request.actor == victim.name:
                 return refused(Refusal(403, "Forbidden", "leases.coordination.k8s.io is forbidden"))
-            return handle(request)
+            return None
 
-        monkeypatch.setattr(world.server, "handle", without_lists)
+        world.server.interceptors.append(refuse_lists)
         assert await until(lambda: owners_elsewhere(world, victim) == SHARDS) < 25
         assert not victim.shards
-        is_refused = False
+        world.server.interceptors.remove(refuse_lists)
         await until(lambda: bool(victim.shards) and is_covered(world), 30)
         assert victim.shards
 

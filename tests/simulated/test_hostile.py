@@ -1,14 +1,21 @@
 """Invalid objects, and objects with an invalid status: the operator reports each of them soon."""
 
 import asyncio
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from perdure.controller.errors import NotYetError
+from perdure.controller.runs.run import Run
+from perdure.engine import inputs
 from perdure.kube.events import Recorder
 from perdure.simulation.cluster.store import Object, ObjectKey
+from simulated.place import Place
 from simulated.world import Setting, World, simulate
+from support.managers import manager_over
 
 STAY: Object = {"steps": [{"name": "stay", "waitForSignal": {"name": "go"}}]}
 SECONDS = 20
@@ -148,23 +155,42 @@ def test_deeply_nested_annotations_are_ignored() -> None:
     play(begin, check)
 
 
-def test_signals_are_recorded_once_when_events_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no Events today")
+class NoEventsError(Exception):
+    """No Event can be recorded."""
 
-    monkeypatch.setattr(Recorder, "record", fail)
+
+class NoEvents(Recorder):
+    """Records no Event."""
+
+    def record(self, *_: Any, **__: Any) -> None:
+        raise NoEventsError
+
+
+def test_signals_are_recorded_once_when_events_cannot_be_written(place: Place) -> None:
     waits = {"steps": [{"name": f"wait{n}", "waitForSignal": {"name": "go"}} for n in range(5)]}
+    obj = place.server.create("workflowruns", {"metadata": {"name": "hostile"}, "spec": {"inline": waits}})
+    answers: list[inputs.Answer] = []
 
-    def begin(world: World) -> None:
-        world.create("WorkflowRun", "run", {"inline": waits})
-        for n in range(5):
-            world.loop.call_later(5 + n, lambda n=n: world.operate(f"go{n}", "run", signal={"name": "go", "input": n}))
+    async def reconcile() -> None:
+        manager = manager_over(place.client)
+        services = replace(manager.services, recorder=NoEvents(place.client, instance="test"))
+        run = Run(services, manager.runs, obj, lambda: None)
+        for n in range(-1, 5):
+            if n >= 0:
+                signal = inputs.SignalRequested(request_id=f"go{n}", signal_name="go", input=n)
+                run.inbox.put(signal, answers.append)
+            for _ in range(3):
+                try:
+                    await run.advance()
+                except NotYetError as error:
+                    compiled = error.awaited  # is kept while it is held
+                    await asyncio.wait([compiled])
+                except NoEventsError:
+                    pass
 
-    def check(world: World) -> None:
-        assert world.run("run")["status"]["phase"] == "Completed"
-        history = [event["eventType"] for event in world.checker.history(world.run("run"))]
-        assert history.count("WorkflowExecutionSignaled") == 5
-        for n in range(5):
-            assert conditions(world, "operations", f"go{n}") == [("Complete", "True", "Done")]
-
-    play(begin, check, seconds=40)
+    place.run(reconcile())
+    status = place.server.get(ObjectKey("workflowruns", "default", "hostile"))["status"]
+    assert status["phase"] == "Completed"
+    history = [json.loads(event)["eventType"] for event in status["history"]["events"]]
+    assert history.count("WorkflowExecutionSignaled") == 5
+    assert [answer.ok for answer in answers] == [True] * 5

@@ -8,7 +8,7 @@ import pytest
 from perdure.controller.reconcile.reconciler import Inbox
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.effects.effects import Effects
-from perdure.controller.runs.requests import next_requests
+from perdure.controller.runs.run import next_requests
 from perdure.engine import inputs
 from perdure.engine.starts import ExternalReference
 from perdure.runtime.attempts import RunRef
@@ -58,7 +58,7 @@ def test_a_signal_that_is_delivered_late_is_not_recorded_again(
     assert simulate(scenario, Setting(seed=0, faults=0, kills=0)).violations == []
 
 
-class Asking:
+class Requests:
     """Requests to a run, and the run that sends some of them: it waits for the answers of events 5 and 7."""
 
     def __init__(self, place: Place) -> None:
@@ -91,36 +91,36 @@ class Asking:
 
 
 @pytest.fixture
-def asking(place: Place) -> Asking:
-    return Asking(place)
+def sent(place: Place) -> Requests:
+    return Requests(place)
 
 
-def test_only_awaited_requests_of_runs_are_processed(asking: Asking) -> None:
-    asking.inbox.put(inputs.SignalRequested(request_id="client", signal_name="go"), asking.answers.append)
-    asking.inbox.put(inputs.TerminateRequested(request_id="other"), asking.answers.append)
+def test_only_awaited_requests_of_runs_are_processed(sent: Requests) -> None:
+    sent.inbox.put(inputs.SignalRequested(request_id="client", signal_name="go"), sent.answers.append)
+    sent.inbox.put(inputs.TerminateRequested(request_id="other"), sent.answers.append)
     for number in (5, 6, 7):
-        asking.ask(f"run/{number}", number)
-    asking.ask("unknown", 5, run_id="unknown")
-    assert asking.next() == ["client", "other", "run/5", "run/7"]
-    assert [each.request.request_id for each in asking.inbox] == ["client", "other", "run/5", "run/7"]
-    assert asking.place.requests == ["GET"], "a sender is read once"
-    assert asking.answers == []
+        sent.ask(f"run/{number}", number)
+    sent.ask("unknown", 5, run_id="unknown")
+    assert sent.next() == ["client", "other", "run/5", "run/7"]
+    assert [each.request.request_id for each in sent.inbox] == ["client", "other", "run/5", "run/7"]
+    assert sent.place.requests == ["GET"], "a sender is read once"
+    assert sent.answers == []
 
 
-def test_requests_of_others_need_no_reading(asking: Asking) -> None:
-    asking.inbox.put(inputs.CancelRequested(request_id="client"), asking.answers.append)
-    assert asking.next() == ["client"]
-    assert asking.place.requests == []
+def test_requests_of_others_need_no_reading(sent: Requests) -> None:
+    sent.inbox.put(inputs.CancelRequested(request_id="client"), sent.answers.append)
+    assert sent.next() == ["client"]
+    assert sent.place.requests == []
 
 
-def test_a_request_that_a_reset_run_sends_again_is_processed(asking: Asking) -> None:
-    asking.ask("same", 5, run_id="the run before the reset")
-    asking.ask("same", 5)
-    assert asking.next() == ["same"]
-    assert len(asking.inbox) == 1
+def test_a_request_that_a_reset_run_sends_again_is_processed(sent: Requests) -> None:
+    sent.ask("same", 5, run_id="the run before the reset")
+    sent.ask("same", 5)
+    assert sent.next() == ["same"]
+    assert len(sent.inbox) == 1
 
 
-def test_a_deleted_sender_waits_for_nothing(asking: Asking) -> None:
-    asking.ask("run/5", 5)
-    asking.place.server.delete(KEY)
-    assert asking.next() == []
+def test_a_deleted_sender_waits_for_nothing(sent: Requests) -> None:
+    sent.ask("run/5", 5)
+    sent.place.server.delete(KEY)
+    assert sent.next() == []

@@ -106,7 +106,7 @@ def test_an_attempt_whose_start_a_lagging_watch_shows_is_read_before_it_times_ou
         shown = place.server.get(key)
         ended = {"exitCode": 0, "startedAt": began, "finishedAt": began, "message": '"done"'}
         place.server.update(key, lambda pod: run(pod, terminated=ended))
-        attempts.held.observe(shown)
+        attempts.held.update(shown)
         return await attempts.gather(state, now())
 
     assert [type(each) for each in place.run(play())] == [AttemptStarted, AttemptCompleted]

@@ -18,13 +18,13 @@ AGAIN: Any = {"to": "FirstWorkflowTask"}
 def play(scenario: Callable[[World], Coroutine[Any, Any, None]], run: Any = WAIT, *, seed: int = 0) -> None:
     """Play a scenario with one operator and the run `order`, which has settled."""
 
-    async def whole(world: World) -> None:
+    async def opened(world: World) -> None:
         world.begin()
         world.create("WorkflowRun", "order", run)
         await world.calm(5)
         await scenario(world)
 
-    assert simulate(whole, Setting(seed=seed, faults=0, kills=0)).violations == []
+    assert simulate(opened, Setting(seed=seed, faults=0, kills=0)).violations == []
 
 
 def operate(world: World, name: str, **what: Any) -> None:

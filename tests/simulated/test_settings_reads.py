@@ -12,12 +12,12 @@ from perdure.simulation.cluster.store import Refusal
 from simulated.place import Place
 
 
-def test_a_failed_read_without_remaining_callers_is_not_reported(place: Place, monkeypatch: Any) -> None:
+def test_a_failed_read_without_remaining_callers_is_not_reported(place: Place) -> None:
     reported = list[dict[str, Any]]()
     asked = list[str]()
     place.loop.set_exception_handler(lambda _, context: reported.append(context))
 
-    def handle(request: Request) -> Response:
+    def refuse(request: Request) -> Response:
         asked.append(request.url)
         return refusal(Refusal(403, "Forbidden", "a fault"))
 
@@ -29,7 +29,7 @@ def test_a_failed_read_without_remaining_callers_is_not_reported(place: Place, m
             caller.cancel()
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(place.server, "handle", handle)
+    place.server.interceptors.append(refuse)
     place.run(play())
     gc.collect()
     assert len(asked) == 1

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure.simulation.cluster.apiserver import Request, Response
+from perdure.simulation.cluster.apiserver import Request
 from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.store import ObjectKey
+from simulated.limits import root_failure
 from simulated.workspaces import TEMPLATE, Claims, flow
 from simulated.world import Setting, World, simulate
 
@@ -124,28 +126,110 @@ def test_a_retry_owns_the_claim_before_it_needs_it() -> None:
     assert simulate(scenario, _CALM).violations == []
 
 
+def test_a_retry_is_refused_when_the_files_of_kept_steps_are_gone_and_repeats_the_named_writers() -> None:
+    """argo-workflows#4275: a retry used the volume of the completed workflow, which had been deleted."""
+
+    async def scenario(world: World) -> None:
+        claims = Claims(world)
+        claims.expect("write", "read", "last")
+        world.begin()
+        world.create("WorkflowRun", "files", flow("write", "read", "last"))
+        await world.rest()
+        assert claims.left == {}
+        world.operate("from-read", "files", retry={"from": ["read"]})
+        world.operate("reset-it", "files", reset={"eventId": 4})  # after `write`
+        await asyncio.sleep(5)
+        lost = "the PersistentVolumeClaim of workspace `files` is gone, and with it the files of step `write`, which"
+        for name in ("from-read", "reset-it"):
+            operation = world.server.get(ObjectKey("operations", "default", name))
+            (condition,) = [each for each in operation["status"]["conditions"] if each["status"] == "True"]
+            assert condition["reason"] == "WorkspaceLost"
+            assert condition["message"].startswith(f"{lost} would not run again; retry the run")
+        assert list(world.runs()) == ["files"]
+        world.operate("from-write", "files", retry={"from": ["write"]})
+        await world.rest()
+        (retry,) = [name for name in world.runs() if name != "files"]
+        assert world.run(retry)["status"]["phase"] == "Completed"
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_a_retry_needs_no_files_if_no_repeated_step_mounts_the_workspace() -> None:
+    async def scenario(world: World) -> None:
+        Claims(world)
+        world.begin()
+        run = flow("write", "notify")
+        del run["inline"]["activities"][1]["workspaces"]
+        world.create("WorkflowRun", "files", run)
+        await world.rest()
+        world.operate("again", "files", retry={"from": ["notify"]})
+        await world.rest()
+        assert [each["status"]["phase"] for each in world.runs().values()] == ["Completed", "Completed"]
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_a_step_that_the_old_run_never_started_fails_without_the_files_of_kept_steps() -> None:
+    """The retry does not know yet that `last` will mount the workspace."""
+
+    async def scenario(world: World) -> None:
+        claims = Claims(world)
+        claims.expect("write", "last")
+        world.script = _fails("check")
+        world.begin()
+        run = flow("write", "check", "last", retention={"onFailure": "Delete"})
+        del run["inline"]["activities"][1]["workspaces"]
+        world.create("WorkflowRun", "files", run)
+        await world.rest()
+        world.script = lambda _: ContainerExit(after=2)
+        world.operate("again", "files", retry={})
+        await world.rest()
+        (retry,) = [name for name in world.runs() if name != "files"]
+        failure = root_failure(world, retry)
+        assert failure["type"] == "WorkspaceLost"
+        assert "the files of step `write`" in failure["message"]
+        assert len(claims.created) == 1
+        world.operate("once-more", retry, retry={"from": ["write"]})
+        await world.rest()
+        assert sorted(each["status"]["phase"] for each in world.runs().values()) == ["Completed", "Failed", "Failed"]
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_an_open_run_whose_claim_is_deleted_fails_after_a_step_has_written_to_it() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        run = flow("write", "read")
+        run["inline"]["steps"].insert(1, {"name": "pause", "sleep": {"duration": "60s"}})
+        world.create("WorkflowRun", "files", run)
+        await asyncio.sleep(30)
+        (claim,) = world.server.of("persistentvolumeclaims")
+        world.delete("persistentvolumeclaims", claim["metadata"]["name"])
+        await world.rest()
+        assert root_failure(world, "files")["type"] == "WorkspaceLost"
+
+    assert simulate(scenario, _CALM).violations == []
+
+
 @pytest.mark.parametrize("collected", [False, True], ids=["owned", "deleted"])
-def test_a_retry_whose_run_is_deleted_meanwhile_does_not_start_without_the_files(
-    monkeypatch: pytest.MonkeyPatch, *, collected: bool
-) -> None:
+def test_a_retry_whose_run_is_deleted_meanwhile_does_not_start_without_the_files(*, collected: bool) -> None:
     """The retry has read the history already. Whether it becomes an owner of the claim before the claim is deleted varies."""
 
     async def scenario(world: World) -> None:
-        claims, handle = Claims(world), world.server.handle
+        claims = Claims(world)
         world.script = _fails("second")
         world.begin()
         world.create("WorkflowRun", "build", flow("first", "second"))
         await world.rest()
         (claim,) = claims.created
 
-        def overtaken(request: Request) -> Response:
+        def overtake(request: Request) -> None:
             if request.method == "GET" and request.url.endswith(f"/{claim}") and len(world.runs()) > 1:
                 world.delete("workflowruns", "build")
                 if collected:
                     world.delete("persistentvolumeclaims", claim)
-            return handle(request)
 
-        monkeypatch.setattr(world.server, "handle", overtaken)
+        world.server.interceptors.append(overtake)
         world.checker.named_again.add("build")
         world.operate("again", "build", retry={})
         await world.rest()

@@ -39,11 +39,17 @@ class Claims:
         self.created: list[str] = []
         self.used: dict[str, set[str]] = {}
         """By run, the claims that its pods mount."""
+        self.files: dict[str, set[str]] = {}
+        """By claim, the steps that have written to it."""
+        self.needs: dict[str, set[str]] = {}
+        """By step, those whose files it reads."""
         world.server.observers.append(self._observe)
 
     def _observe(self, write: Write) -> None:
         if write.key.plural == "persistentvolumeclaims" and write.type == "ADDED":
-            if write.key.name in self.created and (needed := self._needed_by(write)):
+            # A retry from a step that nothing precedes begins on an empty volume.
+            needed = [name for name in self._needed_by(write) if "-retry-" not in name]
+            if write.key.name in self.created and needed:
                 self.world.checker.fail(f"{write.actor} creates {write.key.name} again, which {needed} needs")
             self.created.append(write.key.name)
         if (
@@ -52,8 +58,15 @@ class Claims:
             and (needed := self._needed_by(write))
         ):
             self.world.checker.fail(f"{write.actor} deletes {write.key.name}, which {needed} needs")
+        if write.key.plural == "persistentvolumeclaims" and write.type == "DELETED":
+            self.files.pop(write.key.name, None)
         if write.key.plural == "pods" and write.type == "ADDED":
             self._check_pod(write)
+        before = (write.before or {}).get("status") or {}
+        ends = write.key.plural == "pods" and write.after["status"].get("phase") == "Succeeded" != before.get("phase")
+        if ends:
+            for claim in _claims_of(write):
+                self.files.setdefault(claim, set()).add(_step_of(write))
 
     def _needed_by(self, write: Write) -> list[str]:
         """The open runs that own a claim. A request that was delayed may create it again for a run that has closed."""
@@ -66,13 +79,17 @@ class Claims:
 
     def _check_pod(self, write: Write) -> None:
         run = write.after["metadata"]["annotations"]["perdure.dev/run"]
-        for volume in write.after["spec"]["volumes"]:
-            if "persistentVolumeClaim" not in volume:
-                continue
-            claim = volume["persistentVolumeClaim"]["claimName"]
+        for claim in _claims_of(write):
+            missing = self.needs.get(_step_of(write), set()) - self.files.get(claim, set())
+            if missing:
+                self.world.checker.fail(f"pod {write.key.name} runs without the files of {sorted(missing)} in {claim}")
             self.used.setdefault(run, set()).add(claim)
             if ObjectKey("persistentvolumeclaims", "default", claim) not in self.world.server.objects:
                 self.world.checker.fail(f"pod {write.key.name} mounts {claim}, which does not exist")
+
+    def expect(self, *steps: str) -> None:
+        """Check that each of these steps finds the files of those before it."""
+        self.needs |= {step: set(steps[:i]) for i, step in enumerate(steps)}
 
     @property
     def left(self) -> dict[str, dict[str, Any]]:
@@ -80,9 +97,21 @@ class Claims:
         return {each["metadata"]["name"]: each for each in self.world.server.of("persistentvolumeclaims")}
 
 
+def _claims_of(write: Write) -> list[str]:
+    """The claims that a pod mounts."""
+    volumes = write.after["spec"]["volumes"]
+    return [each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each]
+
+
+def _step_of(write: Write) -> str:
+    return str(write.after["metadata"]["labels"]["perdure.dev/activity"])
+
+
 async def workspaces(world: World) -> None:
-    """Runs that share files, of which some fail, and some of these are retried; some of those that have closed are deleted."""
+    """Runs that share files; some fail, some are retried, also without their claims, and some are deleted in the end."""
     claims, random = Claims(world), world.random("workspaces")
+    claims.expect("one", "two", "broken")
+    claims.expect("one", "two", "three")
     repaired = False
 
     def script(pod: dict[str, Any]) -> ContainerExit:
@@ -101,6 +130,8 @@ async def workspaces(world: World) -> None:
     repaired = True
     for name in bad[:6]:
         world.operate(f"retry-{name}", name, retry={})
+    for name, step in zip(good[:4], ("one", "two", "three", "three"), strict=True):
+        world.operate(f"retry-{name}", name, retry={"from": [step]})
     for name in (*bad[:2], bad[6]):  # also runs whose retries use the same claim
         world.checker.named_again.add(name)
         _delete_later(world, random, name)

@@ -15,7 +15,6 @@ from perdure.api.state_versions import NEWEST
 from perdure.controller.upgrades import UpgradeSettings
 from perdure.frontend.settings import Settings
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.loop import DeadlockError, SpinningError
 from perdure.simulation.cluster.process import Trace, task_factory
@@ -30,6 +29,7 @@ from simulated.newer import HOLD_BACK, NEWER, OLDER, Forms, Life
 from simulated.operators import FaultyOperator
 from simulated.sdk.frontends import Frontends
 from simulated.sdk.peers import address_of
+from simulated.server import InterceptedServer
 
 RECORD = "perdure-state-version"
 """The ConfigMap with the record of upgrades."""
@@ -77,7 +77,7 @@ class World:
 
     setting: Setting
     loop: ShuffledLoop
-    server: ApiServer
+    server: InterceptedServer
     checker: Checker
     faults: Faults
     tracer: Trace | None
@@ -301,7 +301,9 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
     loop = ShuffledLoop(Random(f"{setting.seed}/loop"))
     loop.set_task_factory(task_factory)
     asyncio.set_event_loop(loop)
-    server = ApiServer(loop, Random(f"{setting.seed}/server"), largest_page=Random(setting.seed).choice([3, 20, 500]))
+    server = InterceptedServer(
+        loop, Random(f"{setting.seed}/server"), largest_page=Random(setting.seed).choice([3, 20, 500])
+    )
     digest = hashlib.sha256()
     names: set[str] = set()
     checker = Checker(server, names)
@@ -332,7 +334,13 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
     )
     if setting.mixed:
         world.share_versions()
-    SlowKubelet(loop, world.random("kubelet"), server, lambda pod: world.script(pod))  # noqa: PLW0108 - the scenario sets it later
+    SlowKubelet(
+        loop,
+        world.random("kubelet"),
+        world.random("SIGTERM"),
+        server,
+        lambda pod: world.script(pod),  # noqa: PLW0108 - the scenario sets it later
+    )
 
     async def play() -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
@@ -15,7 +16,7 @@ from ._lease import Lease
 from ._payloads import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 LARGE_RESULTS = (
     "set `artifacts.largeResults` and write it to $PERDURE_RESULT_FILE, or pass a reference to the data instead"
@@ -52,7 +53,7 @@ class Info(NamedTuple):
 class Context:
     """The attempt that this process runs."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         get = environ.get
         self._environ = environ
         self.info = Info(
@@ -79,6 +80,7 @@ class Context:
                 timeout.total_seconds() if timeout else None,
                 self._details_limit,
                 earlier_details=lambda: self.payload_text("PERDURE_LAST_HEARTBEAT_DETAILS"),
+                clock=clock,
             )
             if get("PERDURE_LEASE")
             else None

@@ -68,8 +68,8 @@ class SidecarLoop:
             found = os.stat("heartbeat", dir_fd=self._folder, follow_symlinks=False)
         except OSError:
             return
-        seen = found.st_mtime_ns, found.st_size, found.st_ino
-        if seen == self._last_heartbeat_file or heartbeats is None:
+        version = found.st_mtime_ns, found.st_size, found.st_ino
+        if version == self._last_heartbeat_file or heartbeats is None:
             return
         try:
             text = self._read("heartbeat")
@@ -79,7 +79,7 @@ class SidecarLoop:
         except (OSError, ValueError, TypeError, PayloadTooLargeError) as error:
             self._log_once(f"The heartbeat could not be forwarded: {error}")
             return
-        self._last_heartbeat_file = seen
+        self._last_heartbeat_file = version
 
     def _write_cancelled(self) -> None:
         """Write the file that requests the activity to stop. It is renamed into place, so that nobody reads a partial file."""

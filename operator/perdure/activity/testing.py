@@ -98,10 +98,10 @@ class ActivityEnvironment:
             TypeError, ValueError: The input or the result is not JSON, or would be changed by the conversion.
             BaseException: The activity raised it.
         """
-        given = (decode(encode(input)),) if takes_input(function) else ()
+        arguments = (decode(encode(input)),) if takes_input(function) else ()
         context = cast("Context", _TestContext(self))
         with entered(context):
-            result = function(*given)
+            result = function(*arguments)
         if hasattr(result, "__await__"):
             return self._wait(result, context)
         return decode(encode(result))
@@ -135,11 +135,11 @@ class ActivityEnvironment:
             raise PayloadTooLargeError(
                 f"heartbeat details of {len(text.encode())} bytes exceed the limit of {_DETAILS_LIMIT}"
             )
-        seen = None if text is None else decode(text)
+        recorded = None if text is None else decode(text)
         with self._lock:
-            self.heartbeats.append(seen)
+            self.heartbeats.append(recorded)
         if self._on_heartbeat is not None:
-            self._on_heartbeat(seen)
+            self._on_heartbeat(recorded)
         with self._lock:
             due = self._reason is not None and (self._superseded or not self._raised)
             self._raised |= due

@@ -67,10 +67,10 @@ def structural_schema(kind: type[Resource]) -> Schema:
         SchemaError: A field lacks its description or its bound.
     """
     raw = kind.model_json_schema(by_alias=True)
-    own = {name: raw["properties"].pop(name) for name in ("apiVersion", "kind", "metadata")}
+    standard = {name: raw["properties"].pop(name) for name in ("apiVersion", "kind", "metadata")}
     schema = _Writer(raw.get("$defs", {}), _enums(kind)).rewrite(raw, kind.__name__)
     properties = schema["properties"] = {
-        **{name: {"type": "string", "description": own[name]["description"]} for name in ("apiVersion", "kind")},
+        **{name: {"type": "string", "description": standard[name]["description"]} for name in ("apiVersion", "kind")},
         "metadata": {"type": "object"},
         **schema["properties"],
     }
@@ -108,16 +108,16 @@ def _enums(model: type[ApiModel]) -> dict[str, type[StrEnum]]:
     return {enum.__name__: enum for enum in _walk(model, set())}
 
 
-def _walk(annotation: Any, seen: set[int]) -> Iterator[type[StrEnum]]:
-    if id(annotation) in seen:
+def _walk(annotation: Any, visited: set[int]) -> Iterator[type[StrEnum]]:
+    if id(annotation) in visited:
         return
-    seen.add(id(annotation))
+    visited.add(id(annotation))
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         yield annotation
     for argument in getattr(annotation, "__args__", ()):
-        yield from _walk(argument, seen)
+        yield from _walk(argument, visited)
     for field in getattr(annotation, "model_fields", {}).values():
-        yield from _walk(field.annotation, seen)
+        yield from _walk(field.annotation, visited)
 
 
 class _Writer:
@@ -271,8 +271,8 @@ def _converted(schema: Any) -> Any:
         return list(map(_converted, schema))
     if not isinstance(schema, dict):
         return schema
-    own = {key: each for key, each in schema.items() if key != "properties" and not key.startswith(_EXTENSION)}
-    found = {key: _converted(each) for key, each in own.items()}
+    keywords = {key: each for key, each in schema.items() if key != "properties" and not key.startswith(_EXTENSION)}
+    found = {key: _converted(each) for key, each in keywords.items()}
     if "properties" in schema:
         found["properties"] = {name: _converted(each) for name, each in schema["properties"].items()}
         if not schema.get(_PRESERVE):

@@ -295,10 +295,10 @@ def _read_limit_or_expression(value: Any) -> timedelta | str:
 
 
 def _read_timeout_or_expression(value: Any) -> timedelta | str:
-    given = _read_limit_or_expression(value)
-    if isinstance(given, timedelta) and given < MILLISECOND:
+    limit = _read_limit_or_expression(value)
+    if isinstance(limit, timedelta) and limit < MILLISECOND:
         raise ValueError(TIMEOUT_MESSAGE)
-    return given
+    return limit
 
 
 def _read_time_or_expression(value: Any) -> datetime | str:

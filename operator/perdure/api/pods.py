@@ -99,8 +99,8 @@ def needs_of(containers: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     needs = {name: _needed(i, each, names) for i, (name, each) in enumerate(zip(names, containers, strict=True))}
     needed = {other for others in needs.values() for other in others}
     for i, (name, each) in enumerate(zip(names, containers, strict=True)):
-        own = name in needed or NEEDS in each
-        if own and not name:
+        is_ordered = name in needed or NEEDS in each
+        if is_ordered and not name:
             raise ContainerOrderError(f"containers[{i}].name", "must be set, because the container has `needs`")
         if (name in needed or needs[name]) and not each.get("command"):
             raise ContainerOrderError(

@@ -61,6 +61,10 @@ class ConditionReason(StrEnum):
     """A pod has been pending for more than 5 seconds: its image cannot be pulled, no node has room, a quota is used up. Fix what
     the message says; the run then continues."""
 
+    ATTEMPTS_LOST = "AttemptsLost"
+    """At least three attempts of an activity were lost to the infrastructure, for example by evictions, and so was the last one.
+    They are repeated without counting. Find out what stops the pods; `maximumLosses` in the retry policy limits how often."""
+
     CREATE_REFUSED = "CreateRefused"
     """The API server refuses to create an object for the run, such as a child: a quota is used up, or a policy forbids it. Fix
     what the message says; the run then continues. Steps that do not need the object are not affected."""
@@ -282,6 +286,10 @@ class ConditionReason(StrEnum):
     RESET_POINT_NOT_FOUND = "ResetPointNotFound"
     """The run cannot be reset to that event: it does not exist, no decision was made there, or the workflow would decide
     differently before it. The message names the nearest possible events."""
+
+    WORKSPACE_LOST = "WorkspaceLost"
+    """The PersistentVolumeClaim of a workspace is gone, and with it the files of steps that would not run again. Retry the run,
+    and name in `from` the steps that the message names."""
 
     OVERLAP_SKIPPED = "OverlapSkipped"
     """The Schedule started no run: an earlier one is open and the overlap policy does not allow two, or too many starts are

@@ -133,11 +133,11 @@ def newer_annotation(obj: Mapping[str, Any], key: str, kind: type[Any]) -> str:
 
 def _annotation(obj: Mapping[str, Any], key: str) -> Any:
     """The JSON in an annotation; None if it does not exist, is not valid, or nests deeper than a status can."""
-    given = (obj["metadata"].get("annotations") or {}).get(key)
-    if not given:
+    text = (obj["metadata"].get("annotations") or {}).get(key)
+    if not text:
         return None
     try:
-        found = orjson.loads(given)
+        found = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
     return None if nests_deeper(found) else found

@@ -67,12 +67,12 @@ class Verb(_Documented):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options."""
-        own = {name for parameter in self.params for name in parameter.opts}
+        declared = {name for parameter in self.params for name in parameter.opts}
         try:
-            rest = flags.extract(args, own)
+            rest = flags.extract(args, declared)
             if not ctx.resilient_parsing:
-                _, _, given = self.make_parser(ctx).parse_args(list(rest))
-                _check_repeated(given)
+                _, _, param_order = self.make_parser(ctx).parse_args(list(rest))
+                _check_repeated(param_order)
             return super().parse_args(ctx, rest)
         except click.BadParameter:
             if ctx.resilient_parsing:
@@ -177,10 +177,12 @@ class AnyCase(Words[_Word]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _Word:
         """Return the word."""
         known = {word.casefold(): word for word in self.choices}
-        given = str(value).casefold()
-        if given in known:
-            return known[given]
-        meant = self._other_words.get(given) or ", ".join(known[near] for near in get_close_matches(given, known, 1))
+        entered = str(value).casefold()
+        if entered in known:
+            return known[entered]
+        meant = self._other_words.get(entered) or ", ".join(
+            known[near] for near in get_close_matches(entered, known, 1)
+        )
         hint = f"; did you mean {meant}?" if meant else ""
         message = f"`{value}` is not one of {', '.join(self.choices)}{hint}"
         raise click.BadParameter(message, ctx=ctx, param=param)
@@ -255,9 +257,9 @@ def packed(options_type: type[Any], *options: Decorator, **fixed: Any) -> Decora
     names = {each.name for each in fields(options_type)} - fixed.keys()
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        def command(context: click.Context, /, **given: Any) -> None:
-            shared = {key: given.pop(key) for key in names & given.keys()}
-            verb(context, options_type(**shared, **fixed), **given)
+        def command(context: click.Context, /, **values: Any) -> None:
+            shared = {key: values.pop(key) for key in names & values.keys()}
+            verb(context, options_type(**shared, **fixed), **values)
 
         return stacked(options)(click.pass_context(update_wrapper(command, verb)))
 

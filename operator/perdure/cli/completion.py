@@ -190,8 +190,8 @@ def names_of(plural: str) -> Complete:
 
             from perdure.cli.connection import connect
 
-            given = ctx.params
-            where = connect(context=given.get("cluster"), namespace=given.get("namespace"), program="perdure")
+            params = ctx.params
+            where = connect(context=params.get("cluster"), namespace=params.get("namespace"), program="perdure")
             async with asyncio.timeout(_SECONDS), where as cluster:
                 return await cluster.names(plural)
 

@@ -621,8 +621,8 @@ def _why_stuck(run: Object, now: datetime) -> str:
         return f"{reason}: {condition.get('message', '')}"
     age = now - created(run)
     if phase_of(run) == "Pending" and reason not in _ON_PURPOSE and age > _PATIENCE:
-        seen = f"reason {reason}" if reason else "no operator has seen it"
-        return f"has been pending for {text.age(age)} ({seen})"
+        detail = f"reason {reason}" if reason else "no operator has seen it"
+        return f"has been pending for {text.age(age)} ({detail})"
     return ""
 
 

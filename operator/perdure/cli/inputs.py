@@ -87,7 +87,7 @@ def with_parameters(value: Any, parameters: Iterable[str]) -> Any:
 
 
 input_option = option(
-    "--input", "-i", "given", multiple=True, help="Input: JSON or @FILE; for code, repeatable: an argument each"
+    "--input", "-i", "inputs", multiple=True, help="Input: JSON or @FILE; for code, repeatable: an argument each"
 )
 
 

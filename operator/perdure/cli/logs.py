@@ -25,6 +25,7 @@ from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.kube import clock
 from perdure.runtime.chains import reset_of
+from perdure.runtime.pods.artifacts import build_store_pod
 from perdure.view.logs import AttemptLog, LogLines, LogSelection, earlier_logs, is_part_of, logs_of, missing_logs
 from perdure.view.run import RunView, read_run
 
@@ -92,8 +93,6 @@ class ArchivedLogs:
         return found
 
     async def _send(self, store: str, keys: Sequence[str], image: str) -> list[bytes]:
-        from perdure.runtime.pods.artifacts import build_store_pod
-
         pod = build_store_pod(
             {"generateName": "perdure-logs-", "namespace": self._run.namespace},
             "log_export",

@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem
 from perdure.api.times import parse_duration
 from perdure.cli.command import Decorator, WholeNumber, Words, argument, option
 from perdure.cli.completion import contexts, names_of
+from perdure.cli.templates import TEMPLATES, TemplateError, parse
 from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output, TimeFormat
 
 run_argument = argument(
@@ -45,8 +46,6 @@ class _Format(click.ParamType[Output]):
         text = str(value)
         if text in self._words:
             return text
-        from perdure.cli.templates import TEMPLATES, TemplateError, parse
-
         if not text.startswith(TEMPLATES):
             known = ", ".join(map(repr, (*self._words, *(f"{start}…" for start in TEMPLATES))))
             self.fail(f"{text!r} is not one of {known}", param, ctx)
@@ -58,8 +57,6 @@ class _Format(click.ParamType[Output]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete a word, or the beginning of a template."""
-        from perdure.cli.templates import TEMPLATES
-
         known = (*self._words, *TEMPLATES)
         return [CompletionItem(each) for each in known if each.startswith(incomplete)]
 

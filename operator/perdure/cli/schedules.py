@@ -107,12 +107,12 @@ def new_schedule(name: str, spec: Object) -> Object:
     Raises:
         CliError: The API server would reject the manifest.
     """
-    given = {key: value for key, value in spec.items() if value not in (None, [])}
+    fields = {key: value for key, value in spec.items() if value not in (None, [])}
     manifest = {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "Schedule",
         "metadata": {"name": name},
-        "spec": given,
+        "spec": fields,
     }
     try:
         Schedule.parse(manifest)

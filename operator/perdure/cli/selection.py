@@ -181,10 +181,10 @@ def selects_runs(verb: Callable[..., None]) -> Callable[..., None]:
     """Let a verb select runs: it takes the `selection` by keyword."""
 
     @functools.wraps(verb)
-    def command(*arguments: Any, **given: Any) -> None:
+    def command(*arguments: Any, **values: Any) -> None:
         names = ("phases", "selector", "attributes", "since", "older", "prefix", "running", "completed")
-        options = {name: given.pop(name) for name in names}
-        verb(*arguments, selection=selection_of(**options), **given)
+        options = {name: values.pop(name) for name in names}
+        verb(*arguments, selection=selection_of(**options), **values)
 
     return _selection_options(command)
 
@@ -196,8 +196,8 @@ def phase_of(run: Object) -> str:
 
 def created(run: Object) -> datetime:
     """Return when a run was created."""
-    given = run["metadata"].get("creationTimestamp")
-    return datetime.fromisoformat(given) if given else datetime.max.replace(tzinfo=UTC)
+    time = run["metadata"].get("creationTimestamp")
+    return datetime.fromisoformat(time) if time else datetime.max.replace(tzinfo=UTC)
 
 
 def _brief(row: TableRow) -> Object:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
+from perdure.api.json_values import mapping
 from perdure.api.labels import RESERVED_PREFIXES
 from perdure.api.policies import WorkflowIdConflictPolicy
 from perdure.api.reasons import ConditionReason
@@ -110,8 +111,6 @@ def _expression_warnings(workflow: str, value: Any) -> list[str]:
 
 def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
     """Return the input with texts for the parameters that are texts in the schema or the default, such as `1.10`."""
-    from perdure.api.json_values import mapping
-
     declared = mapping(mapping(definition).get("input"))
     default, properties = mapping(declared.get("default")), mapping(mapping(declared.get("schema")).get("properties"))
     texts = {}
@@ -264,14 +263,14 @@ restarts_run = packed(Launch, *_following_options, output_option, context_option
 """Let a verb have a run started by a request; like `starts_run`, without a dry run."""
 
 
-def labels_of(given: Iterable[str]) -> dict[str, str]:
+def labels_of(texts: Iterable[str]) -> dict[str, str]:
     """Read labels of the form `KEY=VALUE`.
 
     Raises:
         BadParameter: A label has another form, or is reserved for the operator.
     """
     labels = {}
-    for text in given:
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"`{text}` does not have the form KEY=VALUE", param_hint="--label")
@@ -326,8 +325,8 @@ async def _create(context: click.Context, body: Object, launch: Launch) -> Objec
     async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
         workflow = spec.get("workflow", {}).get("name")
         if workflow is not None:
-            given = await check_input(reached, workflow, spec.get("input"), launch.parameters)
-            body = {**body, "spec": spec if given is None else {**spec, "input": given}}
+            checked = await check_input(reached, workflow, spec.get("input"), launch.parameters)
+            body = {**body, "spec": spec if checked is None else {**spec, "input": checked}}
         conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
         if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
             await check_workflow_id(reached, spec["workflowId"])

@@ -9,10 +9,11 @@ from google.protobuf.json_format import MessageToDict
 from temporalio.api.history.v1 import History
 
 from perdure.api.json_values import mapping
+from perdure.api.state_versions import NEWEST, unreadable, version_of
 from perdure.client.errors import CliError, NotFoundError
 from perdure.engine import history
 from perdure.frontend.messages.histories import Historian
-from perdure.frontend.messages.payloads import KnownBlobs, use_blobs
+from perdure.frontend.messages.payloads import KnownBlobs, resolved
 from perdure.runtime import blobs
 
 if TYPE_CHECKING:
@@ -44,18 +45,15 @@ async def temporal_history(cluster: Cluster, run: Object, events: Sequence[Event
     cluster = cluster.within(namespace)
     following = str(getattr(recorded[-1], "new_workflow_run", "")) if recorded else ""
     run_id = await _run_id(cluster, following) if following else ""
-    historian = Historian(
-        namespace, lambda _: run_id, by_step=not mapping(mapping(run.get("status")).get("state")).get("code")
-    )
+    state = mapping(mapping(run.get("status")).get("state"))
+    historian = Historian(namespace, lambda _: run_id, by_step=not (state.get("code") or state.get("standalone")))
     known = KnownBlobs()
-    while True:
-        known.missing.clear()
-        with use_blobs(known):
-            converted = History(events=historian.all(recorded))
-        if not known.missing:
-            return MessageToDict(converted)
+
+    async def read() -> None:
         for blob, reference in known.missing.items():
             known.contents[blob] = await _content(cluster, reference)
+
+    return MessageToDict(await resolved(known, lambda: History(events=historian.all(recorded)), read))
 
 
 async def _run_id(cluster: Cluster, name: str) -> str:
@@ -70,11 +68,13 @@ async def _content(cluster: Cluster, reference: Mapping[str, Any]) -> bytes:
     """Read a large payload.
 
     Raises:
-        CliError: It does not exist, was replaced, or cannot be read.
+        CliError: It does not exist, was replaced, cannot be read, or only a newer version can read it.
     """
     name = reference["name"]
     numbers = range(blobs.parts_of(reference["sizeBytes"]))
     parts = [await cluster.read("Payload", "payloads", blobs.part_name(name, number)) for number in numbers]
+    if why := next(filter(None, (unreadable(version_of(each["spec"]), NEWEST) for each in parts)), ""):
+        raise CliError(f"a newer version of Perdure has stored Payload `{name}` ({why}); update `perdure`")
     content = blobs.joined(parts, reference["hash"])
     if content is None:
         raise CliError(f"Payload `{name}` was replaced: it does not have the recorded hash; restore it from a backup")

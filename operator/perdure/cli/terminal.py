@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from perdure.api.labels import GROUP
+from perdure.cli.templates import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -118,8 +119,6 @@ class Screen:
             for name in names:
                 self.write(name)
         else:
-            from perdure.cli.templates import render
-
             self.write(render(output, data).removesuffix("\n"))
 
     def write_value(self, output: Output, value: Any) -> None:

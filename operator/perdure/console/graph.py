@@ -120,8 +120,8 @@ class _Layout:
             return _Piece(WIDTH, HEIGHT, (Box(step=step, x=0, y=0, width=WIDTH, height=HEIGHT, hidden=hidden),))
         width, height = max(inside.width, WIDTH) + 2 * PADDING, HEIGHT + inside.height + PADDING
         moved = _moved(inside, (width - inside.width) / 2, HEIGHT)
-        own = Box(step=step, x=0, y=0, width=width, height=height, group=True, hidden=hidden)
-        return _Piece(width, height, (own, *moved))
+        group = Box(step=step, x=0, y=0, width=width, height=height, group=True, hidden=hidden)
+        return _Piece(width, height, (group, *moved))
 
     def _inside(self, step: StepView) -> _Piece:
         of_block = [
@@ -160,8 +160,8 @@ def needs_of(names: Sequence[str], definition: Sequence[Json]) -> dict[str, tupl
     found: dict[str, tuple[str, ...]] = {}
     before: tuple[str, ...] = ()
     for name in names:
-        given = mapping(known.get(name)).get("needs")
-        found[name] = tuple(each for each in given if each in names) if isinstance(given, list) else before
+        needs = mapping(known.get(name)).get("needs")
+        found[name] = tuple(each for each in needs if each in names) if isinstance(needs, list) else before
         before = (name,)
     return found
 

@@ -62,21 +62,24 @@ class StartForm:
 
     async def start(self, request: Request) -> Response:
         """Start a run, or show the form with what is wrong."""
-        given = await submitted(request)
-        workflow_name, request_id = request.path_params["name"], given.request_id
+        submission = await submitted(request)
+        workflow_name, request_id = request.path_params["name"], submission.request_id
         name = f"{workflow_name[:_MAX_PREFIX].rstrip('-.')}-{request_id}"
         async with self._site.open(request) as cluster:
             workflow = await _read(cluster, request)
             form = _form(workflow, request)
-            filled = await asyncio.to_thread(form.fill, given.text)
+            filled = await asyncio.to_thread(form.fill, submission.text)
             status, problems = 422, filled.problems
             if not problems:
-                spec = {"workflow": {"name": workflow_name}, "workflowId": given.text(_WORKFLOW_ID).strip() or None}
+                spec = {
+                    "workflow": {"name": workflow_name},
+                    "workflowId": submission.text(_WORKFLOW_ID).strip() or None,
+                }
                 status, problems = await _create(cluster, name, {**spec, "input": filled.input})
         if not problems:
             run = request.url_for("run", namespace=request.path_params["namespace"], name=name)
             return RedirectResponse(str(run.path), status_code=303)
-        entered = {each: given.text(each) for each in (_WORKFLOW_ID, *(field.name for field in form.fields))}
+        entered = {each: submission.text(each) for each in (_WORKFLOW_ID, *(field.name for field in form.fields))}
         shown = {"status": status, "problems": problems}
         # A request that has failed may have created the run. So the form keeps its ID, unless another run has used it.
         next_id = new_request_id() if status == _CONFLICT else request_id
@@ -255,8 +258,8 @@ class InputForm:
             spec: The spec of the Workflow.
             as_json: Whether users write the entire input as JSON.
         """
-        given = mapping(spec.get("input"))
-        schema, default = mapping(given.get("schema")), given.get("default")
+        declared = mapping(spec.get("input"))
+        schema, default = mapping(declared.get("schema")), declared.get("default")
         self._check = _check(schema, default)
         self.fields = _fields(schema, default, as_json=as_json)
 
@@ -274,13 +277,13 @@ class InputForm:
         values: dict[str | None, Any] = {}
         problems: dict[str, str] = {}
         for field in self.fields:
-            given = entered(field.name)
-            if not (given if field.control in _TEXTS else given.strip()):
+            written = entered(field.name)
+            if not (written if field.control in _TEXTS else written.strip()):
                 if field.required:
                     problems[field.name] = "Enter a value."
                 continue
             try:
-                values[field.key] = field.read(given)
+                values[field.key] = field.read(written)
             except ValueError as error:
                 problems[field.name] = str(error)
         value = values.get(None) if self.as_json else values
@@ -323,10 +326,10 @@ def _fields(schema: Json, default: Any, *, as_json: bool) -> Sequence[FormField]
     if as_json or not 0 < len(properties) <= MAX_FIELDS or not isinstance(default, dict | None):
         written = "" if default is None else _json(default)
         description = text(root.get("description"))
-        whole = FormField(
+        editor = FormField(
             key=None, label="Input", description=description, control=Control.JSON, required=False, value=written
         )
-        return (whole,)
+        return (editor,)
     needed, defaults = root.get("required"), mapping(default)
     required = {key for key in needed if isinstance(key, str)} if isinstance(needed, list) else set()
     made = [

@@ -68,12 +68,12 @@ class DeadLetters:
             RefusedError: The DeadLetter cannot be re-driven.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        seen = await self.reconcile(namespace, name)
-        if seen is None:
+        known = await self.reconcile(namespace, name)
+        if known is None:
             raise RefusedError(
                 ConditionReason.TARGET_NOT_FOUND, f"there is no DeadLetter `{name}` in namespace `{namespace}`"
             )
-        letter, runs = seen
+        letter, runs = known
         why = DeadLetterStatus.newer_part(letter.get("status") or {}, state_versions().reads)
         if why := why or unknown_in(letter["spec"], json_fields(DeadLetterSpec)):
             raise RefusedError(ConditionReason.NEWER_STATE, message_for(why))

@@ -331,7 +331,7 @@ class Resync:
         """Drop objects whose deletion was missed, and return whether all could be checked."""
         complete = True
         for uid in absent:
-            if (uid in self._index.runs or uid in self._index.schedules) and not self._index.was_seen(uid):
+            if (uid in self._index.runs or uid in self._index.schedules) and not self._index.is_reported(uid):
                 continue  # created here a moment ago; the list may be older
             complete &= await self._attempt(self._drop_if_deleted(uid))
         return complete
@@ -346,7 +346,7 @@ class Resync:
             self._runs.delete_missed(entry)
             self._dead_letters_due |= worked_on
         elif self._index.directory.is_leaving(uid):
-            self._index.forget(uid)
+            self._index.delete(uid)
             self._index.directory.drop(uid)
         return True
 

@@ -174,6 +174,10 @@ class _KnownLimit:
     def version(self) -> str:
         return str(self.object["metadata"]["resourceVersion"])
 
+    def is_of(self, obj: kube.Object) -> bool:
+        """Whether this is a version of an object, and not one of an earlier limit with its name."""
+        return bool(self.object["metadata"]["uid"] == obj["metadata"]["uid"])
+
 
 class WorkflowLimits:
     """All WorkflowLimits that this operator watches."""
@@ -191,17 +195,18 @@ class WorkflowLimits:
 
     # Known limits
 
-    def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
+    def update(self, obj: kube.Object) -> None:
         """Process a WorkflowLimit from a watch, or from a response of the API server."""
-        meta = obj["metadata"]
-        namespace, name = meta["namespace"], meta["name"]
-        known = self._known[namespace].get(name)
-        same = known is not None and known.object["metadata"]["uid"] == meta["uid"]
-        if deleted:
-            if known is None or same:
-                self._forget(namespace, name)
-        elif known is None or not same or kube.older(known.version, meta["resourceVersion"]):
+        known = self._known[obj["metadata"]["namespace"]].get(obj["metadata"]["name"])
+        if known is None or not known.is_of(obj) or kube.older(known.version, obj["metadata"]["resourceVersion"]):
             self._keep(_KnownLimit.read(obj))
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a WorkflowLimit."""
+        namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
+        known = self._known[namespace].get(name)
+        if known is None or known.is_of(obj):
+            self._forget(namespace, name)
 
     def listing(self, namespace: str, uid: str) -> Iterable[tuple[str, Sequence[LimitEntry]]]:
         """The limits of a namespace whose status names a run or its activities, with these entries."""
@@ -275,38 +280,42 @@ class WorkflowLimits:
             known = self._known[namespace].get(name)
             if known is None:
                 return
-            seen = known
+            current = known
 
             async def compute(obj: kube.Object) -> kube.Object | None:
-                nonlocal seen
-                if seen.object is not obj:  # another client has written
+                nonlocal current
+                if current.object is not obj:  # another client has written
                     metrics.LIMIT_CONFLICTS.inc()
-                    seen = _KnownLimit.read(obj)
-                if seen.newer:
+                    current = _KnownLimit.read(obj)
+                if current.newer:
                     reports = self._newer.setdefault((namespace, name), NewerStateReports("WorkflowLimit", namespace))
-                    return reports.ready_status(obj, seen.newer, wall_clock())
-                queue = seen.queue if seen.spec is None else await change(seen.queue, seen.spec)
-                return state_versions().stamp(self._status(seen, queue, wall_clock()), obj.get("status"))
+                    return reports.ready_status(obj, current.newer, wall_clock())
+                queue = current.queue if current.spec is None else await change(current.queue, current.spec)
+                return state_versions().stamp(self._status(current, queue, wall_clock()), obj.get("status"))
 
             url = kube.path(kube.PERDURE, namespace, "workflowlimits", name)
-            obj = await write_status(self._client, url, compute, seen.object)
+            obj = await write_status(self._client, url, compute, current.object)
             if obj is None:
                 self._forget(namespace, name)
                 return
-            self._report(known, seen, obj)
-            self.observe(obj)
+            self._report(known, current, obj)
+            self.update(obj)
 
-    def _report(self, known: _KnownLimit, seen: _KnownLimit, written: kube.Object) -> None:
+    def _report(self, known: _KnownLimit, current: _KnownLimit, written: kube.Object) -> None:
         """Record an Event if this write marked the spec as invalid."""
         about = {"apiVersion": API_VERSION, "kind": "WorkflowLimit", "metadata": written["metadata"]}
-        if seen.newer and written is not seen.object:
-            note = message_for(seen.newer)
+        if current.newer and written is not current.object:
+            note = message_for(current.newer)
             self._recorder.record(about, kind="Warning", reason=EventReason.NEWER_STATE, note=note, action="Read")
             return
         generation = (known.object.get("status") or {}).get("observedGeneration")
-        if seen.spec is not None or written is seen.object or generation == written["status"]["observedGeneration"]:
+        if (
+            current.spec is not None
+            or written is current.object
+            or generation == written["status"]["observedGeneration"]
+        ):
             return
-        note = "; ".join(seen.mistakes)
+        note = "; ".join(current.mistakes)
         self._recorder.record(about, kind="Warning", reason=EventReason.INVALID_SPEC, note=note, action="Read")
 
     @staticmethod
@@ -320,7 +329,7 @@ class WorkflowLimits:
 
     async def _read(self, namespace: str, name: str) -> None:
         try:
-            self.observe(await self._client.get(kube.path(kube.PERDURE, namespace, "workflowlimits", name)))
+            self.update(await self._client.get(kube.path(kube.PERDURE, namespace, "workflowlimits", name)))
         except kube.NotFoundError:
             return
 
@@ -408,12 +417,12 @@ class LimitReleases:
         self._activities: dict[tuple[str, str], _Activities] = {}
         """By namespace and name of the limit."""
 
-    def observe_end(self, namespace: str, uid: str) -> None:
+    def end_run(self, namespace: str, uid: str) -> None:
         """Wake the limits of a run that has closed or was deleted."""
         self._limits.forget_run(namespace, uid)
         self._wake_limits(namespace, uid)
 
-    def observe_run(self, run: kube.Object) -> None:
+    def update_run(self, run: kube.Object) -> None:
         """Wake the limits of activities that a version of an open run does not have any more."""
         namespace = run["metadata"]["namespace"]
         for name, entries in self._limits.listing(namespace, run["metadata"]["uid"]):
@@ -422,7 +431,7 @@ class LimitReleases:
                 self._activities.setdefault((namespace, name), _Activities()).suspects |= ended
                 self._wake(LimitKey(namespace, name))
 
-    def observe_pod(self, pod: kube.Object) -> None:
+    def update_pod(self, pod: kube.Object) -> None:
         """Process the creation, change, or deletion of a pod of a run."""
         if not self._ending:
             return

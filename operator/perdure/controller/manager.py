@@ -106,7 +106,7 @@ class Manager:
             services.client, services.limits, services.shards, index.directory, self._queue.wake
         )
         self.runs = WorkflowRuns(
-            services, index, self._queue, self._expiries, releases=self._releases, changed=self._observe_retention
+            services, index, self._queue, self._expiries, releases=self._releases, changed=self._update_retention
         )
         self.schedules = Schedules(services, index, self._queue, self.runs)
         self._pods = RunPods(services, index, self._queue, self.runs, self._releases)
@@ -190,8 +190,8 @@ class Manager:
     def _wake_run(self, run: RunRef) -> None:
         self._queue.wake(RunKey(run.namespace, run.uid, run.workflow_id))
 
-    def _observe_retention(self, namespace: str) -> None:
-        due = self._retention.observe(namespace)
+    def _update_retention(self, namespace: str) -> None:
+        due = self._retention.update(namespace)
         if due is not None:
             self._queue.wake_at(RetentionKey(namespace), due)
 
@@ -222,7 +222,7 @@ class Manager:
     async def _poll(self) -> bool:
         """Execute the periodic work, and return whether it is complete."""
         if self._clock_jumps.jumped():
-            self.schedules.observe_clock()
+            self.schedules.recompute()
         self._expiries.arm(now())
         return await self.resync()
 

@@ -184,23 +184,23 @@ class Blobs:
             served: The served namespaces.
             shards: The shards, so that only one member of a fleet does it.
         """
-        seen: dict[Saved, datetime] = {}
+        before: dict[Saved, datetime] = {}
         while True:
             found: dict[Saved, datetime] = {}
             for namespace in served if shards.owns("", "unclaimed-payloads") else ():
                 with suppress(kube.RequestError):
-                    await self._remove_unclaimed(namespace, seen, found)
-            seen = found
+                    await self._remove_unclaimed(namespace, before, found)
+            before = found
             await until_next_poll(_LOOK_SECONDS)
 
     async def _remove_unclaimed(
-        self, namespace: str | None, seen: Mapping[Saved, datetime], found: dict[Saved, datetime]
+        self, namespace: str | None, before: Mapping[Saved, datetime], found: dict[Saved, datetime]
     ) -> None:
         time = now()
         async for each in self._client.lists.each_metadata(_url(namespace), labelSelector=UNCLAIMED_LABEL):
             meta = each["metadata"]
             blob = Saved(meta["name"], meta["uid"], meta["resourceVersion"])
-            since = found[blob] = seen.get(blob, time)
+            since = found[blob] = before.get(blob, time)
             if since + _UNCLAIMED_FOR <= time:
                 await self.remove(meta["namespace"], blob)
 

@@ -28,7 +28,7 @@ from perdure.engine.step import next_wake
 from perdure.kube import client as kube
 from perdure.language.memory import load_memory
 from perdure.runtime.chains import Continuation, Parent, ResetOrigin
-from perdure.runtime.commits import OF_RUNS, Commit, edited
+from perdure.runtime.commits import OF_RUNS, Commit, edited, next_event_id
 from perdure.runtime.operation_requests import StartSignal
 from perdure.schedule.run_manifests import ScheduledBy
 
@@ -55,12 +55,6 @@ class DamagedStateError(Exception):
     """A run cannot continue from its status, which was edited, removed, or partly restored. The message says what to do."""
 
 
-def next_event_id(status: Status) -> int:
-    """The ID of the event that continues the history in a status; 1 without a history."""
-    found: int = (status.get("history") or {}).get("nextEventId", 1)
-    return found
-
-
 def stored_state(run: kube.Object) -> RunState | None:
     """Read the state of a run; None if it has not started.
 
@@ -76,8 +70,8 @@ def stored_state(run: kube.Object) -> RunState | None:
         return None
     try:
         state = history.decode_state(stored)
-        if state.code is None:
-            load_memory(state.memory)
+        if state.code is None and state.memory is not None:
+            state = msgspec.structs.replace(state, memory=load_memory(state.memory))
         next_wake(state, state.start_time)  # compares all its times
     except (msgspec.ValidationError, TypeError) as error:
         if _is_intact(status):

@@ -206,7 +206,7 @@ class NamespaceRetention:
         self._scheduled: set[str] = set()
         self._log = structlog.get_logger("perdure.retention")
 
-    def observe(self, namespace: str) -> datetime | None:
+    def update(self, namespace: str) -> datetime | None:
         """Record that a run of a namespace has finished or was deleted; return when to call `enforce`, or None for never."""
         tally = self._index.directory.tally(namespace)
         metrics.show_finished(namespace, tally.runs, tally.size)

@@ -182,44 +182,44 @@ class Policies:
     ) -> Circuit | None:
         """Change the state of a breaker, update the rest of the status, and return the recorded state."""
         async with self._locks[namespace, name]:
-            seen = self._known[namespace].get(name)
-            if seen is None:
+            current = self._known[namespace].get(name)
+            if current is None:
                 return None
             circuit: Circuit | None = None
 
             async def compute(obj: kube.Object) -> kube.Object | None:
-                nonlocal seen, circuit
-                if seen is None or seen.object is not obj:  # another client has written
+                nonlocal current, circuit
+                if current is None or current.object is not obj:  # another client has written
                     metrics.CIRCUIT_CONFLICTS.inc()
                     self.update(obj)
-                    seen = _KnownPolicy.read(obj)
-                if seen.newer:
+                    current = _KnownPolicy.read(obj)
+                if current.newer:
                     reports = self._newer.setdefault((namespace, name), NewerStateReports("RetryPolicy", namespace))
-                    return reports.ready_status(obj, seen.newer, wall_clock())
-                before = seen.circuit
-                circuit = change(seen.breaker, before) if seen.breaker and before else None
+                    return reports.ready_status(obj, current.newer, wall_clock())
+                before = current.circuit
+                circuit = change(current.breaker, before) if current.breaker and before else None
                 status = policy_status(
-                    seen.status,
-                    seen.policy,
+                    current.status,
+                    current.policy,
                     circuit,
                     generation=obj["metadata"].get("generation", 1),
-                    mistakes=seen.mistakes,
+                    mistakes=current.mistakes,
                     now=wall_clock(),
                 )
-                return state_versions().stamp(status, seen.status)
+                return state_versions().stamp(status, current.status)
 
             url = kube.path(kube.PERDURE, namespace, "retrypolicies", name)
-            obj = await write_status(self._client, url, compute, seen.object)
+            obj = await write_status(self._client, url, compute, current.object)
             if obj is None:
                 if name in self._known[namespace]:
                     self._forget(namespace, name)
                 return None
-            if obj is not seen.object:
-                before = seen.circuit
-                self._keep(replace(seen, object=obj))
-                if seen.newer:
+            if obj is not current.object:
+                before = current.circuit
+                self._keep(replace(current, object=obj))
+                if current.newer:
                     about = {"apiVersion": API_VERSION, "kind": "RetryPolicy", "metadata": obj["metadata"]}
-                    note = message_for(seen.newer)
+                    note = message_for(current.newer)
                     self._recorder.record(
                         about, kind="Warning", reason=EventReason.NEWER_STATE, note=note, action="Read"
                     )

@@ -337,17 +337,17 @@ class Webhooks:
         known = self._known.get((namespace, name))
         if known is None:
             return None
-        seen = known
+        current = known
         verdict: tuple[bool, ConditionReason, str] = (True, ConditionReason.ACCEPTED, "")
 
         async def compute(obj: kube.Object) -> Status | None:
-            nonlocal seen, verdict
-            if seen.object is not obj:  # another client has written
-                seen = KnownWebhook.read(obj)
-            if seen.newer:
-                return self._newer_status(seen, now)
-            verdict = await self._verdict(seen)
-            return state_versions().stamp(_status(seen, verdict, now), obj.get("status"))
+            nonlocal current, verdict
+            if current.object is not obj:  # another client has written
+                current = KnownWebhook.read(obj)
+            if current.newer:
+                return self._newer_status(current, now)
+            verdict = await self._verdict(current)
+            return state_versions().stamp(_status(current, verdict, now), obj.get("status"))
 
         url = kube.path(kube.PERDURE, namespace, "webhooks", name)
         obj = await write_status(self._client, url, compute, known.object)
@@ -355,8 +355,8 @@ class Webhooks:
             self._known.pop((namespace, name), None)
             self._newer.pop((namespace, name), None)
             return None
-        if obj is not seen.object:
-            self._report(seen, verdict)
+        if obj is not current.object:
+            self._report(current, verdict)
             self._keep(obj)
         return now + READ_AGAIN
 

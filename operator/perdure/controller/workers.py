@@ -57,8 +57,12 @@ class Workers(Protocol):
         """Release a run that another member of the fleet owns now."""
         ...
 
-    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Process the creation, change, or deletion of a WorkflowRun."""
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a WorkflowRun."""
+        ...
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a WorkflowRun."""
         ...
 
     def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
@@ -109,7 +113,10 @@ class NoWorkers:
     def release(self, run: FollowedRun) -> None:
         """Do nothing."""
 
-    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
+    def update(self, obj: kube.Object) -> None:
+        """Do nothing."""
+
+    def delete(self, obj: kube.Object) -> None:
         """Do nothing."""
 
     def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:

@@ -17,9 +17,8 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, RetryState, TimeoutType, bounded
 from perdure.engine.inputs import Answer
-from perdure.engine.ledger import OK, AttemptOutcome, Due, Ledger
 from perdure.engine.payloads import plain
-from perdure.engine.recording import activity_named
+from perdure.engine.recording import OK, AttemptOutcome, Due, Ledger, activity_named
 from perdure.engine.retry import decide_retry
 from perdure.engine.state import RECORD_START_AFTER, OpenActivityOptions, PauseInfo, PendingActivity, RunState
 
@@ -40,6 +39,8 @@ _MAX_KEPT = 4_096
 """Limits for a retried attempt: characters of the stack trace, and bytes of the details and of the cause."""
 _MAX_LOGS = 32
 """Number of open activities up to which each keeps the log of its last failed attempt, which has up to 4 KiB."""
+TOO_MANY_LOSSES = "TooManyLosses"
+"""The type of the failure of an activity whose attempts were lost more often than its retry policy allows."""
 _NOT_ENOUGH_TIME = "Not enough time to schedule next retry before activity ScheduleToClose timeout, giving up retrying"
 """The message of Temporal's server for every schedule-to-close timeout (timer_queue_active_task_executor.go)."""
 
@@ -318,6 +319,11 @@ class Activities:
             late = replace(activity, last_failure=failure, losses=activity.losses + 1)
             timeout = late.timeout_failure(TimeoutType.SCHEDULE_TO_CLOSE)
             self._close_timed_out(late, timeout, RetryState.TIMEOUT, failure)
+        elif (maximum := activity.retry_policy.maximum_losses) is not None and activity.losses >= maximum:
+            late = replace(activity, losses=activity.losses + 1)
+            state = RetryState.MAXIMUM_ATTEMPTS_REACHED
+            attributes = {"failure": too_many_losses(late.losses, failure), "retry_state": state}
+            self._close(late, ev.ActivityTaskFailed, AttemptOutcome.LOST, **attributes)
         else:
             self._schedule_next(activity, failure, delay, losses=activity.losses + 1)
 
@@ -397,12 +403,20 @@ class Activities:
             if activity.cancel_requested and activity.started_time is None:
                 self._close(activity, ev.ActivityTaskCanceled)
 
-    def _close(self, activity: PendingActivity, closing: type[ClosingActivityEvent], **attributes: Any) -> None:
+    def _close(
+        self,
+        activity: PendingActivity,
+        closing: type[ClosingActivityEvent],
+        outcome: AttemptOutcome | None = None,
+        /,
+        **attributes: Any,
+    ) -> None:
         """Close an activity; an event just before records that its last attempt had started.
 
         Args:
             activity: The activity.
             closing: The event that closes it.
+            outcome: The outcome of its last attempt; None: that of the activity.
             attributes: Additional attributes of that event.
         """
         ledger = self._ledger
@@ -439,7 +453,8 @@ class Activities:
             ),
             decide=True,
         )
-        outcome = AttemptOutcome.CACHED if attributes.get("cached") else _OUTCOMES[closing]
+        if outcome is None:
+            outcome = AttemptOutcome.CACHED if attributes.get("cached") else _OUTCOMES[closing]
         ledger.retire(activity, outcome, attributes.get("failure"))
 
     def _close_timed_out(
@@ -453,6 +468,24 @@ class Activities:
             cause=cause,
         )
         self._close(activity, ev.ActivityTaskTimedOut, failure=failure, retry_state=state)
+
+
+def too_many_losses(losses: int, last: Failure) -> Failure:
+    """Return the failure of an activity whose attempts were lost more often than its retry policy allows.
+
+    Args:
+        losses: The number of lost attempts.
+        last: Why the last one was lost.
+    """
+    times = "one attempt was" if losses == 1 else f"{losses} attempts were"
+    message = f"{times} lost to the infrastructure, more than `maximumLosses` allows; the last one: {last.message}"
+    return Failure(
+        kind=FailureKind.APPLICATION,
+        type=TOO_MANY_LOSSES,
+        message=message[:MAX_MESSAGE],
+        non_retryable=True,
+        cause=last,
+    )
 
 
 def abridged(failure: Failure, *, log: bool) -> Failure:

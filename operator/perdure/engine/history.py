@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.engine.decider import Decider, UndecidableError
+from perdure.engine.commands import Decider, UndecidableError
 from perdure.engine.fold import apply
 from perdure.engine.recording import FROM_COMMANDS, UNHEARD, event_of, policy_named
 from perdure.engine.retry import RetryPolicy

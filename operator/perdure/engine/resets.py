@@ -14,7 +14,7 @@ import msgspec
 from perdure.api.policies import WorkflowIdReusePolicy
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.decider import Decider
+from perdure.engine.commands import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import apply
 from perdure.engine.retry import RetryPolicy

@@ -72,6 +72,8 @@ class RetryPolicy(StoredStruct, frozen=True, kw_only=True):
     """Exact failure types; timeouts have names such as ``TemporalTimeout:StartToClose``."""
     cloud_scheduler: CloudSchedulerRetry | None = None
     """The waits and limits of the other kind of policy, which replace all fields above."""
+    maximum_losses: int | None = None
+    """How many attempts can be lost to the infrastructure and are repeated; None: unlimited."""
     name: str = ""
     """The name of the RetryPolicy object; empty for an inline policy."""
     circuit_breaker: bool = False

@@ -22,11 +22,10 @@ import msgspec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
-from perdure.engine.decider import UndecidableError
+from perdure.engine.commands import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
-from perdure.engine.ledger import OK, Due, Ledger
-from perdure.engine.recording import FROM_COMMANDS
+from perdure.engine.recording import FROM_COMMANDS, OK, Due, Ledger
 from perdure.engine.state import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, RunState, WorkflowTask
 
 SPECULATIVE_START_TIMEOUT = timedelta(seconds=5)

@@ -156,9 +156,9 @@ class Frontend:
             updates,
             Histories(runs, payloads),
             listing,
-            ScheduleRpcs(runs, self.manager.schedules, search_attributes),
+            ScheduleRpcs(runs.client, runs, self.manager.schedules, search_attributes),
             ActivityChanges(runs),
-            Batches(runs, listing),
+            Batches(runs.client, runs, listing),
             TaskQueueRpcs(self.queues, deployments, self.task_queues),
             WorkerRpcs(self.workers),
             WorkerDeployments(deployments, self.versions, self.queues),
@@ -171,7 +171,7 @@ class Frontend:
                 shards=self.manager.shards,
             ),
             NexusEndpoints(self.endpoints, self.manager.served),
-            System(runs),
+            System(runs.client, runs.served),
             SearchAttributeRpcs(search_attributes),
         ):
             found |= _handlers_of(service)
@@ -238,13 +238,17 @@ class Frontend:
         """Apply changed settings of the task queues of a namespace."""
         self.queues.configure(namespace, self.task_queues.known(namespace))
 
-    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Process the creation, change, or deletion of a WorkflowRun."""
-        self.visibility.observe(obj, deleted=deleted)
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a WorkflowRun."""
+        self.visibility.update(obj)
+        self.runs.changes.changed(obj["metadata"]["uid"])
+
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a WorkflowRun."""
         run_id = obj["metadata"]["uid"]
-        if deleted:
-            self.matching.settle(run_id, {})
-            self._abort(run_id)
+        self.visibility.delete(obj)
+        self.matching.settle(run_id, {})
+        self._abort(run_id)
         self.runs.changes.changed(run_id)
 
     def forget_tasks(self) -> None:

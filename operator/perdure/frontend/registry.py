@@ -74,7 +74,7 @@ class NamespaceRegistry(Generic[Entry]):
         self._reading: dict[str, asyncio.Task[kube.Object]] = {}
         """The pending request of each namespace, which concurrent readers share."""
         self._many = _MANY
-        self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Serializes the changes of a namespace, so that the cache has the last write."""
 
     def is_known(self, namespace: str) -> bool:
@@ -144,7 +144,7 @@ class NamespaceRegistry(Generic[Entry]):
             RpcError: `change` raises it, the ConfigMap is full, or the API server does not respond.
         """
         try:
-            async with self._changing[namespace]:
+            async with self._locks[namespace]:
                 for _ in range(_TRIES):
                     with suppress(kube.AlreadyExistsError, kube.ConflictError):
                         return self._learn(namespace, await self._write(namespace, change))
@@ -208,10 +208,8 @@ class NamespaceRegistry(Generic[Entry]):
         """Drop the entries of namespaces that were not used for a while. They are read again on the next request."""
         since = now() - _KEPT
         self._read = {namespace: read for namespace, read in self._read.items() if read[0] > since}
-        for namespace in [
-            each for each, lock in self._changing.items() if each not in self._read and not lock.locked()
-        ]:
-            del self._changing[namespace]
+        for namespace in [each for each, lock in self._locks.items() if each not in self._read and not lock.locked()]:
+            del self._locks[namespace]
         self._many = max(_MANY, 2 * len(self._read))
 
     def _decoded(self, config_map: kube.Object) -> dict[str, Entry]:

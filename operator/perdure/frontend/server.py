@@ -95,7 +95,7 @@ def _listening(address: str) -> socket.socket:
 def _http_api(
     frontend: Frontend, rpcs: Sequence[Rpc], door: Door, listener: socket.socket, certificate: ServerCertificate | None
 ) -> AbstractAsyncContextManager[None]:
-    from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
+    from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (aiohttp.web: not without HTTP API)
     from perdure.frontend.http.server import Gateway, serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
 

@@ -16,10 +16,10 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure import __version__
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, to_enum
-from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
 
@@ -50,8 +50,9 @@ _CLIENTS = {
 class System:
     """Describes the server and its namespaces."""
 
-    def __init__(self, runs: RunGateway) -> None:
-        self._runs = runs
+    def __init__(self, client: kube.Client, served: ServedNamespaces) -> None:
+        self._client = client
+        self._served = served
 
     async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
         """Describe the capabilities of this server."""
@@ -76,7 +77,7 @@ class System:
         """Describe this cluster."""
         return GetClusterInfoResponse(
             server_version=SERVER_VERSION,
-            cluster_id=self._runs.client.access.server,
+            cluster_id=self._client.access.server,
             cluster_name="perdure",
             history_shard_count=1,
             persistence_store="kubernetes",
@@ -91,7 +92,7 @@ class System:
     ) -> DescribeNamespaceResponse:
         """Describe a namespace of Kubernetes."""
         name = request.namespace or request.id
-        found = await self._find(name) if name in self._runs.served else None
+        found = await self._find(name) if name in self._served else None
         if found is None:
             raise namespace_not_found(name)
         return self._namespace(found)
@@ -99,7 +100,7 @@ class System:
     async def _find(self, name: str) -> kube.Object | None:
         """Find a namespace of Kubernetes; None if it does not exist."""
         try:
-            return await self._runs.client.get(kube.path(kube.CORE, None, "namespaces", name))
+            return await self._client.get(kube.path(kube.CORE, None, "namespaces", name))
         except (kube.NotFoundError, ValueError):
             return None
         except kube.RequestError as error:
@@ -107,7 +108,7 @@ class System:
 
     async def list_namespaces(self, request: ListNamespacesRequest, call: CallContext) -> ListNamespacesResponse:
         """List the served namespaces that the caller may describe, by name."""
-        found = await self._served()
+        found = await self._read_served()
         page, token = page_of(
             await call.visible(sorted(found)), request.next_page_token, request.page_size, _MAX_NAMESPACES
         )
@@ -116,13 +117,13 @@ class System:
             namespaces=[self._namespace(each) for each in listed if each is not None], next_page_token=token
         )
 
-    async def _served(self) -> dict[str, kube.Object | None]:
+    async def _read_served(self) -> dict[str, kube.Object | None]:
         """The served namespaces by name; None: not yet read."""
-        served = self._runs.served
+        served = self._served
         if served.names:  # the operator's Roles allow it to read these namespaces, but not to list any
             return dict.fromkeys(name for name in served.names if name in served)
         try:
-            found = await self._runs.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
+            found = await self._client.lists.all(kube.path(kube.CORE, None, "namespaces"))
         except kube.RequestError as error:
             raise unavailable(str(error)) from error
         return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in served}

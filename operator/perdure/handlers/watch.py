@@ -18,7 +18,7 @@ All other requests of kopf pass through unchanged.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -65,12 +65,25 @@ class ObjectFilter(Protocol):
 class Feed:
     """The HTTP session that kopf gets."""
 
-    def __init__(self, client: kube.Client, objects: ObjectFilter) -> None:
-        """Create a feed. `client` has its own unlimited pool, because each watch holds a connection."""
+    def __init__(
+        self,
+        client: kube.Client,
+        objects: ObjectFilter,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Create a feed.
+
+        Args:
+            client: The client; it has its own unlimited pool, because each watch holds a connection.
+            objects: What does not reach kopf.
+            sleep: Waits a number of seconds before a kind is listed again.
+        """
         self.headers = client.connection.session.headers
         self.closed = False
         self._client = client
         self._filter = objects
+        self._sleep = sleep
         self._versions: dict[str, str] = {}
         """The version from which the watch of a kind continues, by path; missing while the kind must be listed."""
         self._failing: dict[str, str] = {}
@@ -125,7 +138,7 @@ class Feed:
             tries += 1
             self._failing[path] = problem
             log.warning("Could not list or watch, retrying", path=path, error=problem, backoff=pause)
-            await asyncio.sleep(pause)
+            await self._sleep(pause)
 
     async def _list(self, path: str, query: dict[str, str]) -> AsyncIterator[bytes]:
         """List a kind and record its version."""

@@ -102,9 +102,9 @@ def condition(text: str, resolve: Resolve) -> str:
     Raises:
         UntranslatableError: The expression has no counterpart.
     """
-    whole = TAG.fullmatch(text.strip())
-    if whole and whole[1].startswith("="):
-        return _truth(_Parser(whole[1][1:], resolve, words=False).parse())
+    match = TAG.fullmatch(text.strip())
+    if match and match[1].startswith("="):
+        return _truth(_Parser(match[1][1:], resolve, words=False).parse())
     return _truth(_Parser(text, resolve, words=True).parse())
 
 
@@ -443,6 +443,26 @@ def template(text: str, resolve: Resolve, known: Callable[[str], bool] = lambda 
     return result
 
 
+def value_of(value: Any, resolve: Resolve) -> str:
+    """Return the expression of a value whose texts may have tags, at any depth.
+
+    Raises:
+        UntranslatableError: A tag has no counterpart.
+    """
+    if isinstance(value, list):
+        return f"[{', '.join(value_of(each, resolve) for each in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(str(key))}: {value_of(each, resolve)}" for key, each in value.items()) + "}"
+    if not isinstance(value, str):
+        return literal(value)
+    pieces = [
+        (f"string({tag(piece, resolve)})" if i % 2 else literal(piece))
+        for i, piece in enumerate(TAG.split(value))
+        if piece
+    ]
+    return " + ".join(pieces) or "''"
+
+
 def interpolation(source: str) -> str:
     """Return an expression for use in a text; a constant is unchanged."""
     constant = re.fullmatch(r"'([^'\\]*)'", source)
@@ -503,7 +523,7 @@ def _at_path(value: str, path: str, condition: Callable[[str], str]) -> str | No
 
 
 _TEXT: Final = "string"
-_WHOLE: Final = "int"
+_INT: Final = "int"
 _ANY: Final = ""
 _SPRIG: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "upper": ((_TEXT,), "{0}.upperAscii()"),
@@ -516,12 +536,12 @@ _SPRIG: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "hasPrefix": ((_TEXT, _TEXT), "{1}.startsWith({0})"),
     "hasSuffix": ((_TEXT, _TEXT), "{1}.endsWith({0})"),
     "b64enc": ((_TEXT,), "base64.encode(bytes({0}))"),
-    "sub": ((_WHOLE, _WHOLE), "({0} - {1})"),
-    "div": ((_WHOLE, _WHOLE), "({0} / {1})"),
-    "mod": ((_WHOLE, _WHOLE), "({0} % {1})"),
-    "int": ((_WHOLE,), "{0}"),
-    "int64": ((_WHOLE,), "{0}"),
-    "atoi": ((_WHOLE,), "{0}"),
+    "sub": ((_INT, _INT), "({0} - {1})"),
+    "div": ((_INT, _INT), "({0} / {1})"),
+    "mod": ((_INT, _INT), "({0} % {1})"),
+    "int": ((_INT,), "{0}"),
+    "int64": ((_INT,), "{0}"),
+    "atoi": ((_INT,), "{0}"),
     "float64": ((_ANY,), "double({0})"),
     "toString": ((_TEXT,), "{0}"),
     "first": ((_ANY,), "{0}[0]"),
@@ -589,6 +609,12 @@ def literal(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{literal(str(key))}: {literal(each)}" for key, each in value.items()) + "}"
     return json.dumps(value)
+
+
+def has_field(base: str, name: str) -> str:
+    """Return the condition that a map has a field."""
+    selected = member(base, name)
+    return f"{literal(name)} in {base}" if selected.endswith("]") else f"has({selected})"
 
 
 def member(base: str, name: str) -> str:

@@ -1,7 +1,8 @@
 """Reads foreign manifests field by field, so that no field is lost unnoticed, and reports what has no counterpart."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,14 @@ class ConversionReport:
     """The parts without a counterpart, which are missing in the result."""
     notes: list[Remark] = field(default_factory=list)
     """The parts that were converted but behave differently."""
+
+    def move(self, start: str, to: str) -> None:
+        """Correct the paths of an object that was converted as a part of another one."""
+        for remarks in (self.gaps, self.notes):
+            remarks[:] = [
+                Remark(to + each.path.removeprefix(start), each.message) if each.path.startswith(start) else each
+                for each in remarks
+            ]
 
     def gap(self, path: str, message: str) -> None:
         """Report a part without a counterpart, once."""
@@ -127,42 +136,20 @@ def walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from walk(each, f"{path}[{i}]")
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """The fields that are maps or lists of maps, at any depth."""
+def cycle_of(refers: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return names that refer to each other in a circle; empty if no names do."""
 
-    maps: Collection[str]
-    lists: Collection[str]
-    opaque: Collection[str] = ()
-    """Fields with arbitrary content of the user."""
-    flat: Collection[str] = ()
-    """Maps of texts: their fields may have the names of maps or lists."""
+    def follow(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        return next((found for each in refers.get(name, ()) if (found := follow(each, [*path, name]))), [])
 
-    def checked(self, value: Any, path: str, report: ConversionReport) -> Any:
-        """Remove and report the fields with another shape, and return the value without them."""
-        if isinstance(value, list):
-            return [self.checked(each, f"{path}[{i}]", report) for i, each in enumerate(value)]
-        if not isinstance(value, dict):
-            return value
-        kept = {}
-        for key, each in value.items():
-            where = f"{path}.{key}" if path else key
-            if each is None and key not in self.maps:
-                continue
-            if key in self.opaque:
-                kept[key] = each
-            elif self._fits(key, each):
-                given = {} if each is None else each
-                kept[key] = given if key in self.flat else self.checked(given, where, report)
-            else:
-                expected = "a map" if key in self.maps else "a list of maps"
-                report.gap(where, f"must be {expected}, not {format_value(each)}")
-        return kept
+    return next((found for name in refers if (found := follow(name, []))), [])
 
-    def _fits(self, key: str, value: Any) -> bool:
-        if key in self.maps:
-            return value is None or isinstance(value, dict)
-        return key not in self.lists or (isinstance(value, list) and all(isinstance(each, dict) for each in value))
+
+def circle(names: Sequence[str]) -> str:
+    """Format names that refer to each other, for a message."""
+    return ", which refers to ".join(f"`{name}`" for name in names)
 
 
 @dataclass(slots=True)
@@ -173,6 +160,20 @@ class ConvertedObject:
     """Kind and name of the original."""
     manifests: list[Object] = field(default_factory=list)
     report: ConversionReport = field(default_factory=ConversionReport)
+
+    def report_rest(self, pattern: re.Pattern[str], known: Callable[[str], bool]) -> None:
+        """Report each foreign reference that remains in the manifests: it would be literal text.
+
+        Args:
+            pattern: A reference, whose first group is its content.
+            known: Whether a content is a reference of the system; other texts in braces are not.
+        """
+        for manifest in self.manifests:
+            where = f"{manifest['kind']}/{manifest['metadata'].get('name', manifest['metadata'].get('generateName'))}"
+            for path, text in walk(manifest, where):
+                for found in pattern.finditer(text):
+                    if known(found[1].strip()):
+                        self.report.gap(f"the result {path}", f"`{found[0]}` was not translated; write the value here")
 
 
 def name_of(document: Object) -> str:

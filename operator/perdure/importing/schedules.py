@@ -224,8 +224,8 @@ def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
     return {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": fields}
 
 
-def _cron_job(source: _Source, given: str | None) -> list[Object]:
-    name, namespace = _identity(source, given)
+def _cron_job(source: _Source, new_name: str | None) -> list[Object]:
+    name, namespace = _identity(source, new_name)
     spec = source.part("spec")
     job = spec.part("jobTemplate").part("spec")
     template = job.part("template")
@@ -295,8 +295,8 @@ def _as_in_a_job(pod: Object) -> Object:
     return made
 
 
-def _cron_workflow(source: _Source, given: str | None) -> list[Object]:
-    name, namespace = _identity(source, given)
+def _cron_workflow(source: _Source, new_name: str | None) -> list[Object]:
+    name, namespace = _identity(source, new_name)
     spec = source.part("spec")
     workflow = spec.part("workflowSpec")
     reference = workflow.part("workflowTemplateRef")
@@ -339,9 +339,9 @@ def _parameters(arguments: _Source) -> Object:
     return found
 
 
-def _identity(source: _Source, given: str | None) -> tuple[str, str | None]:
+def _identity(source: _Source, new_name: str | None) -> tuple[str, str | None]:
     meta = source.part("metadata")
-    name = given or meta.required("name", "set it, or use --name")
+    name = new_name or meta.required("name", "set it, or use --name")
     return name, meta.text("namespace")
 
 
@@ -402,8 +402,8 @@ def _stop(spec: _Source, strategy: _Source) -> Object:
 # Temporal
 
 
-def _temporal(source: _Source, given: str | None) -> list[Object]:
-    name = given or source.text("scheduleId") or source.text("schedule_id")
+def _temporal(source: _Source, new_name: str | None) -> list[Object]:
+    name = new_name or source.text("scheduleId") or source.text("schedule_id")
     if name is None:
         raise source.refuse(
             "scheduleId",
@@ -483,8 +483,8 @@ def _structured(calendar: _Source) -> Object:
         if not ranges:
             written = f'[{{"start": {low}, "end": {high}}}]'
             raise calendar.refuse(field, f"is empty, which matches nothing in Temporal; to match all, write {written}")
-        whole = len(ranges) == 1 and ranges[0] == f"{low}-{high}"
-        found[field] = "*" if whole else ",".join(ranges)
+        is_full = len(ranges) == 1 and ranges[0] == f"{low}-{high}"
+        found[field] = "*" if is_full else ",".join(ranges)
     years = [_range(each) for each in calendar.parts("year")]
     calendar.done()
     return {**found, **({"year": ",".join(years)} if years else {})}
@@ -592,9 +592,9 @@ def _search_attributes(source: _Source) -> Object:
 
 def _attribute(attributes: _Source, name: str) -> Any:
     """Convert a search attribute: a plain value if it implies its type, otherwise the value with its type."""
-    kind, given = "", attributes.data[name]
-    if _is_payload(given):
-        kind = _metadata(_Source(given, f"{attributes.path}.{name}")).get("type", "")
+    kind, attribute = "", attributes.data[name]
+    if _is_payload(attribute):
+        kind = _metadata(_Source(attribute, f"{attributes.path}.{name}")).get("type", "")
     value = plain({"payloads": [_payload(attributes, name)]})
     if isinstance(value, float):
         return {"type": "Double", "value": str(value)}
@@ -603,8 +603,8 @@ def _attribute(attributes: _Source, name: str) -> Any:
 
 def _payloads(workflow: _Source) -> list[Any]:
     is_short = isinstance(workflow.data.get("input"), list)
-    given = workflow.items("input") if is_short else workflow.part("input").items("payloads")
-    named = _Source({f"payloads[{index}]": each for index, each in enumerate(given)}, f"{workflow.path}.input")
+    payloads = workflow.items("input") if is_short else workflow.part("input").items("payloads")
+    named = _Source({f"payloads[{index}]": each for index, each in enumerate(payloads)}, f"{workflow.path}.input")
     return [_payload(named, name) for name in list(named.data)]
 
 

@@ -19,14 +19,14 @@ class Names:
     """Assigns a unique valid name to each original name."""
 
     def __init__(self) -> None:
-        self._given: dict[tuple[str, ...], str] = {}
+        self._names: dict[tuple[str, ...], str] = {}
         self._taken: set[str] = set()
 
     def of(self, *key: str) -> str:
         """Return the name for a key, whose last part is the preferred name; the same key always has the same name."""
-        if key not in self._given:
-            self._given[key] = self.fresh(key[-1])
-        return self._given[key]
+        if key not in self._names:
+            self._names[key] = self.fresh(key[-1])
+        return self._names[key]
 
     def fresh(self, wish: str) -> str:
         """Return an unused name."""

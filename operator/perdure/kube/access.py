@@ -316,9 +316,9 @@ def _access(cluster: Json, user: Json, namespace: str, overrides: Overrides) -> 
 
 def _decoded(entry: Json, key: str) -> str | None:
     """Read a certificate or key. Inline data takes precedence over a file."""
-    given = entry.get(key)
+    data = entry.get(key)
     try:
-        return base64.b64decode(given, validate=False).decode() if given else None
+        return base64.b64decode(data, validate=False).decode() if data else None
     except (binascii.Error, TypeError, UnicodeDecodeError) as error:
         raise InvalidKubeconfigError(f"`{key}` is not base64 of PEM: {error}") from error
 
@@ -354,11 +354,11 @@ def _plugin_credentials(plugin: Json, cluster: Json, environment: Mapping[str, s
         known = ("server", "certificate-authority-data", "tls-server-name", "proxy-url", "insecure-skip-tls-verify")
         spec["cluster"] = {key: cluster[key] for key in known if key in cluster}
     info = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
-    own = {entry["name"]: str(entry["value"]) for entry in plugin.get("env") or ()}
+    variables = {entry["name"]: str(entry["value"]) for entry in plugin.get("env") or ()}
     try:
         done = subprocess.run(  # noqa: S603 - the user's kubeconfig names it
             [command, *map(str, plugin.get("args") or ())],
-            env={**environment, **own, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+            env={**environment, **variables, "KUBERNETES_EXEC_INFO": json.dumps(info)},
             stdout=subprocess.PIPE,
             check=True,
         )
@@ -371,9 +371,9 @@ def _plugin_credentials(plugin: Json, cluster: Json, environment: Mapping[str, s
     except (KeyError, TypeError, ValueError) as error:
         raise NoAccessError(f"the credential plugin `{command}` of the kubeconfig printed no credentials") from error
     found = {"token": status.get("token")}
-    for key, given in (("client-certificate-data", "clientCertificateData"), ("client-key-data", "clientKeyData")):
-        if status.get(given):
-            found[key] = base64.b64encode(str(status[given]).encode()).decode()
+    for key, source in (("client-certificate-data", "clientCertificateData"), ("client-key-data", "clientKeyData")):
+        if status.get(source):
+            found[key] = base64.b64encode(str(status[source]).encode()).decode()
     return found
 
 

@@ -27,8 +27,8 @@ def as_duration(value: Any) -> timedelta:
         return value
     if isinstance(value, str):
         if computed := _COMPUTED_DURATION.fullmatch(value):
-            sign, whole, fraction = computed.groups("")
-            length = timedelta(seconds=int(whole), microseconds=int(fraction.ljust(6, "0")))
+            sign, seconds, fraction = computed.groups("")
+            length = timedelta(seconds=int(seconds), microseconds=int(fraction.ljust(6, "0")))
             return timedelta(0) if sign else min(length, LONGEST)
         with suppress(ValueError):
             return parse_duration(value)

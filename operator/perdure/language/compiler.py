@@ -288,11 +288,11 @@ class _FlowCompiler:
             self.steps_timeout(spec.steps_timeout),
         )
 
-    def steps_timeout(self, given: timedelta | str | None) -> Timeout:
+    def steps_timeout(self, timeout: timedelta | str | None) -> Timeout:
         """Compile the `stepsTimeout`. It begins before any step, so its expression cannot read steps."""
-        if not isinstance(given, str):
-            return given
-        return self.compiler.template(f"{self.path}.stepsTimeout", given, self.names - {"steps", "signals"})
+        if not isinstance(timeout, str):
+            return timeout
+        return self.compiler.template(f"{self.path}.stepsTimeout", timeout, self.names - {"steps", "signals"})
 
     def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:
         """Return the needs of each step; report and omit invalid ones."""
@@ -396,9 +396,9 @@ def _action_of(step: Step, templates: _Templates, policy: FailurePolicy) -> Acti
             until=templates["until"] if isinstance(until, str) else until,
         )
     if step.wait_for_signal is not None:
-        given = step.wait_for_signal
-        limit = _timeout_of(templates, "waitTimeout", given.timeout)
-        return WaitForSignal(given.name, limit, given.approval, get("waitMessage"))
+        wait = step.wait_for_signal
+        limit = _timeout_of(templates, "waitTimeout", wait.timeout)
+        return WaitForSignal(wait.name, limit, wait.approval, get("waitMessage"))
     if step.wait_until is not None:
         timeout = _timeout_of(templates, "waitTimeout", step.wait_until.timeout)
         return WaitUntil(templates["condition"], timeout)

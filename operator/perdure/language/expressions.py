@@ -116,13 +116,13 @@ _Part = _Expression | _Text | _Literal | _ListOf | _MapOf
 class Template:
     """A JSON value whose strings may contain ``${…}``: compiled once, immutable."""
 
-    __slots__ = ("_condition", "_part", "_path", "places", "references", "sources", "whole")
+    __slots__ = ("_condition", "_part", "_path", "is_expression", "places", "references", "sources")
 
     sources: tuple[str, ...]
     """The CEL sources of its expressions, in order."""
     places: tuple[tuple[str, str], ...]
     """The path and the source of each expression."""
-    whole: bool
+    is_expression: bool
     """Whether the value is a single expression."""
     references: References
     """The names that the template reads."""
@@ -135,7 +135,7 @@ class Template:
         programs = tuple(expression.program for expression in found)
         self.places = tuple((expression.path, expression.program.source) for expression in found)
         self.sources = tuple(program.source for program in programs)
-        self.whole = isinstance(part, _Expression)
+        self.is_expression = isinstance(part, _Expression)
         self.references = References(
             roots=frozenset[str]().union(*(program.names for program in programs)),
             steps=frozenset[str]().union(*(program.steps for program in programs)),

@@ -21,7 +21,7 @@ import msgspec
 from perdure.api.times import show_duration
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.engine.decider import Decision, UndecidableError
+from perdure.engine.commands import Decision, UndecidableError
 from perdure.engine.failures import MAX_SIZE, Failure, FailureKind, bounded, shorten
 from perdure.language.execution import actions
 from perdure.language.execution.actions import schedule_activity
@@ -88,7 +88,7 @@ class Interpreter:
         self.scope = {"input": input, "run": run.as_json(start_time), "schedule": dict(run.schedule)}
 
     def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
-        """Decide what follows `event`; see `perdure.engine.decider.Decider`."""
+        """Decide what follows `event`; see `perdure.engine.commands.Decider`."""
         known = load_memory(memory)
         now = known.now if event is None else event.event_time
         if now is None:

@@ -373,7 +373,8 @@ def retry_rules(rules: RetryRules, *, name: str = "", circuit_breaker: bool = Fa
         name: Name of the RetryPolicy; empty for one that is written in place.
         circuit_breaker: Whether the RetryPolicy has a circuit breaker.
     """
-    google, policy = rules.cloud_scheduler, RetryPolicy(name=name, circuit_breaker=circuit_breaker)
+    google = rules.cloud_scheduler
+    policy = RetryPolicy(name=name, circuit_breaker=circuit_breaker, maximum_losses=rules.maximum_losses)
     if google is not None:
         return msgspec.structs.replace(
             policy,
@@ -471,5 +472,5 @@ def archives_log(program: Program, path: str) -> bool:
     if parsed.is_compensation:
         return False  # it has another activity than the step that it compensates
     activities = {flow.by_name[parsed.step].activity for flow in program.flows.values() if parsed.step in flow.by_name}
-    artifacts = [given.artifacts for name, given in program.activities.items() if name in activities]
+    artifacts = [activity.artifacts for name, activity in program.activities.items() if name in activities]
     return bool(artifacts) and all(each is not None and each.archive_logs for each in artifacts)

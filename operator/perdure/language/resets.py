@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.decider import Decision
+from perdure.engine.commands import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import Outcome, Status, load_memory

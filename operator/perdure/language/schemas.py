@@ -125,9 +125,9 @@ class _Reach:
         again: The cost of a part that was visited before, because the schema refers to itself.
     """
 
-    def __init__(self, root: Mapping[str, Any], own: Callable[[Mapping[str, Any]], int], again: int) -> None:
+    def __init__(self, root: Mapping[str, Any], cost: Callable[[Mapping[str, Any]], int], again: int) -> None:
         self._root = root
-        self._own = own
+        self._cost = cost
         self._again = again
         self._known: dict[int, tuple[int, int]] = {}
         self.parts: list[Mapping[str, Any]] = []
@@ -143,7 +143,7 @@ class _Reach:
         self._known[id(part)] = (self._again, self._again)
         self.parts.append(part)
         self._refuse_elsewhere(part)
-        here, below = self._own(part), 0
+        here, below = self._cost(part), 0
         for each in self._in_place(part):
             more, more_below = self._of(each)
             here += more

@@ -26,8 +26,10 @@ _CATCH: Final = ":catch"
 _ON_START: Final = ":onStart"
 _ON_END: Final = ":onEnd"
 _COMPENSATE: Final = ":compensate"
-_TIMEOUT: Final = ":timeout"
-_STEPS_TIMEOUT: Final = ":stepsTimeout"
+TIMEOUT: Final = ":timeout"
+"""Suffix of the path of a step or handler: the timer of its `timeout`."""
+STEPS_TIMEOUT: Final = ":stepsTimeout"
+"""Suffix of the path of a block, which is empty for the main steps: the timer of its `stepsTimeout`."""
 _LIMITS: Final = ":limits"
 
 
@@ -76,7 +78,7 @@ class Path:
     @property
     def handler_name(self) -> str:
         """Return the name of the handler of the frame or timer."""
-        return self.part[1:].removesuffix(_TIMEOUT)
+        return self.part[1:].removesuffix(TIMEOUT)
 
     @property
     def is_compensation(self) -> bool:
@@ -86,12 +88,12 @@ class Path:
     @property
     def is_timeout(self) -> bool:
         """Whether it is the timer of a `timeout`."""
-        return self.part.endswith(_TIMEOUT)
+        return self.part.endswith(TIMEOUT)
 
     @property
     def is_steps_timeout(self) -> bool:
         """Whether it is the timer of the `stepsTimeout` of a frame."""
-        return self.part.endswith(_STEPS_TIMEOUT)
+        return self.part.endswith(STEPS_TIMEOUT)
 
     @property
     def is_limits(self) -> bool:
@@ -131,17 +133,17 @@ class Path:
     @property
     def timeout(self) -> "Path":
         """The timer of the `timeout` of the step or handler."""
-        return self._with(_TIMEOUT)
+        return self._with(TIMEOUT)
 
     @property
     def steps_timeout(self) -> "Path":
         """The timer of the `stepsTimeout` of the frame."""
-        return self._with(_STEPS_TIMEOUT)
+        return self._with(STEPS_TIMEOUT)
 
     @property
     def timed_frame(self) -> "Path":
         """The frame whose `stepsTimeout` the timer is."""
-        return Path.parse(self.text.removesuffix(_STEPS_TIMEOUT))
+        return Path.parse(self.text.removesuffix(STEPS_TIMEOUT))
 
     @property
     def limits(self) -> "Path":
@@ -182,3 +184,13 @@ class Path:
 
 MAIN: Final = Path("")
 """The main steps."""
+
+
+def limited(timer: str) -> str:
+    """The path of the step, handler, or block that a timer limits; that of the timer itself if it is the timer of a wait."""
+    return timer.removesuffix(TIMEOUT).removesuffix(STEPS_TIMEOUT)
+
+
+def is_limit(timer: str) -> bool:
+    """Whether a timer limits a step, a handler, or a block."""
+    return timer.endswith((TIMEOUT, STEPS_TIMEOUT))

@@ -25,7 +25,7 @@ from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import Outcome, Status
 from perdure.language.program import Program, result_warning
 from perdure.language.step_failures import matches, timeout
-from perdure.language.step_paths import Path
+from perdure.language.step_paths import TIMEOUT, Path, limited
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,6 @@ PENDING, WAITING, STOPPED, NOT_REACHED = "Pending", "Waiting", "Stopped", "NotRe
 """States of a step in addition to those that the memory records."""
 OPEN: Final = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "CircuitOpen", "CancelRequested"})
 """The states of a step that has started and has not ended; those besides Running and Waiting are of activities."""
-LIMIT: Final = ":timeout"
-"""Suffix of the path of a step: the timer of its `timeout`."""
-STEPS_LIMIT: Final = ":stepsTimeout"
-"""Suffix of the path of a block, which is empty for the main steps: the timer of its `stepsTimeout`."""
 
 _MODIFIERS: Final = frozenset(
     {"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter", "limits", "onStart", "onEnd"}
@@ -228,9 +224,7 @@ class _Tree:
             *(self.recorded, self.work.activities, self.work.timers, self.work.children),
             *(self.frames, self.tasks, self.loops, self.trace),
         )
-        for path in dict.fromkeys(
-            each.removesuffix(LIMIT).removesuffix(STEPS_LIMIT) for paths in known for each in paths
-        ):
+        for path in dict.fromkeys(limited(each) for paths in known for each in paths):
             rest = path
             while rest:
                 frame, _, last = rest.rpartition("/")
@@ -243,19 +237,19 @@ class _Tree:
     # Frames, steps, and their parts
 
     def main(self) -> Iterator[StepNode]:
-        yield from self.frame("", mappings(self.definition.get("steps")), whole=True)
+        yield from self.frame("", mappings(self.definition.get("steps")), every=True)
         for name in _HANDLERS:
             if f":{name}" in self.parts.get("", {}):
                 yield self.handler(name)
 
-    def frame(self, path: str, steps: Sequence[Json], *, whole: bool = False) -> Iterator[StepNode]:
+    def frame(self, path: str, steps: Sequence[Json], *, every: bool = False) -> Iterator[StepNode]:
         """Return the steps of a block; of an ended block, the known steps."""
         begun: dict[str, list[str]] = {}
         for part in self.parts.get(path, {}):
             begun.setdefault(Path.parse(part).step or part, []).append(part)
         named = {str(step.get("name")): step for step in steps}
         for name, definition in named.items():
-            if whole or path in self.frames or name in begun:
+            if every or path in self.frames or name in begun:
                 yield self.step(path, name, definition, begun.get(name, ()))
         for name, parts in begun.items():
             if name not in named and not name.startswith(":"):
@@ -450,7 +444,7 @@ class _Tree:
 
     def has_timed_out(self, path: str, record: Json) -> bool:
         """Whether a step that only the events have has timed out; its parts were then canceled."""
-        limit = None if self.traced else self.recorded.get(f"{path}{LIMIT}")
+        limit = None if self.traced else self.recorded.get(f"{path}{TIMEOUT}")
         is_open = path in self.work.activities or self.is_open(path)
         return limit is not None and limit.ended == "Succeeded" and not record.get("status") and not is_open
 

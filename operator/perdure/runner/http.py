@@ -162,12 +162,12 @@ def _url(http: Mapping[str, Any]) -> URL:
 
 def _headers(http: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, str], frozenset[str]]:
     """The headers, and the names of those with a value from a Secret."""
-    given = http.get("headers", ())
+    declared = http.get("headers", ())
     headers = {
         header["name"]: header.get("value", "") + environ.get(f"PERDURE_HEADER_{i}", "").strip()
-        for i, header in enumerate(given)
+        for i, header in enumerate(declared)
     }
-    return headers, frozenset(header["name"] for i, header in enumerate(given) if f"PERDURE_HEADER_{i}" in environ)
+    return headers, frozenset(header["name"] for i, header in enumerate(declared) if f"PERDURE_HEADER_{i}" in environ)
 
 
 def _body(body: Any) -> bytes | None:

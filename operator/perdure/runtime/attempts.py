@@ -139,10 +139,10 @@ def add_pull_secrets(spec: KubeObject, settings: PodSettings) -> None:
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     if all(each.get("image") != settings.sidecar_image for each in containers):
         return
-    given = spec.get("imagePullSecrets") or []
-    names = {each.get("name") for each in given}
+    secrets = spec.get("imagePullSecrets") or []
+    names = {each.get("name") for each in secrets}
     if missing := [{"name": name} for name in settings.pull_secrets if name not in names]:
-        spec["imagePullSecrets"] = [*given, *missing]
+        spec["imagePullSecrets"] = [*secrets, *missing]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -432,11 +432,11 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
             closing, ev.WorkflowExecutionFailed
         ):  # as Temporal's server does; after a timeout it keeps the result
             extras = msgspec.structs.replace(extras, last_completion_result=None)
-    given = None
+    carried = None
     if state.code is not None:
         override = state.code.versioning.inherited_override
         callbacks = tuple(each.callback for each in state.callbacks.values() if not each.update_id)
-        given = msgspec.structs.replace(
+        carried = msgspec.structs.replace(
             extras,
             identity="",
             links=None,
@@ -445,7 +445,7 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
             eager_execution_accepted=False,
         )
     successor = run_object(
-        meta["namespace"], state.successor, spec, parent_of(run), tie, same_labels(run), extras=given
+        meta["namespace"], state.successor, spec, parent_of(run), tie, same_labels(run), extras=carried
     )
     return with_owners(successor, run)
 
@@ -543,7 +543,7 @@ def reset_run(run: KubeObject, reset: ResetOrigin, name: str) -> KubeObject:
         name: Name of the new run, which is a lock.
     """
     tie = continuation_of(run)
-    namespace, own = run["metadata"]["namespace"], same_labels(run)
-    body = run_object(namespace, name, same_spec(run), parent_of(run), tie, own, extras=extras_of(run))
+    namespace, user_labels = run["metadata"]["namespace"], same_labels(run)
+    body = run_object(namespace, name, same_spec(run), parent_of(run), tie, user_labels, extras=extras_of(run))
     body["metadata"]["annotations"][labels.RESET_ANNOTATION] = msgspec.json.encode(reset).decode()
     return with_owners(body, run)

@@ -249,3 +249,9 @@ def _next_event(status: Mapping[str, Any]) -> int:
     history = status.get("history")
     number = history.get("nextEventId", 0) if isinstance(history, dict) else 0
     return number if isinstance(number, int) else 0
+
+
+def next_event_id(status: Mapping[str, Any]) -> int:
+    """The ID of the event that continues the history in a status; 1 without a history."""
+    found: int = (status.get("history") or {}).get("nextEventId", 1)
+    return found

@@ -104,8 +104,8 @@ def redrive_run(letter: KubeObject, request_id: str, number: int) -> KubeObject:
     meta, spec = letter["metadata"], letter["spec"]
     definition = spec["definition"]
     call: dict[str, Any] = {"name": definition["name"]}
-    given = {"input": spec["input"]} if spec.get("input") is not None else {}
-    if given:
+    repeated = {"input": spec["input"]} if spec.get("input") is not None else {}
+    if repeated:
         call["input"] = "${input}"
     return {
         "apiVersion": API_VERSION,
@@ -127,7 +127,7 @@ def redrive_run(letter: KubeObject, request_id: str, number: int) -> KubeObject:
         },
         "spec": {
             "inline": {"activities": [definition], "steps": [{"name": STEP, "activity": call}]},
-            **given,
+            **repeated,
         },
     }
 

@@ -100,8 +100,8 @@ class Pulse:
             sent: When the request was sent.
             answered: When the response arrived.
         """
-        own = lease is not None and is_attempt(lease, attempt)
-        text = (lease.get("spec") or {}).get("renewTime") if lease is not None and own else None
+        is_current = lease is not None and is_attempt(lease, attempt)
+        text = (lease.get("spec") or {}).get("renewTime") if lease is not None and is_current else None
         shown = (read_kubernetes_time(text) or answered) if self.exact else answered
         return replace(self, renewed=text, since=self.since if text == self.renewed else shown, read_at=sent)
 
@@ -127,12 +127,12 @@ def heartbeat(attempt: Attempt, lease: KubeObject | None, pulse: Pulse) -> Heart
     Returns:
         The input; without a time if there was no heartbeat.
     """
-    own = lease is not None and is_attempt(lease, attempt)
+    is_current = lease is not None and is_attempt(lease, attempt)
     return HeartbeatRead(
         scheduled_event_id=attempt.scheduled_event_id,
         attempt=attempt.attempt,
         time=pulse.since if pulse.renewed is not None else None,
-        details=heartbeat_details(lease) if lease is not None and own else None,
+        details=heartbeat_details(lease) if lease is not None and is_current else None,
     )
 
 

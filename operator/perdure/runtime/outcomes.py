@@ -2,7 +2,7 @@
 
 There are three kinds of outcome, because they are retried differently:
 
-* completed, only with proof: the activity's own container ended with exit code 0;
+* completed, only with proof: the activity's own container ended with exit code 0, by itself or with a result;
 * failed: caused by the activity or its definition; counts as an attempt of the retry policy;
 * lost: caused by the infrastructure; retried without counting as an attempt.
 
@@ -84,6 +84,8 @@ class PodFacts:
     """When the condition `DisruptionTarget` was set; None if it is not set or has no time."""
     due: bool = False
     """Whether a deadline of the attempt is due."""
+    stopping: bool = False
+    """Whether the workflow has requested the cancellation of the activity."""
 
     def missing(self) -> bool:
         """Whether the pod does not exist."""
@@ -122,6 +124,25 @@ class PodFacts:
     def succeeded(self) -> bool:
         """Whether the container of the activity succeeded."""
         return self.main is not None and self.main.exit_code == 0
+
+    def stopped_without_result(self) -> bool:
+        """Whether the container succeeded only after someone else had its pod stopped, and left no result.
+
+        A program that handles SIGTERM often exits with 0, but that says nothing about its work.
+        """
+        if not self.succeeded() or self.stopping or self.left_result():
+            return False
+        assert self.main is not None
+        marked = self.status.condition("DisruptionTarget")
+        disrupted = self.disrupted_since if marked is not None and marked.get("status") == "True" else None
+        stops = [time for time in (disrupted, self.status.delete_requested) if time is not None]
+        return any(self.main.finished is None or self.main.finished >= time for time in stops)
+
+    def left_result(self) -> bool:
+        """Whether the activity has left a result or output artifacts."""
+        messages = [each.message for each in (self.main, self.sidecar) if each is not None and each.exit_code == 0]
+        by_lease = None if self.lease is None else annotation(self.lease, labels.RESULT_ANNOTATION)
+        return any(message.strip() for message in messages) or by_lease is not None or bool(self.stored())
 
     def end_unknown(self) -> bool:
         """Whether its node does not know how the container ended."""
@@ -383,6 +404,11 @@ _TABLE: Final[tuple[tuple[Callable[[PodFacts], bool], Callable[[PodFacts], Outco
     (PodFacts.of_another_attempt, undecided),
     # Kubernetes is stopping the sidecars; they deliver the last heartbeat and the result, and the artifacts, when they end.
     (PodFacts.awaiting_sidecar, undecided),
+    # Exit code 0 in response to SIGTERM, for example `trap "exit 0" TERM`, proves nothing without a result.
+    (
+        PodFacts.stopped_without_result,
+        lost("StoppedWithoutResult", "pod {pod} was stopped on node {node}, and ended with exit code 0 but no result"),
+    ),
     # The only proof of success. Whatever else happened to the pod (deletion, eviction, a failed sidecar), the work is
     # done and must not be repeated.
     (PodFacts.succeeded, completed),
@@ -441,6 +467,7 @@ def outcome(
     *,
     now: datetime,
     due: bool = False,
+    stopping: bool = False,
 ) -> Outcome:
     """Determine the outcome of an attempt.
 
@@ -451,6 +478,7 @@ def outcome(
         lease: Its Lease, if it has one. At the end of an activity with a large result, it must have been read just now.
         now: The current time; it only decides how long to wait for a node that does not report.
         due: Whether a deadline of the attempt is due.
+        stopping: Whether the workflow has requested the cancellation of the activity.
 
     Returns:
         The input for the engine, always the same for the same arguments; None if there is no outcome yet.
@@ -473,6 +501,7 @@ def outcome(
         failed=main if main is not None and main.exit_code != 0 else status.failed_init_container(),
         disrupted_since=read_kubernetes_time(marked.get("lastTransitionTime")),
         due=due,
+        stopping=stopping,
     )
     return next((report(facts) for applies, report in _TABLE if applies(facts)), None)
 

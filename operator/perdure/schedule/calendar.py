@@ -447,10 +447,10 @@ class WallTimes:
         self._work = work or Work()
         others = others or {}
         times = matcher.times() if others else 0
-        self._whole = tuple(each for each, excluded_times in others.items() if not times & ~excluded_times)
+        self._day_exclusions = tuple(each for each, excluded_times in others.items() if not times & ~excluded_times)
         """Exclusions that cover all matching times of the days they match."""
-        self._never = any(each.every_day for each in self._whole)
-        self._parts = tuple(each for each in others if each not in self._whole and times & others[each])
+        self._never = any(each.every_day for each in self._day_exclusions)
+        self._parts = tuple(each for each in others if each not in self._day_exclusions and times & others[each])
         self._left: dict[int, int] = {0: times}
         """The times that remain on a day, by the set of parts (their numbers, as bits) that match it."""
         self._free: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -498,9 +498,9 @@ class WallTimes:
 
     def _days(self, year: int, month: int, first: int) -> int:
         """The days of a month with times that are not excluded, as a set."""
-        self._work.spend(1 + len(self._whole) + len(self._parts))
+        self._work.spend(1 + len(self._day_exclusions) + len(self._parts))
         days = self._matcher.days(year, month, first)
-        for each in self._whole:
+        for each in self._day_exclusions:
             days &= ~each.days(year, month, first)
         if not days or not self._parts:
             return days

@@ -112,7 +112,7 @@ def buffer_due(draft: ScheduleDraft) -> None:
     rules = draft.rules
     if draft.blocked or rules.times is None:
         return
-    seen = missed = 0
+    read = missed = 0
     first_missed = last_missed = None
     cursor, handled_after, handled = draft.state.cursor, draft.state.handled_after, draft.state.handled
     started = _started_times(draft)
@@ -120,10 +120,10 @@ def buffer_due(draft: ScheduleDraft) -> None:
     for due in rules.times.dues(cursor, rules.seed):
         if due.actual > draft.now:
             break
-        if seen == MAX_TIMES_PER_STEP:
+        if read == MAX_TIMES_PER_STEP:
             draft.more = True
             break
-        seen += 1
+        read += 1
         before, cursor = cursor, due.nominal
         if draft.state.retry is not None and due.nominal > draft.state.retry.start.nominal:
             draft.change(retry=None)  # a retry ends when the next time is due, even if that time is skipped
@@ -137,7 +137,7 @@ def buffer_due(draft: ScheduleDraft) -> None:
         else:
             due_now.append(Start(nominal=due.nominal, actual=due.actual))
     due_now = _latest(draft, due_now)
-    if not seen and not due_now:
+    if not read and not due_now:
         return
     buffer = (*draft.state.buffer, *due_now)
     draft.change(cursor=cursor, handled_after=handled_after, handled=handled, buffer=buffer)

@@ -152,9 +152,9 @@ def scheduled_run(
     if run.attempt > 1 or run.start.request:
         # A run with the same ID may exist already; a request or a retry may start another one.
         spec["workflowIdReusePolicy"] = "AllowDuplicate"
-    own = template.get("metadata") or {}
+    template_meta = template.get("metadata") or {}
     # Only the operator sets the labels and annotations that link runs: the author of a Schedule must not set them through it.
-    foreign = {field: _without_ours(own.get(field) or {}) for field in ("labels", "annotations")}
+    foreign = {field: _without_ours(template_meta.get(field) or {}) for field in ("labels", "annotations")}
     start = _start_of(schedule)
     if times is not None:
         around = ScheduleTimes.around(nominal, times)

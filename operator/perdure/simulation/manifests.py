@@ -219,9 +219,9 @@ class _Documents:
 
     def _scheduled(self, scenario: Scenario, source: str, programs: Mapping[str, Program]) -> Target:
         """Build the run that a Schedule starts, as the operator does."""
-        given = scenario.schedule
-        assert given is not None
-        name = given.name or (next(iter(self.schedules)) if len(self.schedules) == 1 else "")
+        planned = scenario.schedule
+        assert planned is not None
+        name = planned.name or (next(iter(self.schedules)) if len(self.schedules) == 1 else "")
         if name not in self.schedules:
             known = _names(self.schedules)
             raise BadFileError(
@@ -236,13 +236,13 @@ class _Documents:
             first = next(times.nominal(scenario.start_time - timedelta(seconds=1)), None)
         except InvalidTimesError as error:
             raise BadFileError(f"{where}: {error.path}: {error.sentence}") from error
-        due = given.scheduled_time or first
+        due = planned.scheduled_time or first
         if due is None:
             raise BadFileError(f"{source}: schedule.scheduledTime: the Schedule has no time from `startTime`; set one")
         start = Start(nominal=due, actual=due)
         running = ScheduledRun(name=start.run_name(name), start=start, started=due)
         state = ScheduleState(
-            cursor=due, handled_after=due, result=given.last_completion_result, failure=given.last_failure
+            cursor=due, handled_after=due, result=planned.last_completion_result, failure=planned.last_failure
         )
         namespace = schedule.metadata.namespace or "default"
         obj = {"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": schedule.spec.dump()}
@@ -397,11 +397,11 @@ def _outputs(programs: Iterable[Program]) -> dict[str, set[str]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     for program in programs:
         for name, activity in program.activities.items():
-            given = activity.artifacts
-            if given is not None:
-                found[name].update(each.name for each in given.outputs)
-                found[name] |= {LOG_ARTIFACT} if given.archive_logs else set()
-                found[name] |= {RESULT_ARTIFACT} if given.large_results else set()
+            artifacts = activity.artifacts
+            if artifacts is not None:
+                found[name].update(each.name for each in artifacts.outputs)
+                found[name] |= {LOG_ARTIFACT} if artifacts.archive_logs else set()
+                found[name] |= {RESULT_ARTIFACT} if artifacts.large_results else set()
     return found
 
 

@@ -138,6 +138,7 @@ class ScriptedAttempt(Reply):
     rules = (
         _at_most_one("output", "fail", "hang", "lost"),
         _at_most_one("hang", "lost", "exit_code"),
+        _at_most_one("hang", "lost", "disrupted"),
         _at_most_one("after", "hang"),
         _at_most_one("artifacts", "fail", "hang", "lost"),
         Rule(
@@ -160,6 +161,10 @@ class ScriptedAttempt(Reply):
 
     lost: Flag = False
     """The infrastructure loses it: retried without using up an attempt."""
+
+    disrupted: Flag = False
+    """Its pod is deleted after `after`, as when its node is drained. Its container then ends with `exitCode`, by default 143 as
+    after SIGTERM without a handler, or with `output` or `fail`."""
 
     artifacts: dict[str, Count] | None = None
     """The output artifacts that it leaves, with their sizes in bytes; `log.gz` is an archived log, and `result.json` a large

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -61,8 +61,8 @@ def scripted_definition(entry: ScriptedChild | None) -> dict[str, Any]:
     if entry is not None and entry.hang:
         takes = {"name": "hangs", "waitForSignal": {"name": "never"}}
     if entry is not None and entry.fail is not None:
-        given = entry.fail.dump()
-        failure: dict[str, Any] = {key: given[key] for key in ("details", "nonRetryable") if key in given}
+        fields = entry.fail.dump()
+        failure: dict[str, Any] = {key: fields[key] for key in ("details", "nonRetryable") if key in fields}
         failure |= {"type": entry.fail.type or "Failed", "message": entry.fail.message or "the scenario lets it fail"}
         ends: dict[str, Any] = {"name": "ends", "fail": failure}
     else:
@@ -106,9 +106,13 @@ def beats(entry: ScriptedAttempt, start: datetime, timeout: timedelta) -> Beats:
     return Beats(start, timeout, 0 if entry.hang else None)
 
 
-def exit_code(entry: ScriptedAttempt) -> int:
-    """The exit code of an attempt's container."""
-    return entry.exit_code if entry.exit_code is not None else 1 if entry.fail else 0
+def exit_of(entry: ScriptedAttempt) -> ContainerExit:
+    """How an attempt's container ends."""
+    after = None if entry.hang else entry.after.total_seconds()
+    code = entry.exit_code if entry.exit_code is not None else 1 if entry.fail else 0
+    if entry.fail:
+        return ContainerExit(after=after, code=code, message=json.dumps({"error": entry.fail.dump()}))
+    return ContainerExit(after=after, code=code, message="" if code else payloads.encode(entry.output))
 
 
 _SILENT = ScriptedAttempt()
@@ -160,8 +164,8 @@ class ScriptedKubelet(Kubelet):
     def start_seconds(self, pod: Object) -> float:
         """The time in the entry, which is selected here: attempts use entries in the order of their creation."""
         meta = pod["metadata"]
-        given = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
-        entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], given) or _SILENT
+        activity_input = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
+        entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], activity_input) or _SILENT
         self._pods[meta["uid"]] = _ScriptedPod(entry)
         self._on_start(
             StartedAttempt(
@@ -183,15 +187,21 @@ class ScriptedKubelet(Kubelet):
         return self._pods[pod["metadata"]["uid"]].entry.artifacts
 
     def _ending(self, pod: Object) -> ContainerExit:
+        return exit_of(self._pods[pod["metadata"]["uid"]].entry)
+
+    def stopped(self, pod: Object) -> ContainerExit:
+        """As the entry says, if it has the pod deleted; otherwise, by SIGTERM."""
         entry = self._pods[pod["metadata"]["uid"]].entry
-        after = None if entry.hang else entry.after.total_seconds()
-        code = exit_code(entry)
-        if entry.fail:
-            return ContainerExit(after=after, code=code, message=json.dumps({"error": entry.fail.dump()}))
-        return ContainerExit(after=after, code=code, message="" if code else payloads.encode(entry.output))
+        if not entry.disrupted or not any(map(entry.sets, ("output", "fail", "exit_code"))):
+            return super().stopped(pod)
+        ending = exit_of(entry)
+        return replace(ending, message=ending.message if entry.sets("output") or entry.fail else "")
 
     def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
-        """End the pod, because its container ended by itself or its node is lost."""
+        """End the pod, because its container ended by itself, its node is drained, or its node is lost."""
+        if self._pods[uid].entry.disrupted:
+            self._server.delete(key, actor="node drain")
+            return
         if self._pods[uid].entry.lost:
             self._stopped.add(uid)
             self._server.remove(key, actor="garbage collector of pods")

@@ -148,7 +148,7 @@ class Simulator:
             self._server.create("persistentvolumeclaims", claim, namespace=target.namespace)
         for body in self._earlier_results():
             self._server.create("cachedresults", body, namespace=target.namespace)
-        given = {} if scenario.input is None else {"input": scenario.input}
+        run_input = {} if scenario.input is None else {"input": scenario.input}
         for signal in scenario.signals:
             request = {"name": signal.name} | ({} if signal.input is None else {"input": signal.input})
             self._request_at(signal.at, "signal", request, signal.workflow_id, signal.sender)
@@ -161,7 +161,9 @@ class Simulator:
         ):
             if at is not None:
                 self._request_at(at, verb, request, None)
-        self._create("workflowruns", "WorkflowRun", target.name, {**target.spec.dump(), **given}, target.annotations)
+        self._create(
+            "workflowruns", "WorkflowRun", target.name, {**target.spec.dump(), **run_input}, target.annotations
+        )
 
     def _claims(self) -> set[str]:
         """The names of the claims that workspaces use. These claims exist in a simulation."""

@@ -12,13 +12,15 @@ from typing import Any
 from perdure.api.times import LONGEST, format_duration
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.decider import Decider
+from perdure.engine.activities import TOO_MANY_LOSSES
+from perdure.engine.commands import Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import DEAD_LETTER, LIMITS_RELEASED, TAKE_LIMITS, PendingActivity, RunState, RunStatus
 from perdure.language.coercion import format_value
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
-from perdure.language.step_tree import LIMIT, STEPS_LIMIT, StepNode, TracedStep, Tracer, step_tree
+from perdure.language.step_paths import TIMEOUT, is_limit
+from perdure.language.step_tree import StepNode, TracedStep, Tracer, step_tree
 from perdure.runtime import status_texts
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.schedule.run_manifests import schedule_scope
@@ -70,8 +72,6 @@ class SimulatedRun:
     """The first event."""
     name: str
     run_id: str
-    given: Any
-    """The requested input. If it is rejected, the first event does not contain it."""
     decider: Decider
     trace: Mapping[str, TracedStep]
     """The steps that have started, by path; complete once the history was replayed."""
@@ -143,7 +143,7 @@ Execution = SimulatedChain | SimulatedChild
 
 def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dict[str, Any]) -> SimulatedRun:
     """Create a run that has begun with its first event; `obj` is its WorkflowRun."""
-    workflow, meta, given = chain.workflow, obj["metadata"], obj["spec"].get("input")
+    workflow, meta, requested = chain.workflow, obj["metadata"], obj["spec"].get("input")
     scope = RunScope(
         name=meta["name"],
         namespace=workflow.namespace,
@@ -152,7 +152,7 @@ def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dic
         attempt=first.attempt,
         schedule=schedule_scope(obj),
     )
-    wrong = workflow.program.check_input(with_defaults(workflow.program, given))
+    wrong = workflow.program.check_input(with_defaults(workflow.program, requested))
     tracer = Tracer(workflow.program, scope, input=first.input, start_time=first.event_time)
     decider: Decider = Refuser("; ".join(map(str, wrong)), "InvalidInput") if wrong else tracer
     return SimulatedRun(
@@ -160,7 +160,6 @@ def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dic
         first=first,
         name=meta["name"],
         run_id=meta["uid"],
-        given=given,
         decider=decider,
         trace=tracer.trace,
     )
@@ -168,6 +167,8 @@ def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dic
 
 def outcome_of(failure: Failure) -> str:
     """The outcome of an attempt that ended with a failure."""
+    if failure.type == TOO_MANY_LOSSES and failure.cause is not None:
+        failure = failure.cause  # why the last attempt was lost
     if failure.kind is FailureKind.TIMEOUT:
         return "TimedOut"
     return {FailureKind.SERVER: "Lost", FailureKind.CANCELLED: "Cancelled"}.get(failure.kind, "Failed")
@@ -235,10 +236,10 @@ def _of_step(event: ev.AnyEvent) -> StepEntry | None:  # noqa: C901, PLR0911, PL
             return event.activity_id, "Cancelled", ""
         case ev.ActivityTaskCancelRequested():
             return event.activity_id, "CancelRequested", ""
-        case ev.TimerStarted() if not event.timer_id.endswith((LIMIT, STEPS_LIMIT)):
+        case ev.TimerStarted() if not is_limit(event.timer_id):
             return event.timer_id, "Waiting", f"for {length(event.start_to_fire_timeout)}"
         case ev.TimerFired():
-            step, limit = event.timer_id.removesuffix(LIMIT), event.timer_id.endswith((LIMIT, STEPS_LIMIT))
+            step, limit = event.timer_id.removesuffix(TIMEOUT), is_limit(event.timer_id)
             return step, "TimedOut" if limit else "Waiting", "" if limit else "the time has passed"
         case ev.StartChildWorkflowExecutionInitiated():
             return event.child_id, "Running", f"child {event.start.workflow_type}{_value_text(event.start.input, ' ')}"
@@ -467,6 +468,10 @@ class Transcript:
         """Describe what happens repeatedly, for a message; empty if nothing does."""
         activity, attempts = max(self._busiest.items(), key=lambda item: item[1], default=("", 0))
         if attempts > max(self._count // 2, _MANY_ATTEMPTS):
+            lost = sum(each.activity == activity and each.outcome == "Lost" for each in self.attempts)
+            if lost > attempts // 2:  # `maximumAttempts` does not count them
+                advice = "set `maximumLosses` in its retry policy"
+                return f": activity `{activity}` had {attempts:,} attempts, {lost:,} of them lost, so let one succeed or {advice}"
             return f": activity `{activity}` had {attempts:,} attempts, so let one succeed or set `maximumAttempts`"
         runs = len(self.root.runs)
         return f": it has continued as {runs:,} runs" if runs > _MANY_ATTEMPTS else ""

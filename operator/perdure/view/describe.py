@@ -182,8 +182,8 @@ def _task(run: RunView, code: CodeView, page: Page) -> Iterator[Text]:
 def _request(request: OpenRequest, page: Page) -> str:
     """Format the time, the requester, and the reason of a request."""
     when = page.timestamp(request.time) if request.time else "yes"
-    said = text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
-    return text.join((said, request.effect), ". ")
+    origin = text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
+    return text.join((origin, request.effect), ". ")
 
 
 def _label(name: str) -> Text:

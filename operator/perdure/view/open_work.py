@@ -22,7 +22,7 @@ from perdure.api.stored import convert, convert_all
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.state import PendingActivity, PendingChild, PendingOperation
 from perdure.language.memory import BufferedSignal
-from perdure.language.step_tree import LIMIT, STEPS_LIMIT
+from perdure.language.step_paths import is_limit, limited
 from perdure.runtime.chains import parent_of
 from perdure.runtime.leases import heartbeat_details
 from perdure.runtime.pods.builder import main_container_name
@@ -108,12 +108,12 @@ class Timer:
     @property
     def path(self) -> str:
         """Return the path of the step; empty if the timer limits all steps."""
-        return self.step.removesuffix(LIMIT).removesuffix(STEPS_LIMIT)
+        return limited(self.step)
 
     @property
     def limits(self) -> bool:
         """Whether the timer is the `timeout` of a step or of a handler, or the `stepsTimeout` of a block or of the run."""
-        return self.step.endswith((LIMIT, STEPS_LIMIT))
+        return is_limit(self.step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

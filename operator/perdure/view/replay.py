@@ -11,7 +11,7 @@ from perdure.api.json_values import mapping, mappings
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.decider import UndecidableError
+from perdure.engine.commands import UndecidableError
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import RunScope
 from perdure.language.program import InvalidWorkflowError, Program

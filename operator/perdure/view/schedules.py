@@ -128,12 +128,12 @@ def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
 
 def _when(schedule: Object) -> tuple[str, str]:
     """Describe the times in a few words, with their zone; use the text of the spec if the operator has not processed it."""
-    read, given = (schedule.get("status") or {}).get("spec") or {}, schedule["spec"]
+    read, spec = (schedule.get("status") or {}).get("spec") or {}, schedule["spec"]
     fields = ("cron", "intervals", "calendars")
     raw = "; ".join(
-        each if isinstance(each, str) else json.dumps(each) for field in fields for each in given.get(field) or ()
+        each if isinstance(each, str) else json.dumps(each) for field in fields for each in spec.get(field) or ()
     )
-    return read.get("summary") or raw or "when triggered", read.get("timeZone") or given.get("timeZone") or ""
+    return read.get("summary") or raw or "when triggered", read.get("timeZone") or spec.get("timeZone") or ""
 
 
 def state_of(schedule: Object) -> str:
@@ -178,13 +178,13 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
         runs: The runs of the schedule that the user may read.
     """
     status, meta = schedule.get("status") or {}, schedule["metadata"]
-    counts, given = status.get("counts") or {}, schedule["spec"]
+    counts, spec = status.get("counts") or {}, schedule["spec"]
     summary, zone = _when(schedule)
     lines = [
         f"{meta['name']}  {state_of(schedule)}",
         f"  when      {summary}" + (f"  ({zone})" if zone else ""),
-        f"  overlap   {given.get('overlapPolicy', 'Skip')}, catch-up window {given.get('catchupWindow', '1m')}"
-        + (", newest missed time only" if given.get("catchupPolicy") == "Latest" else ""),
+        f"  overlap   {spec.get('overlapPolicy', 'Skip')}, catch-up window {spec.get('catchupWindow', '1m')}"
+        + (", newest missed time only" if spec.get("catchupPolicy") == "Latest" else ""),
     ]
     if id_of(schedule) != meta["name"]:
         lines.insert(1, f"  id        {text.one_line(id_of(schedule))}")

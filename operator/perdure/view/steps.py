@@ -16,12 +16,11 @@ from perdure.api.names import pod_name
 from perdure.engine.failures import FailureKind
 from perdure.language.memory import Status
 from perdure.language.step_failures import as_json
+from perdure.language.step_paths import STEPS_TIMEOUT, TIMEOUT, limited
 from perdure.language.step_tree import (
-    LIMIT,
     NOT_REACHED,
     OPEN,
     PENDING,
-    STEPS_LIMIT,
     OpenPaths,
     Recorded,
     StepNode,
@@ -137,8 +136,8 @@ def read_steps(source: StepSource) -> tuple[StepView, ...]:
     work, history = source.work, source.history
     recorded = {**_recorded(history.timers), **_recorded(history.tasks)}
     for path, entry in history.timers.items():  # the timer of a handler shows when it started and ended
-        if path.startswith(":") and "/" not in path and not path.endswith(STEPS_LIMIT):
-            recorded[path.removesuffix(LIMIT)] = _as_recorded(entry)
+        if path.startswith(":") and "/" not in path and not path.endswith(STEPS_TIMEOUT):
+            recorded[limited(path)] = _as_recorded(entry)
     paths = OpenPaths(
         activities={activity.step: activity.state for activity in work.activities},
         timers={timer.step for timer in work.timers},
@@ -219,7 +218,7 @@ class _StepReader:
             open=activity,
             note=str(mapping(self.tasks.get(path)).get("note") or ""),
             timer=self.timers.get(path),
-            limit=self.timers.get(f"{path}{LIMIT}"),
+            limit=self.timers.get(f"{path}{TIMEOUT}"),
             child=self.children.get(path),
             recorded=entry or self.history.timers.get(path),
             steps=below,
@@ -229,7 +228,7 @@ class _StepReader:
         """Yield the timer of a wait or sleep, and that of a handler."""
         yield self.history.timers.get(path)
         if path.startswith(":") and "/" not in path:
-            yield self.history.timers.get(f"{path}{LIMIT}")
+            yield self.history.timers.get(f"{path}{TIMEOUT}")
 
     def state(self, node: StepNode) -> str:
         """Return the state of a step, also of one that nothing can reach or that was compensated."""
@@ -257,7 +256,7 @@ class _StepReader:
         """Return why a step failed permanently, even if a `catch` handled the failure; None if it did not."""
         path = node.path
         if node.timed_out and state in {"Failed", "Succeeded"}:
-            limit = self.history.timers[f"{path}{LIMIT}"]
+            limit = self.history.timers[f"{path}{TIMEOUT}"]
             return {"kind": "Timeout", "type": "Timeout", "message": f"it did not end within {limit.target}"}
         if entry is not None and entry.failure and (node.failure is None or node.failure.kind in _WRAPPERS):
             return entry.failure

@@ -48,6 +48,10 @@ class AttemptSpan:
     end: datetime | None = None
 
 
+Phases = dict[str, tuple[datetime, datetime]]
+"""The begin and end of `wait`, `pod start`, and `run`, in this order, as far as an attempt has them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpan:
     """A step of a run, from its start to its end."""
@@ -63,14 +67,11 @@ class StepSpan:
     """When that was: a step may run a block before its activity."""
     attempts: tuple[AttemptSpan, ...]
 
-    def phases(self, now: datetime) -> Iterator[tuple[AttemptSpan, str, datetime, datetime]]:
-        """Yield the phases of each attempt, with their times.
+    def phases(self, now: datetime) -> Iterator[tuple[AttemptSpan, Phases]]:
+        """Yield each attempt and its phases.
 
         Args:
             now: The time; open phases end there.
-
-        Yields:
-            The attempt; `wait`, `pod start`, or `run`; begin; and end.
         """
         free = self.scheduled
         for attempt in self.attempts:
@@ -83,8 +84,7 @@ class StepSpan:
             known = [(name, max(time, free)) for name, time in marks if time is not None]
             end = max(attempt.end or now, free)
             ends = [time for _, time in known[1:]] + [end]
-            for (name, begin), until in zip(known, ends, strict=True):
-                yield attempt, name, begin, max(begin, until)
+            yield attempt, {name: (begin, max(begin, until)) for (name, begin), until in zip(known, ends, strict=True)}
             free = end
 
 
@@ -186,9 +186,10 @@ def as_chrome_trace(
         events.append(_slice(span.path, span.kind, track, (span.start, span.end or now), about))
         if span.kind != "activity":
             continue
-        for attempt, phase, begin, until in span.phases(now):
+        for attempt, phases in span.phases(now):
             details = {"attempt": attempt.number, "result": attempt.result, "pod": attempt.pod}
-            events.append(_slice(f"#{attempt.number} {phase}", phase, track, (begin, until), details))
+            for phase, times in phases.items():
+                events.append(_slice(f"#{attempt.number} {phase}", phase, track, times, details))
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
 
@@ -235,16 +236,9 @@ def timeline_lines(spans: Sequence[StepSpan], start: datetime, end: datetime, pa
     yield Text(f"{marks[0]} wait  {marks[1]} pod start  {marks[2]} run", style="dim")
 
 
-_Times = dict[str, tuple[datetime, datetime]]
-
-
-def _rows(span: StepSpan, start: datetime, page: Page) -> Iterator[tuple[list[str], _Times]]:
+def _rows(span: StepSpan, start: datetime, page: Page) -> Iterator[tuple[list[str], Phases]]:
     """Yield the cells of each attempt, and its phases."""
-    by_attempt: dict[int, _Times] = {}
-    for attempt, phase, begin, until in span.phases(page.now):
-        by_attempt.setdefault(span.attempts.index(attempt), {})[phase] = begin, until
-    for index, times in by_attempt.items():
-        attempt = span.attempts[index]
+    for index, (attempt, times) in enumerate(span.phases(page.now)):
         name = span.path if not index else ""
         first = min(begin for begin, _ in times.values())
         lengths = [_length(times[phase]) if phase in times else "" for phase in _PHASES]
@@ -256,9 +250,9 @@ def _length(times: tuple[datetime, datetime]) -> str:
     return text.duration(times[1] - times[0])
 
 
-def _bar(times: _Times, whole: tuple[datetime, datetime], width: int, marks: str) -> str:
+def _bar(times: Phases, period: tuple[datetime, datetime], width: int, marks: str) -> str:
     """Draw phases to scale, with at least one character for each."""
-    start, total = whole[0], max(whole[1] - whole[0], timedelta(milliseconds=1))
+    start, total = period[0], max(period[1] - period[0], timedelta(milliseconds=1))
     bar = [marks[3]] * width
     for phase, mark in zip(_PHASES, marks, strict=False):
         if phase not in times:
@@ -310,12 +304,12 @@ class _Spans:
         run = self._run
         about = {"run": run.name, "workflow": run.workflow, "workflow_id": run.workflow_id, "phase": run.phase}
         name = run.activity or run.operation or f"RunWorkflow:{run.workflow or run.name}"
-        whole = self._span(self._root, name, (self._start, self._end), about)
-        whole["status"] = {"code": _OK} if run.phase in _WELL else {"code": _ERROR, "message": run.phase}
+        root = self._span(self._root, name, (self._start, self._end), about)
+        root["status"] = {"code": _OK} if run.phase in _WELL else {"code": _ERROR, "message": run.phase}
         if parent_run_id:
             trace = UUID(parent_run_id).hex
-            whole["links"] = [{"traceId": trace, "spanId": _root_of(trace)}]
-        yield whole
+            root["links"] = [{"traceId": trace, "spanId": _root_of(trace)}]
+        yield root
         for number, step in enumerate(steps):
             yield from self._of_step(step, str(number))
 
@@ -325,22 +319,18 @@ class _Spans:
         yield self._span(self._id(key), step.path, times, about, parent=self._root, result=step.attempts[-1].result)
         if step.kind != "activity":
             return
-        marks: dict[int, list[tuple[str, datetime, datetime]]] = {}
-        for attempt, name, begin, until in step.phases(self._end):
-            marks.setdefault(step.attempts.index(attempt), []).append((name, begin, until))
-        for index, phases in marks.items():
-            attempt = step.attempts[index]
+        for attempt, phases in step.phases(self._end):
             yield self._of_attempt(step, attempt, f"{key}/{attempt.number}", self._id(key), phases)
 
     def _of_attempt(
-        self, step: StepSpan, attempt: AttemptSpan, key: str, parent: str, phases: list[tuple[str, datetime, datetime]]
+        self, step: StepSpan, attempt: AttemptSpan, key: str, parent: str, phases: Phases
     ) -> dict[str, Any]:
         about = {"step": step.path, "attempt": attempt.number, "pod": attempt.pod}
-        times = (phases[0][1], phases[-1][2])
+        times = (next(iter(phases.values()))[0], next(reversed(phases.values()))[1])
         span = self._span(
             self._id(key), f"RunActivity:{step.target}", times, about, parent=parent, result=attempt.result
         )
-        span["events"] = [{"name": name, "timeUnixNano": _nanoseconds(begin)} for name, begin, _ in phases]
+        span["events"] = [{"name": name, "timeUnixNano": _nanoseconds(begin)} for name, (begin, _) in phases.items()]
         return span
 
     def _span(

@@ -170,9 +170,9 @@ def _widths(table: Sequence[Sequence[str]], page: Page) -> list[int]:
     widths = [max(cell_len(row[i]) for row in (_HEADINGS, *table)) for i in range(len(_HEADINGS))]
     too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - page.width
     for column, narrowest in ((2, _NARROWEST_TARGET), (0, _NARROWEST_STEP + cell_len(page.glyphs.branch))):
-        given = min(max(too_wide, 0), max(widths[column] - narrowest, 0))
-        widths[column] -= given
-        too_wide -= given
+        cut = min(max(too_wide, 0), max(widths[column] - narrowest, 0))
+        widths[column] -= cut
+        too_wide -= cut
     return widths
 
 

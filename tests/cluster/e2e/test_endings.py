@@ -339,7 +339,30 @@ def test_a_pod_deleted_while_it_succeeds_has_succeeded(namespace: Cluster) -> No
     delete(namespace, "wise-2-1")
     status = namespace.closed("wise")
     assert (status["phase"], status["output"]) == ("Completed", 42)
-    SEEN.append(("deleted by a person, and ended with exit code 0", "Completed", ""))
+    SEEN.append(("deleted by a person, and ended with exit code 0 and a result", "Completed", ""))
+
+
+def test_a_pod_that_ends_with_0_when_it_is_stopped_is_lost(namespace: Cluster) -> None:
+    """argo-workflows#12231."""
+    script = f'if [ "$PERDURE_ATTEMPT" = 1 ]; then {WAITING}; else echo 42 > /dev/termination-log; fi'
+    namespace.start("polite", one_step(shell(script, retryPolicy=ONCE)))
+    namespace.pod("polite-2-1", "Running")
+    evict(namespace, "polite-2-1")
+    lost = namespace.pending("polite", attempt=2)["lastFailure"]
+    see("evicted through the API, and ended with exit code 0 without a result", lost)
+    assert lost["details"]["reason"] == "StoppedWithoutResult"
+    status = namespace.closed("polite")
+    assert (status["phase"], status["output"]) == ("Completed", 42)
+
+
+def test_an_activity_fails_when_too_many_attempts_are_lost(namespace: Cluster) -> None:
+    """airflow#53015."""
+    policy = {"exponential": {"initialInterval": "1s"}, "maximumLosses": 1}
+    namespace.start("lossy", one_step(shell(WAITING, retryPolicy=policy)))
+    for attempt in (1, 2):
+        namespace.pod(f"lossy-2-{attempt}", "Running")
+        delete(namespace, f"lossy-2-{attempt}")
+    assert failed(namespace, "lossy")["type"] == "TooManyLosses"
 
 
 def test_an_activity_that_waits_for_a_quota_continues_when_there_is_room(namespace: Cluster) -> None:

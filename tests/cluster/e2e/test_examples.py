@@ -358,6 +358,18 @@ def test_a_sweep_continues_after_a_failure_and_reports_within_its_own_limit(exam
     assert "`train[2]`" in sweeps.ended("diverged")["status"]["conditions"][0]["message"]
 
 
+def test_frames_on_nodes_that_are_taken_away_are_rendered_again_or_elsewhere(example: Use, namespace: Cluster) -> None:
+    """A program that exits with 0 when it is stopped has not rendered its frame (argo-workflows#12231, airflow#53015)."""
+    render = example("spot")
+    render.start("all")
+    render.start("drained", {"frames": [1], "seconds": 600})
+    for attempt in (1, 2, 3):
+        namespace.pod(f"drained-2-{attempt}", "Running")
+        namespace("delete", "pod", f"drained-2-{attempt}", "--wait=false")
+    assert namespace.pending("drained", activity="on-demand")["attempt"] == 1
+    render.ends_like("all", "rendered")
+
+
 def test_a_deployment_holds_its_limits_until_it_has_ended(example: Use, namespace: Cluster) -> None:
     deploys = example("deploy")
     deploys.start("alone", {"environment": "staging", "version": "1.4"})

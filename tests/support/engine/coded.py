@@ -10,7 +10,7 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
-from perdure.engine.decider import Decision
+from perdure.engine.commands import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import apply, as_recorded
 from perdure.engine.inputs import ActivityDispatched, Answer, TaskDispatched, TaskToken

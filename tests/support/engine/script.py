@@ -9,7 +9,7 @@ from perdure.api.policies import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.decider import Decision, UndecidableError
+from perdure.engine.commands import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import as_recorded
 from perdure.engine.inputs import (

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
-from perdure.engine.decider import ActivityDecider
+from perdure.engine.commands import StandaloneDecider
 from perdure.engine.retry import RetryPolicy
 from support.engine.script import Drive, seconds
 
@@ -17,7 +17,7 @@ def begin(**options: Any) -> Drive:
     options.setdefault("start_to_close_timeout", seconds(60))
     options.setdefault("retry_policy", RetryPolicy(backoff_coefficient=1.0))
     activity = cmd.ScheduleActivityTask(activity_id="a", activity_type="Do", task_queue="q", **options)
-    return Drive.by(ActivityDecider(activity), standalone=True)
+    return Drive.by(StandaloneDecider(activity), standalone=True)
 
 
 def take(run: Drive, at: float) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
-from perdure.engine.decider import OperationDecider
+from perdure.engine.commands import StandaloneDecider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
 from support.engine.script import Drive
@@ -26,7 +26,7 @@ def begin(*, handler_namespace: str = "bills", paused: bool = False, **options: 
         input={"amount": 5},
         **options,
     )
-    return Drive.by(OperationDecider(operation), standalone=True, paused=paused)
+    return Drive.by(StandaloneDecider(operation), standalone=True, paused=paused)
 
 
 def report(run: Drive, at: float, outcome: OperationOutcome, **said: Any) -> None:

@@ -41,13 +41,13 @@ class CancelsChild:
     """Starts a child that continues as new, and cancels it on a signal."""
 
     def __init__(self) -> None:
-        self.told = False
+        self.cancels = False
 
     @workflow.run
     async def run(self, child_id: str) -> str:
         child = await workflow.start_child_workflow(Rounds.run, args=[1, []], id=child_id)
         await child.signal(Rounds.put, "first")
-        await workflow.wait_condition(lambda: self.told)
+        await workflow.wait_condition(lambda: self.cancels)
         child.cancel()
         try:
             await child
@@ -57,7 +57,7 @@ class CancelsChild:
 
     @workflow.signal
     def cancel_child(self) -> None:
-        self.told = True
+        self.cancels = True
 
 
 @workflow.defn

@@ -7,7 +7,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from fidelity.perdure import in_memory
+from support.operator import in_memory
 
 
 @dataclass(frozen=True)

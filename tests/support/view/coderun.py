@@ -11,17 +11,17 @@ from support.view.flow import UID
 
 def object_of(run: Coded) -> dict[str, Any]:
     """The WorkflowRun of a run of code."""
-    facts = status.RunFacts(name="k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
+    composer = status.StatusComposer(name="k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
     return {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "WorkflowRun",
         "metadata": {"name": "k9", "namespace": "shop", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"workflow": {"type": "Order", "taskQueue": "orders"}, "workflowId": "order-1"},
-        "status": status.compose({}, facts, run.state, run.events, run.now),
+        "status": composer.compose({}, run.state, run.events, run.now),
     }
 
 
-def seen(run: Coded) -> RunView:
+def view_of(run: Coded) -> RunView:
     """The run as the command reads it."""
     return read_run(object_of(run), now=run.now)
 

@@ -82,7 +82,7 @@ class Flow:
 
     def _commit(self, transition: RunTransition) -> "Flow":
         self.state = transition.state
-        facts = run_status.RunFacts(
+        composer = run_status.StatusComposer(
             name=self.name,
             uid=UID,
             first_uid=UID,
@@ -91,7 +91,7 @@ class Flow:
             definition=yaml.safe_load(self.definition),
             awaited=awaited(self.program, load_memory(self.state.memory), self.state.timers),
         )
-        self.status = run_status.compose(self.status, facts, self.state, transition.events, self.now)
+        self.status = composer.compose(self.status, self.state, transition.events, self.now)
         return self
 
     def continued(self, offset: float, transition: RunTransition) -> "Flow":

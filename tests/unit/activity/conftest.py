@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -143,16 +144,14 @@ class Pod:
             self.environ |= {"PERDURE_RESULT_SIZE": "Large", "PERDURE_RESULT_LIMIT": str(252 * 1024)}
         return self
 
-    def context(self, **environ: str) -> Context:
-        context = Context(self.environ | environ)
+    def context(self, clock: Callable[[], float] = time.monotonic, **environ: str) -> Context:
+        context = Context(self.environ | environ, clock)
         self._contexts.append(context)
         return context
 
     def heartbeats(self, clock: Callable[[], float] | None = None) -> Any:
-        found = self.context().heartbeats
+        found = self.context(clock=clock or time.monotonic).heartbeats
         assert found is not None
-        if clock is not None:
-            found._clock = clock
         return found
 
     @property

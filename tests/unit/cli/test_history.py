@@ -1,24 +1,31 @@
 """`perdure history`: the order of events, and following them."""
 
 import asyncio
+import base64
 import json
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from temporalio import workflow
+from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
+from perdure.api.state_versions import NEWEST, stamped
 from perdure.cli.app import build
 from perdure.engine import commands as cmd
+from perdure.runtime import blobs
 from support.apiserver import ApiServer
 from support.engine.coded import Coded, timer
+from support.engine.standalone import begin
 from support.view.coderun import object_of
 from support.view.flow import Flow, charged_after_two_refusals
+from support.view.standalone import object_of as standalone_object
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
+PAYLOADS = "/apis/perdure.dev/v1alpha1/namespaces/shop/payloads"
 
 
 def history(*options: str) -> Result:
@@ -103,6 +110,34 @@ def test_the_temporal_form_is_only_json(server: ApiServer) -> None:
     assert history("--temporal", "-o", "yaml").exit_code == 2
     shown = json.loads(history("--temporal").stdout)["events"]
     assert shown[0]["workflowExecutionStartedEventAttributes"]["workflowType"]["name"]
+
+
+@pytest.mark.parametrize(("version", "want"), [(NEWEST, 0), (NEWEST + 1, 2)], ids=["this version", "a newer one"])
+def test_the_temporal_form_has_large_payloads_that_this_version_can_read(
+    server: ApiServer, version: int, want: int
+) -> None:
+    content = Payloads(payloads=[Payload(metadata={"encoding": b"json/plain"}, data=b'"large"')]).SerializeToString()
+    value = blobs.refer(content)
+    run = Coded.begin(input=dict(value, payloads=dict(value["payloads"])))
+    obj = object_of(run)
+    obj["metadata"]["name"] = "order-42"
+    part = blobs.first_part(value["payloads"], "shop", None)
+    part["spec"] = stamped(part["spec"], version)
+    server.answers |= {RUN: obj, f"{PAYLOADS}/{part['metadata']['name']}": part}
+    done = history("--temporal")
+    assert done.exit_code == want, done.stderr
+    assert ("update `perdure`" in done.stderr) == bool(want)
+    assert (base64.b64encode(b'"large"').decode() in done.stdout) != bool(want)
+
+
+def test_the_temporal_form_of_a_standalone_activity_names_no_steps(server: ApiServer) -> None:
+    """Its IDs are no paths of steps, as in the responses of the frontend."""
+    stored = standalone_object(begin())
+    stored["metadata"]["name"] = "order-42"
+    server.answers[RUN] = stored
+    events = json.loads(history("--temporal").stdout)["events"]
+    assert any("activityTaskScheduledEventAttributes" in each for each in events)
+    assert not any("userMetadata" in each for each in events)
 
 
 @workflow.defn(name="Order", sandboxed=False)

@@ -24,7 +24,7 @@ from perdure.controller.runs.store import RunStore
 from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
-from perdure.engine.ledger import AttemptOutcome, Retired
+from perdure.engine.recording import AttemptOutcome, Retired
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition
 from perdure.kube.access import Access
@@ -135,7 +135,7 @@ def waiting_pod(number: int, reason: str, message: str = "") -> dict[str, Any]:
 async def test_a_lasting_obstacle_is_reported_once() -> None:
     async with attempts() as (found, reported):
         state = state_of(2)
-        found.held.observe(waiting_pod(2, "ErrImagePull", "no such image"))
+        found.held.update(waiting_pod(2, "ErrImagePull", "no such image"))
         (first,) = await found.gather(state, at(0))
         assert first == AttemptWaiting(scheduled_event_id=2, attempt=1, reason=NO_IMAGE)
         assert found.next_wake(state, at(0)) == at(5)
@@ -145,7 +145,7 @@ async def test_a_lasting_obstacle_is_reported_once() -> None:
         assert reported == [f"order-2-1: Step step2: attempt 1 does not start: {NO_IMAGE}"]
         assert await found.gather(state_of(2, stuck=True), at(6)) == []
         assert found.next_wake(state_of(2, stuck=True), at(6)) is None
-        found.held.observe(waiting_pod(2, "ImagePullBackOff"))
+        found.held.update(waiting_pod(2, "ImagePullBackOff"))
         await found.gather(state_of(2, stuck=True), at(60))
         await found.gather(state, at(61))  # the commit has failed
         assert len(reported) == 1
@@ -154,9 +154,9 @@ async def test_a_lasting_obstacle_is_reported_once() -> None:
 async def test_a_short_obstacle_is_not_reported() -> None:
     async with attempts() as (found, reported):
         state = state_of(2)
-        found.held.observe(waiting_pod(2, "ErrImagePull", "no such image"))
+        found.held.update(waiting_pod(2, "ErrImagePull", "no such image"))
         await found.gather(state, at(0))
-        found.held.observe(waiting_pod(2, "ContainerCreating"))
+        found.held.update(waiting_pod(2, "ContainerCreating"))
         (passed,) = await found.gather(state, at(3))
         assert passed == AttemptWaiting(scheduled_event_id=2, attempt=1, reason="ContainerCreating")
         assert await found.gather(state, at(9)) == [passed]
@@ -167,7 +167,7 @@ async def test_one_of_several_equal_obstacles_is_reported() -> None:
     async with attempts() as (found, reported):
         state = state_of(2, 3)
         for number in (2, 3):
-            found.held.observe(waiting_pod(number, "ErrImagePull", "no such image"))
+            found.held.update(waiting_pod(number, "ErrImagePull", "no such image"))
         await found.gather(state, at(0))
         assert [item.stuck for item in await found.gather(state, at(5)) if isinstance(item, AttemptWaiting)] == [
             True,
@@ -229,7 +229,7 @@ async def failing() -> AsyncIterator[tuple[RunAttempts, Node]]:
     """A failed attempt whose log has been requested from its node."""
     node = Node()
     async with serving(node.handle) as address, attempts(node.wake, server=address) as (found, _):
-        found.held.observe(failed_pod(2))
+        found.held.update(failed_pod(2))
         assert await found.gather(state_of(2), at(2)) == []
         await node.requested.wait()
         try:
@@ -265,7 +265,7 @@ async def test_a_failure_is_reported_without_a_log_that_does_not_arrive() -> Non
 async def test_a_failure_is_reported_without_an_unreadable_log() -> None:
     woken = asyncio.Event()
     async with attempts(woken.set) as (found, _):
-        found.held.observe(failed_pod(2))
+        found.held.update(failed_pod(2))
         assert await found.gather(state_of(2), at(2)) == []
         await woken.wait()
         (reported,) = await found.gather(state_of(2), at(3))
@@ -303,7 +303,7 @@ def holding(pod: dict[str, Any]) -> tuple[HeldPods, list[int]]:
     """Held pods, and the scheduled events of the attempts that nobody waits for anymore."""
     dropped = list[int]()
     held = HeldPods(RUN, lambda key, _: dropped.append(key.scheduled_event_id))
-    held.observe(pod)
+    held.update(pod)
     return held, dropped
 
 
@@ -343,7 +343,7 @@ def succeeded_pod(number: int) -> dict[str, Any]:
 def test_a_pod_is_released_as_it_ended_when_a_watch_lags_behind_the_read_that_showed_its_end() -> None:
     earlier, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)
     held, _ = holding(ended)
-    held.observe(earlier)
+    held.update(earlier)
     held.retire(PodKey(2, 1), AttemptOutcome.COMPLETED)
     assert list(held.to_release.values()) == [(ended, Retention.EXPIRE)]
 
@@ -352,8 +352,8 @@ def test_a_watch_that_lags_does_not_replace_a_pod_by_an_earlier_one_of_the_same_
     earlier, current = waiting_pod(2, "ContainerCreating"), waiting_pod(2, "ContainerCreating")
     earlier["metadata"]["uid"] = "earlier"
     held, _ = holding(current)
-    held.observe(earlier)
-    held.observe_deletion(earlier)
+    held.update(earlier)
+    held.delete(earlier)
     assert held.pods == {PodKey(2, 1): current}
 
 
@@ -367,7 +367,7 @@ async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
         return web.json_response(ended if "/pods/" in request.path else STORED)
 
     async with serving(answer) as address, attempts(server=address) as (found, _):
-        found.held.observe(seen)
+        found.held.update(seen)
         await found.apply(RunState(start_time=T0, next_event_id=9), at(1))
         assert found.settled
     assert asked == ["GET", "GET", "PATCH"], "confirm the state, read the pod, and drop its finalizer"

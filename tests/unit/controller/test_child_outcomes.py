@@ -8,7 +8,7 @@ from aiohttp.test_utils import RawTestServer
 
 from perdure.controller.runs.effects.effects import Effects
 from perdure.controller.runs.effects.relations import ChildOutcomes
-from perdure.controller.runs.status import RunFacts, compose
+from perdure.controller.runs.status import StatusComposer
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.failures import RetryState
@@ -24,7 +24,7 @@ from support.engine.script import application, seconds
 from support.managers import manager_over
 
 PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
-FACTS = RunFacts(name="kid", uid="uid-2", first_uid="uid-2", generation=1, progress="", definition=None)
+COMPOSER = StatusComposer(name="kid", uid="uid-2", first_uid="uid-2", generation=1, progress="", definition=None)
 
 
 def failed(**attributes: Any) -> Coded:
@@ -62,7 +62,7 @@ async def test_a_parent_gets_the_retry_state_of_its_child(
     (pending,) = parent.state.children.values()
     made: dict[str, Any] = child_run(PARENT, pending)
     made["metadata"] |= {"uid": "uid-2", "resourceVersion": "2", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    made["status"] = compose({}, FACTS, child.state, child.events, child.now)
+    made["status"] = COMPOSER.compose({}, child.state, child.events, child.now)
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         assert request.path.endswith(f"/workflowruns/{made['metadata']['name']}")
@@ -77,7 +77,7 @@ async def test_a_parent_gets_the_retry_state_of_its_child(
         peers, policies = manager.runs, manager.services.policies
         effects = Effects(client, PARENT, None, peers, policies, lambda: None, refused.append)
         outcomes = ChildOutcomes(effects.context, effects.has_applied)
-        outcomes.observe("uid-2")
+        outcomes.update("uid-2")
         (observed,) = await outcomes.gather(parent.state)
     assert isinstance(observed, inp.ChildClosed)
     assert refused == []

@@ -2,23 +2,23 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from perdure.controller.errors import NotYetError
-from perdure.controller.workflows import definitions
-from perdure.controller.workflows.definitions import Definitions
-from perdure.kube.access import Access
+from perdure.controller.workflows.definitions import Definitions, compile_definition
 from perdure.kube.client import Client
 from perdure.language.program import InvalidWorkflowError, Program
+from support.managers import client_without_server
 
 
 @pytest.fixture
-async def compiler() -> Any:
+async def client() -> AsyncIterator[Client]:
     """No API server is used here."""
-    async with Client.open(Access(server="http://127.0.0.1:9"), user_agent="test") as client:
-        yield Definitions(client)
+    async with client_without_server() as client:
+        yield client
 
 
 def definition(steps: int, of: str = "input.a") -> dict[str, Any]:
@@ -45,8 +45,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(compiler: Definitions) -> Runs:
-    return Runs(compiler)
+def runs(client: Client) -> Runs:
+    return Runs(Definitions(client))
 
 
 async def test_compiling_a_large_definition_does_not_block_the_event_loop(runs: Runs) -> None:
@@ -67,21 +67,18 @@ async def test_equal_definitions_of_several_namespaces_are_compiled_once(runs: R
     assert await runs.compile(definition(steps=5)) is first
 
 
-async def test_a_namespace_with_many_definitions_does_not_delay_others(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_namespace_with_many_definitions_does_not_delay_others(client: Client) -> None:
     order: list[str] = []
     compiling, release = threading.Event(), threading.Event()
-    real = definitions.compile_definition
 
     def slow(spec: dict[str, Any]) -> Any:
         order.append(spec["steps"][0]["name"])
         compiling.set()
         if order[-1].startswith("busy"):
             release.wait()
-        return real(spec)
+        return compile_definition(spec)
 
-    monkeypatch.setattr(definitions, "compile_definition", slow)
+    runs = Runs(Definitions(client, slow))
     many = [
         asyncio.create_task(runs.compile({"steps": [{"name": f"busy-{n}", "set": {"v": n}}]}, "busy")) for n in range(9)
     ]
@@ -95,16 +92,15 @@ async def test_a_namespace_with_many_definitions_does_not_delay_others(
     assert len(order) == 10
 
 
-async def test_a_shared_definition_does_not_wait_for_the_queue_of_another_namespace(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_shared_definition_does_not_wait_for_the_queue_of_another_namespace(client: Client) -> None:
     release = threading.Event()
-    real = definitions.compile_definition
-    monkeypatch.setattr(
-        definitions,
-        "compile_definition",
-        lambda spec: (release.wait() and real(spec)) if "busy" in str(spec) else real(spec),
-    )
+
+    def slow(spec: dict[str, Any]) -> Any:
+        if "busy" in str(spec):
+            release.wait()
+        return compile_definition(spec)
+
+    runs = Runs(Definitions(client, slow))
     busy = asyncio.create_task(runs.compile({"steps": [{"name": "busy", "set": {"v": 1}}]}, "busy"))
     behind = asyncio.create_task(runs.compile(definition(steps=1), "busy"))
     await asyncio.sleep(0)
@@ -129,13 +125,12 @@ async def test_a_cached_error_is_raised_without_compiling(runs: Runs) -> None:
         assert runs.visits == visits
 
 
-async def test_a_definition_that_crashes_the_compiler_is_invalid(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(_: Any) -> Any:
+def test_a_definition_that_crashes_the_compiler_is_invalid() -> None:
+    def crash(_: Any) -> Any:
         raise RecursionError("maximum recursion depth exceeded")
 
-    monkeypatch.setattr(definitions, "check", breaks)
-    with pytest.raises(InvalidWorkflowError, match="cannot be checked: RecursionError"):
-        await runs.compile(definition(steps=1))
+    (found,) = compile_definition(definition(steps=1), crash).broken
+    assert found.message.startswith("cannot be checked: RecursionError")
 
 
 async def test_the_cache_is_limited_by_size(runs: Runs) -> None:

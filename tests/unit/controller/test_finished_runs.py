@@ -110,5 +110,5 @@ def test_an_outdated_event_does_not_replace_the_last_seen_version() -> None:
     late["metadata"]["uid"] = early["metadata"]["uid"]
     index = Index()
     for seen in (late, early):
-        index.see(seen)
+        index.update(seen)
     assert index.version(early["metadata"]["uid"]) == late["metadata"]["resourceVersion"]

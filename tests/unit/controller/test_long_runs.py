@@ -8,7 +8,7 @@ import pytest
 
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.recorded_state import stored_state
-from perdure.controller.runs.status import RunFacts, compose, without_sealed
+from perdure.controller.runs.status import StatusComposer, without_sealed
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.inputs import AttemptCompleted
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LIMIT = 256 * 1024
 """Bytes."""
 RUN = RunRef(namespace="shop", name="r", uid="u", workflow_id="r")
-FACTS = RunFacts(name="r", uid="u", first_uid="u", generation=1, progress="0/1", definition=None)
+COMPOSER = StatusComposer(name="r", uid="u", first_uid="u", generation=1, progress="0/1", definition=None)
 WORK = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "60s"}
 
 
@@ -67,7 +67,7 @@ class Long:
             segment = segments.build(RUN, past["segments"], tail, past.get("lastSegmentHash"))
             self.sealed.append(segment)
             before = without_sealed(before, segment)
-        after = orjson.loads(orjson.dumps(compose(before, FACTS, self.state, events, self.now)))
+        after = orjson.loads(orjson.dumps(COMPOSER.compose(before, self.state, events, self.now)))
         self.sizes.append(status_texts.size_of(after))
         self.status = after
 

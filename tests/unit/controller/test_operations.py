@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.operations.status import identity
-from perdure.controller.runs.requests import with_warning
+from perdure.controller.runs.run import with_warning
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import Answer, SignalRequested
 from perdure.kube.paths import escaped

@@ -71,7 +71,7 @@ async def test_a_reconciliation_returns_the_time_of_the_next_one(client: Client)
 
 async def test_an_observed_change_is_read_before_the_reconciliation(client: Client) -> None:
     thing = Thing(client, lambda: None)
-    assert thing.record.observe({"metadata": {"resourceVersion": "9"}})
+    assert thing.record.update({"metadata": {"resourceVersion": "9"}})
     await thing.reconciler.advance()
     assert thing.called == ["read again", "pass"]
 

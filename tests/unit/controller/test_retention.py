@@ -89,7 +89,7 @@ async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] =
             is_over=lambda run: bool(run["status"].get("completionTime")),
             holds=AllShards().holds,
         )
-        retention.observe("shop")
+        retention.update("shop")
         await retention.enforce("shop")
     return sorted(stored.deleted)
 

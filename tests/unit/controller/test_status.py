@@ -9,7 +9,7 @@ import pytest
 from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.api.reasons import ConditionReason
 from perdure.controller.reconcile.record import Status
-from perdure.controller.runs.status import RunFacts, compose, waiting
+from perdure.controller.runs.status import StatusComposer
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
@@ -18,9 +18,9 @@ from perdure.engine.retry import RetryPolicy
 from perdure.language.step_failures import as_json
 from support.engine.coded import Coded
 from support.engine.script import T0, Drive, Reacting, activity, application, seconds, timer
-from unit.language.resumed import Run, do
+from support.language.resumed import Run, do
 
-FACTS = RunFacts(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="1/2", definition=None)
+COMPOSER = StatusComposer(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="1/2", definition=None)
 
 
 def known(status: Status) -> None:
@@ -42,10 +42,10 @@ def stands_in(part: Any, whole: Any, path: str) -> None:
         assert part == whole, path
 
 
-def composed(drive: Drive, old: Status | None = None, facts: RunFacts = FACTS) -> Status:
+def composed(drive: Drive, old: Status | None = None, composer: StatusComposer = COMPOSER) -> Status:
     """The status after the last step; the history so far is in `old`."""
     assert drive.last is not None
-    status = compose(old or {}, facts, drive.state, drive.last.events, drive.now)
+    status = composer.compose(old or {}, drive.state, drive.last.events, drive.now)
     known(status)
     return status
 
@@ -303,17 +303,17 @@ def test_the_status_contains_the_state_for_a_restart() -> None:
 
 def test_the_definition_is_stored_if_it_came_from_a_workflow() -> None:
     definition = {"steps": [{"name": "a", "set": {"x": None}}]}
-    facts = RunFacts(
+    composer = StatusComposer(
         name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="0/1", definition=definition
     )
-    status = compose({}, facts, Drive.of(activity("book")).state, (), T0)
+    status = composer.compose({}, Drive.of(activity("book")).state, (), T0)
     assert status["definition"] == definition
 
 
 @pytest.mark.parametrize("run", ["a" * 253, "with.dots", "order-1"], ids=["a long name", "a name with dots", "a name"])
 def test_pod_names_in_the_status_are_valid(run: str) -> None:
-    facts = RunFacts(name=run, uid="uid-1", first_uid="uid-1", generation=3, progress="", definition=None)
-    (entry,) = composed(Drive.of(activity("book")), facts=facts)["pendingActivities"]
+    composer = StatusComposer(name=run, uid="uid-1", first_uid="uid-1", generation=3, progress="", definition=None)
+    (entry,) = composed(Drive.of(activity("book")), composer=composer)["pendingActivities"]
     assert len(entry["pod"]) <= 63
     assert "." not in entry["pod"]
 
@@ -322,7 +322,7 @@ def test_pod_names_in_the_status_are_valid(run: str) -> None:
 
 
 def test_a_run_that_cannot_start_shows_the_reason_and_its_time() -> None:
-    status = waiting({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
+    status = COMPOSER.waiting({}, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
     known(status)
     assert status["phase"] == "Pending"
     assert succeeded(status) == {
@@ -334,14 +334,14 @@ def test_a_run_that_cannot_start_shows_the_reason_and_its_time() -> None:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     later = T0 + seconds(60)
-    assert waiting(status, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", later) == status
-    other = waiting(status, FACTS, ConditionReason.INVALID_WORKFLOW, "it is wrong", later)
+    assert COMPOSER.waiting(status, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", later) == status
+    other = COMPOSER.waiting(status, ConditionReason.INVALID_WORKFLOW, "it is wrong", later)
     assert succeeded(other)["reason"] == "InvalidWorkflow"
     assert succeeded(other)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
 
 def test_the_reason_disappears_when_the_run_starts() -> None:
-    waited = waiting({}, FACTS, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
+    waited = COMPOSER.waiting({}, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
     condition = succeeded(composed(Drive.of(activity("book")), waited))
     assert (condition["reason"], condition["message"]) == ("Running", "")
 
@@ -386,7 +386,7 @@ def of_code(*, unserved: str = "", failed: bool = False) -> dict[str, Any]:
         run.take()
         wrong = Failure(kind=FailureKind.APPLICATION, message="no class Order")
         run.ask(TaskFailed, token=run.token, cause="WorkflowWorkerUnhandledFailure", failure=wrong)
-    status = compose({}, replace(FACTS, unserved=unserved), run.state, run.events, run.now)
+    status = replace(COMPOSER, unserved=unserved).compose({}, run.state, run.events, run.now)
     known(status)
     return succeeded(status)
 

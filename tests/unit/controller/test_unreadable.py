@@ -19,7 +19,7 @@ from perdure.api.stored import read_annotation
 from perdure.api.times import TIME_PATTERN
 from perdure.controller.runs.deciders import Idle, scope_of
 from perdure.controller.runs.start import first_event
-from perdure.controller.runs.status import RunFacts, compose
+from perdure.controller.runs.status import StatusComposer
 from perdure.controller.workflows import definitions
 from perdure.controller.workflows.definitions import check_options, read_spec, without_invalid_attributes
 from perdure.engine.step import start
@@ -72,8 +72,8 @@ def begin(spec: dict[str, Any]) -> None:
     first = first_event(ref, read, "r", read.input, T0, policy=None, parent=None, continues=None)
     for by in (decider, Idle()):
         transition = start(first, by)
-        facts = RunFacts(name="r", uid="u", first_uid="u", generation=1, progress="", definition=None)
-        orjson.dumps(compose({}, facts, transition.state, transition.events, T0))
+        composer = StatusComposer(name="r", uid="u", first_uid="u", generation=1, progress="", definition=None)
+        orjson.dumps(composer.compose({}, transition.state, transition.events, T0))
 
 
 @pytest.mark.parametrize("time", IMPOSSIBLE)

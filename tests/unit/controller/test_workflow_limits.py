@@ -42,7 +42,7 @@ def claim(name: str, *, queues: bool = True) -> Claim:
 async def test_a_change_by_another_operator_is_taken_into_account(store: Store) -> None:
     store.put("workflowlimits", "mutex", spec={})
     async with operator(store) as one, operator(store) as two:
-        two.observe(copy.deepcopy(store.objects["workflowlimits/mutex"]))
+        two.update(copy.deepcopy(store.objects["workflowlimits/mutex"]))
         assert await one.claim("shop", "mutex", claim("a")) == Granted()
         assert await two.claim("shop", "mutex", claim("b")) == Full(WorkflowLimitSpec())
         assert store.conflicts == 1
@@ -73,14 +73,14 @@ async def test_a_limit_that_does_not_exist_or_is_invalid_cannot_be_used(store: S
         woken: list[str] = []
         limits.wake = lambda run: woken.append(run.name)
         assert await limits.claim("shop", "mutex", claim("a")) == Unusable()
-        limits.observe(store.put("workflowlimits", "mutex", spec={"capacity": -1}))
+        limits.update(store.put("workflowlimits", "mutex", spec={"capacity": -1}))
         assert woken == ["a"]
         assert await limits.claim("shop", "mutex", claim("a")) == Unusable()
         (ready,) = store.objects["workflowlimits/mutex"]["status"]["conditions"]
         assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
         assert "capacity: must be at least 0" in ready["message"]
         before = store.objects["workflowlimits/mutex"]["status"]
-        limits.observe(store.put("workflowlimits", "mutex", spec={"capacity": 1}, status=before))
+        limits.update(store.put("workflowlimits", "mutex", spec={"capacity": 1}, status=before))
         assert woken == ["a", "a"]
         assert await limits.claim("shop", "mutex", claim("a")) == Granted()
 
@@ -105,7 +105,7 @@ async def test_a_limit_of_a_newer_version_is_reported_and_left_as_it_is(store: S
         assert (ready["status"], ready["reason"]) == ("False", "NewerState")
         assert "unknown field `status.holders[0].slots`" in ready["message"]
         assert {**found, "conditions": None} == {**newer, "conditions": None}
-        limits.observe(store.put("workflowlimits", "mutex", spec=limit["spec"], status=status))
+        limits.update(store.put("workflowlimits", "mutex", spec=limit["spec"], status=status))
         assert woken == ["b"]
         assert await limits.claim("shop", "mutex", claim("b")) == Granted()
 
@@ -147,7 +147,7 @@ async def test_a_limit_is_released_only_after_the_run_records_the_end_of_the_act
         ref = RunRef(namespace="shop", name="r", uid=taken.run_id, workflow_id="r")
         assert await limits.claim("shop", "mutex", Claim(ref, taken)) == Granted()
         run(stored)
-        releases.observe_run(older)
+        releases.update_run(older)
         assert woken == [LimitKey("shop", "mutex")]
         await releases.reconcile("shop", "mutex", now())
         assert [each["run"] for each in store.objects["workflowlimits/mutex"]["status"]["holders"]] == held

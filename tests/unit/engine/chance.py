@@ -15,7 +15,7 @@ from perdure.engine import effects as fx
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
-from perdure.engine.decider import Decision, UndecidableError
+from perdure.engine.commands import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.fold import apply, as_recorded
 from perdure.engine.resets import begin, reset_event, since

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
-from perdure.engine.decider import ActivityDecider
+from perdure.engine.commands import StandaloneDecider
 from perdure.engine.state import RunStatus
 from support.engine.coded import Coded
 from support.engine.script import Drive, Reacting, activity, seconds
@@ -29,7 +29,7 @@ def test_a_run_that_never_began_ends_with_its_cancellation(how: dict[str, Any], 
 
 
 def test_a_standalone_activity_that_never_began_ends_with_its_cancellation() -> None:
-    drive = Drive.by(ActivityDecider(activity()), paused=True, standalone=True)
+    drive = Drive.by(StandaloneDecider(activity()), paused=True, standalone=True)
     drive.ask(1, inp.CancelRequested(request_id="1"))
     assert drive.state.status is RunStatus.CANCELLED
 

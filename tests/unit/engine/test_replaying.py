@@ -6,7 +6,7 @@ import pytest
 
 from perdure.engine import commands as cmd
 from perdure.engine import history
-from perdure.engine.decider import UndecidableError
+from perdure.engine.commands import UndecidableError
 from perdure.engine.inputs import PauseRequested
 from perdure.engine.step import step
 from support.engine.script import Drive, Reacting, Script, activity, seconds, timer

@@ -10,7 +10,7 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
-from perdure.engine.decider import ActivityDecider
+from perdure.engine.commands import StandaloneDecider
 from perdure.engine.failures import RetryState, TimeoutType
 from perdure.engine.fold import apply, as_recorded
 from perdure.engine.retry import RetryPolicy
@@ -178,7 +178,7 @@ def test_a_run_that_starts_paused_schedules_its_activity_once_it_is_unpaused() -
     activity = cmd.ScheduleActivityTask(
         activity_id="a", activity_type="Do", task_queue="q", start_to_close_timeout=seconds(60)
     )
-    run = Drive.by(ActivityDecider(activity), standalone=True, paused=True)
+    run = Drive.by(StandaloneDecider(activity), standalone=True, paused=True)
     assert not run.state.activities
     assert run.ask(5, inp.UnpauseRequested(request_id="u")).ok
     assert run.open.first_scheduled_time == T0 + seconds(5)

@@ -11,7 +11,7 @@ from perdure.engine.inputs import AttemptCompleted, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import RunStatus
 from perdure.engine.step import next_wake, terminate
-from support.engine.script import T0, Drive, Script, activity, application, seconds, timer
+from support.engine.script import T0, Drive, Reacting, Script, activity, application, seconds, timer
 
 ONCE = RetryPolicy(maximum_attempts=1)
 
@@ -197,6 +197,24 @@ def test_31_the_failure_of_an_attempt_is_kept_in_short_form_while_others_follow(
     assert len(msgspec.json.encode(kept.cause)) <= 4_096
     drive.failed(3, application(details="small"))
     assert drive.open.last_failure == application(details="small")
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_an_activity_fails_when_more_attempts_are_lost_than_its_policy_allows(most: int) -> None:
+    """airflow#53015."""
+    policy = RetryPolicy(maximum_losses=most)
+    drive = Drive.by(Reacting((activity(retry_policy=policy),)))
+    for number in range(most):
+        drive.lost(10 * number)
+        assert drive.open.losses == number + 1
+        drive.at(10 * number + 5)
+    drive.lost(100)
+    failed = drive.history[-1]
+    assert isinstance(failed, ev.ActivityTaskFailed)
+    assert (failed.failure.type, failed.losses, failed.failure.non_retryable) == ("TooManyLosses", most + 1, True)
+    assert failed.failure.cause is not None
+    assert failed.failure.cause.message == "node gone"
+    drive.check_replay()
 
 
 def test_a_lost_pod_does_not_count_as_an_attempt_of_the_policy() -> None:

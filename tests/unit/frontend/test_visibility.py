@@ -71,7 +71,7 @@ def test_a_damaged_run_is_listed_and_does_not_hide_others(place: tuple[str | int
     directory, visibility = Directory(), Visibility()
     for run in (damaged, whole):
         directory.put(run)
-        visibility.observe(run, deleted=False)
+        visibility.update(run)
     assert set(find(visibility)) == {RUN["metadata"]["uid"], "whole"}
     for run_id in (RUN["metadata"]["uid"], "whole"):
         record = visibility.get(RUN["metadata"]["namespace"], run_id)
@@ -84,11 +84,11 @@ def test_a_run_that_waits_for_its_workflow_id_is_not_listed_until_it_begins() ->
     index = Visibility()
     waits = deepcopy(RUN)
     waits["status"] = {"phase": "Pending", "conditions": []}
-    index.observe(waits, deleted=False)
+    index.update(waits)
     assert find(index) == []
     begun = deepcopy(RUN)
     begun["metadata"]["resourceVersion"] = str(int(waits["metadata"]["resourceVersion"]) + 1)
-    index.observe(begun, deleted=False)
+    index.update(begun)
     assert find(index) == [begun["metadata"]["uid"]]
 
 
@@ -122,7 +122,7 @@ async def test_a_list_yields_to_the_event_loop_between_runs() -> None:
             "code": {"workflowType": "Order", "searchAttributes": {"T": tags}},
         }
         del run["status"]["completionTime"]
-        visibility.observe(run, deleted=False)
+        visibility.update(run)
     query = parse(" AND ".join(["T STARTS_WITH '1'"] * 100))
     finding = asyncio.create_task(visibility.find(RUN["metadata"]["namespace"], query))
     turns = 0

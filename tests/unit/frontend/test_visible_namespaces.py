@@ -22,12 +22,12 @@ class Reviews(ApiServer):
         self.granted = granted
         self.lists = False
         """Whether everyone may list namespaces in the whole cluster."""
-        self.pending = self.most = 0
+        self.pending = self.concurrent = 0
 
     async def create(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
         await super().create(url, body)
         self.pending += 1
-        self.most = max(self.most, self.pending)
+        self.concurrent = max(self.concurrent, self.pending)
         await asyncio.sleep(0)
         self.pending -= 1
         asked = body["spec"]["resourceAttributes"]
@@ -65,7 +65,7 @@ async def test_concurrent_lists_of_a_user_share_reviews_and_a_few_run_in_paralle
     found = await asyncio.gather(*(views.among(user(name), NAMES) for name in ("ada", "bob") * 5))
     assert found == [["team-001"], ["team-002"]] * 5
     assert len(reviews.asked) == 2 * (2 + len(NAMES))
-    assert reviews.most == 4
+    assert reviews.concurrent == 4
 
 
 async def test_a_caller_that_disconnects_does_not_end_the_review_of_others() -> None:

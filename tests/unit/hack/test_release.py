@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY
 from release import chart, evidence, licenses, packages, plugin
-from release.files import Entry, entries, write_tar_gz
+from release.files import Entry, entries, sha256, write_tar_gz
 from release.source import Source, export
 from support.cluster.namespace import helm_program
 from version import declared_version
@@ -121,8 +121,9 @@ def test_archives_depend_on_nothing_but_their_content(tmp_path: Path) -> None:
         (folder / "run").chmod(mode | 0o100)
         os.utime(folder / "run", (mode, mode))
         files.append(tmp_path / f"{name}.tar.gz")
-        digest = write_tar_gz(entries(folder, "a/b"), EPOCH, files[-1])
-        assert hashlib.sha256(gzip.decompress(files[-1].read_bytes())).hexdigest() == digest
+        digests = write_tar_gz(entries(folder, "a/b"), EPOCH, files[-1])
+        content = files[-1].read_bytes()
+        assert digests == (hashlib.sha256(gzip.decompress(content)).hexdigest(), hashlib.sha256(content).hexdigest())
     assert files[0].read_bytes() == files[1].read_bytes()
     with tarfile.open(files[0]) as archive:
         assert [(each.name, oct(each.mode), each.mtime, each.uid) for each in archive] == [
@@ -272,7 +273,7 @@ def key(tmp_path: Path) -> Path:
 def test_openssl_verifies_the_signature_of_the_checksums(key: Path, tmp_path: Path) -> None:
     artifact = tmp_path / "artifact"
     artifact.write_text("content")
-    sums = evidence.write_checksums([artifact], tmp_path)
+    sums = evidence.write_checksums({artifact.name: sha256(artifact)}, tmp_path)
     subprocess.run(["sha256sum", "--check", sums], cwd=tmp_path, check=True, capture_output=True)
     signer = evidence.Signer.load(key)
     evidence.write_signatures([sums], signer, tmp_path)
@@ -290,7 +291,7 @@ def test_the_provenance_is_an_envelope_around_a_statement(key: Path, tmp_path: P
     artifact = tmp_path / "artifact"
     artifact.write_text("content")
     source = Source(tmp_path, "0.1.0", COMMIT, EPOCH)
-    statement = evidence.statement(source, [], [artifact], {"version": "0.1.0"})
+    statement = evidence.statement(source, [], {artifact.name: sha256(artifact)}, {"version": "0.1.0"})
     file = evidence.write_provenance(statement, evidence.Signer.load(key), tmp_path)
     envelope = json.loads(file.read_text())
     payload = base64.b64decode(envelope["payload"])

@@ -1,6 +1,5 @@
 """Lists and watches as kopf receives them, from an API server on loopback."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
@@ -115,6 +114,8 @@ class Stage:
     kopf: Kopf
     skipped: list[Undecodable]
     client: Client
+    troubles: list[str | None]
+    """What the probe reports, before each retry."""
 
 
 @pytest.fixture
@@ -124,10 +125,15 @@ async def stage() -> AsyncIterator[Stage]:
         serving(server.handle) as address,
         Client.open(Access(server=address), user_agent="test", connections=0) as client,
     ):
-        feed = Feed(client, taken)
+        troubles: list[str | None] = []
+
+        async def sleep(_seconds: float) -> None:
+            troubles.append(feed.trouble())
+
+        feed = Feed(client, taken, sleep=sleep)
         skipped: list[Undecodable] = []
         client.lists.skipped = skipped.append
-        yield Stage(server, taken, feed, Kopf(feed, address), skipped, client)
+        yield Stage(server, taken, feed, Kopf(feed, address), skipped, client, troubles)
 
 
 async def test_a_redirect_of_a_request_of_kopf_is_not_followed(stage: Stage) -> None:
@@ -236,23 +242,12 @@ async def test_only_undecodable_objects_are_skipped_and_reported(stage: Stage) -
     assert "too deep" in stage.skipped[0].problem
 
 
-async def test_a_rejected_list_is_retried_and_reported_by_the_probe(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    troubles: list[str | None] = []
-    pause = asyncio.sleep
-
-    async def sleep(seconds: float) -> None:
-        if seconds:
-            troubles.append(stage.feed.trouble())
-        await pause(0)
-
-    monkeypatch.setattr("perdure.handlers.watch.asyncio.sleep", sleep)
+async def test_a_rejected_list_is_retried_and_reported_by_the_probe(stage: Stage) -> None:
     refusal = {"kind": "Status", "reason": "Forbidden", "message": "no right to list", "code": 403}
     stage.server.pages = [lambda: web.json_response(refusal, status=403), lambda: page(7, run("a", 1))]
     stage.server.streams = [[]]
     assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", "")]
-    assert troubles == [f"cannot watch {RUNS}: 403 no right to list"]
+    assert stage.troubles == [f"cannot watch {RUNS}: 403 no right to list"]
     assert stage.feed.trouble() is None
 
 

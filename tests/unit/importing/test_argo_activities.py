@@ -65,7 +65,7 @@ def test_a_memoized_template_becomes_an_activity_with_a_cache(tmp_path: Path) ->
   memoize: {key: "v-{{workflow.parameters.v}}", maxAge: 90, cache: {configMap: {name: c}}}
   container: {image: a}"""
     made = one(tmp_path, given, "entrypoint: main\narguments: {parameters: [{name: v, value: 1}]}")
-    assert made["cache"] == {"key": "v-${input.v}", "maxAge": "90s"}
+    assert made["cache"] == {"key": "v-${input.v}", "maxAge": "1m30s"}
 
 
 def test_a_memoized_template_without_an_age_is_cached_for_a_month(tmp_path: Path) -> None:
@@ -403,7 +403,7 @@ def test_a_deadline_can_be_an_input(tmp_path: Path) -> None:
     )
     assert made.complete, made.sentences
     assert made.step("a")["activity"]["startToCloseTimeout"] == "5s"
-    assert made.step("b")["activity"]["startToCloseTimeout"] == "${params.limit}"
+    assert made.step("b")["activity"]["startToCloseTimeout"] == "${duration(string(params.limit))}"
     report = made.simulate({"work": [{"after": "6s"}, {"hang": True}]})
     assert (report["phase"], report["elapsed"]) == ("Failed", 5)
 

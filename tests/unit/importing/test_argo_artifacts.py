@@ -39,7 +39,7 @@ def test_artifact_sources_of_a_template_become_inputs_of_its_activity(tmp_path: 
     artifacts:
     - {name: Code_1, path: /src, http: {url: "https://shop.test/{{workflow.name}}.tar.gz"}}
     - {name: plain, path: /plain, archive: {none: {}}, http: {url: "https://shop.test/a.tgz"}}
-    - {name: text, path: /text, mode: 0755, raw: {data: "a ${b}"}}
+    - {name: text, path: /text, raw: {data: "a ${b}"}}
     - {name: object, path: /object, s3: {key: in.txt, bucket: b, accessKeySecret: {name: s, key: k}}}
     - {name: maybe, path: /maybe, optional: true}
   container: {image: a, command: [ls]}"""
@@ -267,3 +267,17 @@ def test_several_containers_archive_the_log_of_the_main_one(tmp_path: Path) -> N
     assert made.complete, made.sentences
     assert made.activity("main")["artifacts"] == {"archiveLogs": True}
     assert any("only the log of `main`" in each for each in made.sentences), made.sentences
+
+
+MODE = """- name: main
+  inputs: {artifacts: [{name: script, path: /data/in/run.sh, mode: 0755, recurseMode: true, raw: {data: x}}]}
+  container: {image: i, command: [c]}"""
+
+
+def test_the_mode_of_an_input_is_reported(tmp_path: Path) -> None:
+    """argo-workflows#972: `mode` was dropped silently, also with `--strict`."""
+    made = argo(tmp_path, workflow(MODE))
+    assert not made.complete
+    reported = " ".join(made.sentences)
+    assert "inputs.artifacts[0].mode: has no counterpart; set the mode in the command" in reported
+    assert "inputs.artifacts[0].recurseMode: has no counterpart" in reported

@@ -425,3 +425,14 @@ def test_outputs_of_a_block_and_global_outputs_reach_later_steps(tmp_path: Path)
     assert made.complete, made.sentences
     report = made.simulate({"make": [{"output": 5}]})
     assert inputs(report)[1:] == [{"text": 5}, {"text": 5}]
+
+
+@pytest.mark.parametrize("field", ["depends: missing.Succeeded", "dependencies: [missing]"])
+def test_a_task_that_is_not_defined_is_reported(tmp_path: Path, field: str) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            f"- {{name: main, dag: {{tasks: [{{name: a, template: b, {field}}}]}}}}\n- {{name: b, container: {{image: i}}}}"
+        ),
+    )
+    assert any("dag.tasks[0].depends: there is no task `missing`" in each for each in made.sentences), made.sentences

@@ -188,7 +188,7 @@ podGC: {strategy: OnPodSuccess}""",
     )
     assert made.complete, made.sentences
     spec = made.manifests[0]["spec"]
-    assert (spec["runTimeout"], spec["priority"], spec["startPaused"]) == ("300s", 5, True)
+    assert (spec["runTimeout"], spec["priority"], spec["startPaused"]) == ("5m", 5, True)
     assert (spec["ttlSecondsAfterFinished"], spec["ttlSecondsAfterFailure"]) == (10, 60)
     assert made.spec["activities"][0]["podRetention"] == {"onSuccess": "Delete"}
 

@@ -177,3 +177,24 @@ def test_credentials_for_git_are_read_from_their_secret(tmp_path: Path) -> None:
         {"name": "GIT_USERNAME", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "user"}}},
         {"name": "GIT_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "password"}}},
     ]
+
+
+def test_mirrored_mounts_are_those_of_the_main_container(tmp_path: Path) -> None:
+    """`mirrorVolumeMounts` was dropped silently."""
+    made = argo(
+        tmp_path,
+        workflow(
+            """- name: main
+  container: {image: a, volumeMounts: [{name: v, mountPath: /v}, {name: w, mountPath: /w}]}
+  sidecars: [{name: s, image: b, mirrorVolumeMounts: true, volumeMounts: [{name: w, mountPath: /w, readOnly: true}]}]
+  initContainers: [{name: f, image: b, mirrorVolumeMounts: true}, {name: g, image: b}]
+  volumes: [{name: v, emptyDir: {}}, {name: w, emptyDir: {}}]"""
+        ),
+    )
+    assert made.complete, made.sentences
+    others = made.activity("main")["podTemplate"]["spec"]["initContainers"]
+    assert {each["name"]: each.get("volumeMounts") for each in others} == {
+        "s": [{"name": "w", "mountPath": "/w", "readOnly": True}, {"name": "v", "mountPath": "/v"}],
+        "f": [{"name": "v", "mountPath": "/v"}, {"name": "w", "mountPath": "/w"}],
+        "g": None,
+    }

@@ -474,3 +474,43 @@ spec:
     first = several["podTemplate"]["spec"]["initContainers"][0]
     assert first["volumeMounts"] == [{"name": "workspace-own", "mountPath": "/workspace/source", "subPath": "x"}]
     assert made.simulate()["phase"] == "Completed"
+
+
+def test_labels_of_an_embedded_task_are_those_of_its_pods(tmp_path: Path) -> None:
+    """`taskSpec.metadata` was dropped silently."""
+    made = tekton(
+        tmp_path,
+        pipeline_run(
+            "tasks: [{name: a, taskSpec: {metadata: {labels: {x: blue}}, steps: [{image: i, command: [c]}]}}]"
+        ),
+    )
+    assert made.complete, made.sentences
+    assert made.activity("a")["podTemplate"]["metadata"] == {"labels": {"x": "blue"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        (
+            "tasks: []\nfinally: [{name: f, runAfter: [g], taskSpec: {steps: [{image: i, command: [c]}]}}]",
+            "spec.pipelineSpec.finally[0].runAfter: final tasks run at the same time",
+        ),
+        (
+            "tasks: [{name: t, workspaces: [{name: w, workspace: x}], taskSpec: {steps: [{image: i, command: [c]}]}}]",
+            "spec.pipelineSpec.tasks[0].workspaces[0]: there is no workspace `x` in the pipeline",
+        ),
+        (
+            "params: [{name: p, default: c, enum: [a, b]}]\ntasks: [{name: t, taskSpec: {steps: [{image: i, command: [c]}]}}]",
+            "spec.pipelineSpec.params[0].enum: does not have the value `c` of the run",
+        ),
+        ("tasks: [{name: t, taskSpec: {steps: []}}]", "tasks[0].taskSpec.steps: must have a step"),
+    ],
+)
+def test_what_tekton_would_reject_is_reported(tmp_path: Path, spec: str, want: str) -> None:
+    made = tekton(tmp_path, pipeline_run(spec))
+    assert any(want in each for each in made.sentences), made.sentences
+
+
+def test_a_remark_about_a_task_run_has_the_path_of_its_source(tmp_path: Path) -> None:
+    made = tekton(tmp_path, task_run("steps: [{image: a, timeout: 5s, script: x}]"))
+    assert any("TaskRun/" in each and ": spec.taskSpec.steps[0].timeout: " in each for each in made.sentences)

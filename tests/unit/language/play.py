@@ -183,7 +183,7 @@ def quoted(text: str) -> str:
 # Blocks
 
 ECHO = "blocks: [{name: echo, steps: [" + do("inner", "${params}") + "], output: '${steps.inner.output}'}]"
-SEEN = """
+SEES = """
 blocks:
 - name: see
   steps:

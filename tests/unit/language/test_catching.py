@@ -2,7 +2,7 @@
 
 from perdure.engine import commands as cmd
 from perdure.engine.failures import FailureKind
-from unit.language.play import ECHO, SEEN, Play, do
+from unit.language.play import ECHO, SEES, Play, do
 
 # Catch, timeout
 
@@ -191,7 +191,7 @@ def test_a_completed_activity_of_a_cancelled_run_is_compensated() -> None:
 
 def test_handlers_and_compensations_see_the_outcome_of_the_run() -> None:
     text = (
-        SEEN
+        SEES
         + "steps: [{name: a, activity: {name: work}, compensate: {call: {block: see}}}, {name: b, activity: {name: work}}]"
     )
     play = Play(text)
@@ -207,10 +207,10 @@ def test_handlers_and_compensations_see_the_outcome_of_the_run() -> None:
 
 
 def test_handlers_see_that_a_run_has_completed_or_was_cancelled() -> None:
-    play = Play(SEEN + f"steps: [{do('a')}]")
+    play = Play(SEES + f"steps: [{do('a')}]")
     play.completes("a")
     assert play.scheduled[":finally/note"] == {"status": "Completed", "type": "none", "suppressed": 0}
-    play = Play(SEEN + f"steps: [{do('a')}]")
+    play = Play(SEES + f"steps: [{do('a')}]")
     play.cancel()
     assert play.scheduled[":finally/note"] == {"status": "Cancelled", "type": "none", "suppressed": 0}
     assert Play("steps: [{name: s, return: {output: '${run.status} ${run.failure}'}}]").result == "Running null"

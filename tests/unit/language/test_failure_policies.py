@@ -10,7 +10,7 @@ from perdure.engine import commands as cmd
 from perdure.language.checks import check
 from perdure.language.memory import Status
 from perdure.language.step_failures import STEPS_FAILED
-from unit.language.play import ACTIVITIES, SEEN, Play, do
+from unit.language.play import ACTIVITIES, SEES, Play, do
 
 FORK = """
 failurePolicy: {policy}
@@ -337,7 +337,7 @@ blocks: [{name: b, steps: [%s]}]
 
 
 def test_run_failure_in_expressions_has_the_others() -> None:
-    play = diamond("FinishRunning", SEEN)
+    play = diamond("FinishRunning", SEES)
     play.fails("c", "First")
     play.fails("b", "Second")
     seen: Any = play.scheduled[":finally/note"]

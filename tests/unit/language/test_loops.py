@@ -21,6 +21,12 @@ def test_max_concurrency_limits_items_in_progress() -> None:
     assert play.result == ["A", "B", "C"]
 
 
+@pytest.mark.parametrize("name", ["at", "frame", "self", "template", "where", "extra"])
+def test_a_variable_may_have_the_name_of_a_parameter_of_the_interpreter(name: str) -> None:
+    play = Play(f"steps: [{do('l', f'${{{name}}}', forEach=f'{{items: [a], as: {name}}}')}]")
+    assert play.scheduled == {"l[0]": "a"}
+
+
 @pytest.mark.parametrize(
     ("items", "want"),
     [

@@ -11,7 +11,7 @@ from perdure.engine.resets import begin, kept_results, reset_event
 from perdure.engine.state import RunStatus
 from perdure.language.resets import MAX_KEPT
 from support.engine.script import T0, seconds
-from unit.language.resumed import Run, do, plan, retried
+from support.language.resumed import Run, do, plan, retried
 
 UNDO = ", compensate: {activity: {name: work}}"
 ALONE = ", needs: []"

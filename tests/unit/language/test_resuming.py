@@ -11,7 +11,7 @@ from perdure.engine.inputs import ChildOutcome
 from perdure.engine.state import RunStatus
 from perdure.language.resets import last_task
 from support.engine.script import T0
-from unit.language.resumed import BAD, SCOPE, Run, do
+from support.language.resumed import BAD, SCOPE, Run, do
 
 
 def test_an_activity_that_failed_before_finally_runs_again() -> None:

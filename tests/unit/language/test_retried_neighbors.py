@@ -15,7 +15,7 @@ from perdure.engine.fold import apply
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.state import RunStatus
 from support.engine.script import seconds
-from unit.language.resumed import BAD, Run, do, retried
+from support.language.resumed import BAD, Run, do, retried
 
 ALONE = ", needs: []"
 ALL = (":finally/note",)

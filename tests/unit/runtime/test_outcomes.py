@@ -75,10 +75,13 @@ def test_a_pod_of_another_attempt_is_ignored(make: Any) -> None:
         pytest.param(
             lambda m: m.pod(m.terminated(1, name="side"), m.terminated(0), phase="Failed"), id="a sidecar failed"
         ),
-        pytest.param(lambda m: m.pod(m.terminated(0), phase="Succeeded", deleted_at=BEFORE), id="the pod was deleted"),
+        pytest.param(lambda m: m.pod(m.terminated(0), phase="Succeeded", deleted_at=AFTER), id="the pod was deleted"),
         pytest.param(
             lambda m: m.pod(
-                m.terminated(0), phase="Failed", reason="Evicted", conditions=[m.disruption("TerminationByKubelet")]
+                m.terminated(0),
+                phase="Failed",
+                reason="Evicted",
+                conditions=[m.disruption("TerminationByKubelet", at=AFTER)],
             ),
             id="the pod was evicted meanwhile",
         ),
@@ -317,6 +320,11 @@ STATES = st.one_of(
 )
 
 
+def _may_follow(end: str | None, request: str) -> bool:
+    """Whether a container may have ended after its pod was requested to stop: unless it is known to have ended before."""
+    return end not in {BEFORE, SAME, AFTER} or str(end) >= request
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     state=STATES,
@@ -348,8 +356,14 @@ def test_random_pods_complete_only_with_exit_code_0_and_end_only_when_terminated
         conditions=[make.disruption("EvictionByEvictionAPI")] if condition else [],
     )
     reported = outcome_of(make, pod)
-    ended = state is not None and state.get("terminated", {}).get("exitCode") == 0
-    assert isinstance(reported, AttemptCompleted) is ended
+    end = state.get("terminated", {}) if state is not None else {}
+    ended = end.get("exitCode") == 0
+    times = [deleted] if deleted else []
+    times += [SAME] if condition else []  # when the condition was set
+    stopped = ended and not end["message"].strip() and any(_may_follow(end["finishedAt"], time) for time in times)
+    assert isinstance(reported, AttemptCompleted) is (ended and not stopped)
+    if stopped:
+        assert isinstance(reported, AttemptLost)
     over = ended or phase in {"Succeeded", "Failed", "Unknown"} or deleted or "terminated" in (state or init or {})
     if not over and "terminated" not in (init or {}):
         assert reported is None or isinstance(reported, AttemptStarted)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from perdure.engine.failures import FailureKind
-from perdure.engine.inputs import AttemptLost, AttemptStarted
-from perdure.runtime.outcomes import recheck_time
+from perdure.engine.inputs import AttemptCompleted, AttemptLost, AttemptStarted
+from perdure.runtime.outcomes import outcome, recheck_time
 from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 
@@ -122,6 +122,51 @@ def test_disruptions_lose_the_attempt(make: Any, pod: Callable[[Any], dict[str, 
     assert reported.failure.kind is FailureKind.SERVER
     assert reported.failure.details["reason"] == want_reason
     assert not reported.failure.non_retryable
+
+
+POLITE: list[Any] = [
+    pytest.param({"deleted_at": SAME}, id="someone deleted the pod"),
+    pytest.param({"deleted_at": BEFORE}, id="someone deleted the pod a second earlier"),
+]
+
+
+@pytest.mark.parametrize("options", POLITE)
+def test_a_stopped_container_without_a_result_is_lost_although_it_exits_with_0(
+    make: Any, options: dict[str, Any]
+) -> None:
+    """argo-workflows#12231."""
+    reported = outcome_of(make, make.pod(make.terminated(0), phase="Succeeded", **options))
+    assert isinstance(reported, AttemptLost)
+    assert reported.failure.details["reason"] == "StoppedWithoutResult"
+    evicted = make.pod(
+        make.terminated(0), phase="Succeeded", conditions=[make.disruption("EvictionByEvictionAPI", at=SAME)]
+    )
+    assert isinstance(outcome_of(make, evicted), AttemptLost)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(lambda m: m.pod(m.terminated(0, message='"all"'), deleted_at=BEFORE), id="it left its result"),
+        pytest.param(lambda m: m.pod(m.terminated(0), deleted_at=AFTER), id="it was deleted after its end"),
+        pytest.param(
+            lambda m: m.pod(m.terminated(0), conditions=[m.disruption("EvictionByEvictionAPI", at=AFTER)]),
+            id="its node was drained after its end",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(0), conditions=[m.disruption("PreemptionByScheduler", status="False")]),
+            id="a disruption that was called off",
+        ),
+    ],
+)
+def test_a_container_that_finished_its_work_is_not_lost(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+    assert isinstance(outcome_of(make, pod(make)), AttemptCompleted)
+
+
+def test_a_cancelled_activity_may_end_with_0(make: Any) -> None:
+    pod = make.pod(make.terminated(0), phase="Succeeded", deleted_at=BEFORE)
+    reported = outcome(make.attempt, make.activity(), pod, now=make.now, stopping=True)
+    assert isinstance(reported, AttemptCompleted)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from perdure.simulation.transcript import EndlessError
 from unit.simulation.stage import play, policy
 
 ONE = """
@@ -70,6 +71,38 @@ def test_a_lost_attempt_is_not_counted() -> None:
     played = play(one(once), "activities: {work: [{lost: true, after: 5s}, {lost: true}, {output: 1}]}")
     assert played.attempts("work") == [(0, 5, "Lost"), (6, 6, "Lost"), (8, 8, "Completed")]
     assert played.phase == "Completed"
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcomes"),
+    [
+        pytest.param("exitCode: 0", ["Lost", "Completed"], id="it handles SIGTERM, and has no result"),
+        pytest.param("output: all", ["Completed"], id="it writes its result when it is stopped"),
+        pytest.param("exitCode: 3", ["Lost", "Completed"], id="it fails when it is stopped"),
+        pytest.param("startsAfter: 2s", ["Lost", "Completed"], id="it does not handle SIGTERM"),
+    ],
+)
+def test_a_disrupted_attempt_completes_only_with_a_result(ends: str, outcomes: list[str]) -> None:
+    """argo-workflows#12231."""
+    script = f"activities: {{work: [{{disrupted: true, after: 5s, {ends}}}, {{output: all}}]}}"
+    played = play(one("retryPolicy: {exponential: {maximumAttempts: 1}}"), script)
+    assert [outcome for _, _, outcome in played.attempts("work")] == outcomes
+    assert (played.phase, played.json["output"]) == ("Completed", "all")
+
+
+def test_losses_can_be_bounded() -> None:
+    """airflow#53015."""
+    bounded = "retryPolicy: {exponential: {maximumAttempts: 1}, maximumLosses: 2}"
+    played = play(one(bounded), "activities: {work: [{lost: true, after: 5s}]}")
+    assert [outcome for _, _, outcome in played.attempts("work")] == ["Lost"] * 3
+    assert played.json["failure"]["cause"]["type"] == "TooManyLosses"
+
+
+def test_the_advice_for_endless_losses_names_their_limit() -> None:
+    """`maximumAttempts` is set, and does not count lost attempts (airflow#53015)."""
+    once = "retryPolicy: {exponential: {maximumAttempts: 2}}"
+    with pytest.raises(EndlessError, match=r"of them lost, so let one succeed or set `maximumLosses` in its retry"):
+        play(one(once), "{maxEvents: 500, activities: {work: [{lost: true, after: 10s}]}}")
 
 
 def test_an_attempt_that_hangs_times_out() -> None:

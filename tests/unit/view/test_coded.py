@@ -22,7 +22,7 @@ from perdure.view.run import read_run
 from perdure.view.runs import table as listed
 from perdure.view.tree import tree
 from support.engine.coded import STICKY, Coded, activity, timer
-from support.view.coderun import object_of, page, seen
+from support.view.coderun import object_of, page, view_of
 from support.view.flow import Flow, golden, plain
 
 WRONG = Failure(kind=FailureKind.APPLICATION, type="RuntimeError", message="no such\nstep")
@@ -49,11 +49,11 @@ def fail_task(
 
 
 def shown(run: Coded) -> str:
-    return plain(describe(seen(run), page(run)))
+    return plain(describe(view_of(run), page(run)))
 
 
 def steps_of(run: Coded) -> str:
-    return plain(tree(seen(run), page(run)))
+    return plain(tree(view_of(run), page(run)))
 
 
 # Activities
@@ -90,7 +90,7 @@ def test_an_activity_of_a_worker_shows_task_queue_and_worker_but_no_pods() -> No
         run
     )
     assert "pod" not in shown(run)
-    first, second = as_data(seen(run), page(run))["steps"]
+    first, second = as_data(view_of(run), page(run))["steps"]
     assert (first["taskQueue"], first["worker"], first.get("pods")) == ("orders", "77@worker", None)
     assert (second["taskQueue"], second.get("worker")) == ("orders", None)
 
@@ -144,9 +144,9 @@ def test_ids_of_different_kinds_do_not_collide_and_are_not_paths() -> None:
         "├─ other   ● Running    signal go",
         "└─ other   ● Running    signal go",
     ]
-    paths = [step.path for step in seen(run).steps]
+    paths = [step.path for step in view_of(run).steps]
     assert paths == ["1", "a/b[2]", "timer 1", "signal other", "signal other (9)"]
-    assert list(changes(seen(run), seen(run), page(run))) == []
+    assert list(changes(view_of(run), view_of(run), page(run))) == []
 
 
 def test_open_work_scheduled_in_sealed_events_is_shown() -> None:
@@ -241,7 +241,7 @@ def test_a_task_without_a_worker_shows_its_age_and_task_queue() -> None:
           no worker has answered; see which workers poll task queue `orders`:
             temporal task-queue describe --namespace shop --task-queue orders
     """) in shown(run)
-    assert as_data(seen(run), page(run))["code"] == {
+    assert as_data(view_of(run), page(run))["code"] == {
         "taskQueue": "orders",
         "task": {"attempt": 1, "scheduledTime": "2026-01-01T00:00:00Z"},
     }
@@ -283,17 +283,17 @@ def test_a_timeout_of_a_sticky_task_is_not_shown_as_a_failure() -> None:
 
 def test_a_watch_shows_once_that_a_task_fails_and_that_it_recovers() -> None:
     run = Coded.begin()
-    before = seen(run)
+    before = view_of(run)
     fail_task(run, 22)
-    after = seen(run)
+    after = view_of(run)
     again = "the workflow task is retried: WorkflowWorkerUnhandledFailure: RuntimeError: no such step"
     failing = f"+22s ● k9 Running: WorkflowTaskFailed; {again}"
     assert list(changes(before, after, page(run))) == [failing]
     fail_task(run, 23)
-    assert list(changes(after, seen(run), page(run))) == []
-    after = seen(run)
+    assert list(changes(after, view_of(run), page(run))) == []
+    after = view_of(run)
     run.decide(seconds=30)
-    assert list(changes(after, seen(run), page(run))) == ["+30s ● k9 Running"]
+    assert list(changes(after, view_of(run), page(run))) == ["+30s ● k9 Running"]
 
 
 def test_a_delayed_code_run_does_not_refer_to_a_workflow() -> None:
@@ -354,9 +354,9 @@ def test_a_run_failed_by_an_activity_shows_its_innermost_cause() -> None:
     )
     run.decide(cmd.FailWorkflowExecution(failure=reported), seconds=4)
     want = "Activity task failed: NotFoundError: Activity function upper is not there"
-    assert plain(listed([seen(run)], page(run), wide=True)).endswith(want)
+    assert plain(listed([view_of(run)], page(run), wide=True)).endswith(want)
     assert "caused by NotFoundError: Activity function upper is not there\n" in shown(run)
-    assert want in "".join(changes(None, seen(run), page(run)))
+    assert want in "".join(changes(None, view_of(run), page(run)))
     assert want in plain(table(object_of(run)["status"]["history"]["events"], page(run, 200)))
 
 
@@ -419,12 +419,12 @@ def test_a_failed_run_of_code_is_reset_to_the_task_that_started_what_failed() ->
     started = run.names.index("WorkflowTaskStarted") + 1
     run.ask(inp.ActivityReported, 3, **take(run, "1", 2), failure=WRONG)
     run.decide(cmd.FailWorkflowExecution(failure=WRONG), seconds=4)
-    assert seen(run).phase == "Failed"
-    assert f"k9 --event-id {started}\n" in plain(describe(seen(run), page(run)))
+    assert view_of(run).phase == "Failed"
+    assert f"k9 --event-id {started}\n" in plain(describe(view_of(run), page(run)))
     assert not fork_of_code(run.events, started).activities
 
 
 def test_code_that_fails_by_itself_is_reset_to_its_last_task() -> None:
     run = Coded.begin()
     run.decide(cmd.FailWorkflowExecution(failure=WRONG), seconds=4)
-    assert "--type LastWorkflowTask" in plain(describe(seen(run), page(run)))
+    assert "--type LastWorkflowTask" in plain(describe(view_of(run), page(run)))

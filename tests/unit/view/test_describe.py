@@ -13,6 +13,7 @@ from perdure.engine.inputs import (
     AttemptCancelled,
     AttemptWaiting,
     CancelRequested,
+    PauseRequested,
     RunInput,
     SignalRequested,
     TerminateRequested,
@@ -458,6 +459,26 @@ def test_a_log_contained_in_the_message_is_not_repeated() -> None:
     flow = Flow().started(1).failed(2, failure)
     shown = plain(describe(flow.run(), flow.page()))
     assert shown[shown.index("Failure") :].count("no disk") == 1
+
+
+def test_a_cancellation_that_waits_says_for_what() -> None:
+    """argo-workflows#17041."""
+    flow = (
+        Flow(_TWO_CHARGES).at(1, PauseRequested(request_id="p", reason="wait")).at(2, CancelRequested(request_id="c"))
+    )
+    shown = " ".join(plain(describe(flow.run(), flow.page(3))).split())
+    assert "The cancellation takes effect once the run is unpaused" in shown
+
+
+def test_lost_attempts_show_in_the_condition_once_they_are_several() -> None:
+    """airflow#53015."""
+    flow = Flow(_TWO_CHARGES)
+    for number in range(3):
+        flow = flow.lost(200 * number, of="a")
+        condition = next(each for each in flow.status["conditions"] if each["type"] == "Succeeded")
+        assert condition["reason"] == ("AttemptsLost" if number == 2 else "Running")
+    assert "step `a` has lost 3 attempts" in condition["message"]
+    assert "set `maximumLosses`" in condition["message"]
 
 
 _CHECKS = """

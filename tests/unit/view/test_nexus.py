@@ -13,20 +13,20 @@ from perdure.view.run import read_run
 from perdure.view.tree import tree
 from support.engine.coded import Coded
 from support.engine.nexus import BOOM, BUSY, answer, schedule, scheduled, started
-from support.view.coderun import object_of, page, seen
+from support.view.coderun import object_of, page, view_of
 from support.view.flow import golden, plain
 
 
 def shown(run: Coded) -> str:
-    return plain(describe(seen(run), page(run)))
+    return plain(describe(view_of(run), page(run)))
 
 
 def steps_of(run: Coded) -> str:
-    return plain(tree(seen(run), page(run)))
+    return plain(tree(view_of(run), page(run)))
 
 
 def data_of(run: Coded) -> list[dict[str, Any]]:
-    pending: list[dict[str, Any]] = as_data(seen(run), page(run))["pendingNexusOperations"]
+    pending: list[dict[str, Any]] = as_data(view_of(run), page(run))["pendingNexusOperations"]
     return pending
 
 
@@ -127,7 +127,7 @@ def test_a_completed_operation_is_a_step_and_not_pending(
 ) -> None:
     run = scheduled()
     answer(run, outcome, 2, **said)
-    (step,) = seen(run).steps
+    (step,) = view_of(run).steps
     assert (step.name, step.state, step.end) == ("invoices.charge", state, run.now)
     assert ("boom" in steps_of(run)) == (state == "Failed")
     assert data_of(run) == []
@@ -163,7 +163,7 @@ def test_an_operation_scheduled_in_sealed_events_is_a_step() -> None:
 def test_the_secret_of_an_operation_is_not_shown() -> None:
     run = scheduled()
     assert run.state.operations["5"].request_id == "op-1"
-    assert "op-1" not in shown(run) + str(as_data(seen(run), page(run)))
+    assert "op-1" not in shown(run) + str(as_data(view_of(run), page(run)))
 
 
 def test_unreadable_operations_in_a_status_are_omitted() -> None:

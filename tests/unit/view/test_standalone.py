@@ -1,8 +1,5 @@
 """Standalone activities and standalone Nexus operations, as the command line shows them."""
 
-from typing import Any
-
-from perdure.controller.runs import status
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
 from perdure.view.describe import describe
@@ -12,32 +9,17 @@ from perdure.view.runs import table as listed
 from support.engine import standalone_nexus
 from support.engine.script import Drive, application
 from support.engine.standalone import begin, take, worker
-from support.view.flow import UID, plain
+from support.view.flow import plain
+from support.view.standalone import object_of
 
 
-def object_of(run: Drive) -> dict[str, Any]:
-    """The WorkflowRun of a standalone activity."""
-    facts = status.RunFacts(name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
-    return {
-        "apiVersion": "perdure.dev/v1alpha1",
-        "kind": "WorkflowRun",
-        "metadata": {"name": "charge-k9", "namespace": "shop", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {
-            "activity": {"type": "Do", "taskQueue": "q", "startToCloseTimeout": "1m"},
-            "workflowId": "charge-1",
-            "input": {"order": 17},
-        },
-        "status": status.compose({}, facts, run.state, run.history, run.now),
-    }
-
-
-def seen(run: Drive) -> RunView:
+def view_of(run: Drive) -> RunView:
     """The run as the command reads it."""
     return read_run(object_of(run), now=run.now)
 
 
 def shown(run: Drive) -> str:
-    return plain(describe(seen(run), Page(now=run.now, width=100)))
+    return plain(describe(view_of(run), Page(now=run.now, width=100)))
 
 
 def test_an_open_activity_shows_worker_and_last_failure() -> None:
@@ -70,13 +52,13 @@ def test_a_closed_activity_shows_its_outcome_and_suggests_no_reset() -> None:
 def test_a_paused_activity_shows_who_paused_it() -> None:
     run = begin()
     run.ask(1, inp.PauseRequested(request_id="p", reason="lunch", identity="ann"))
-    assert seen(run).phase == "Paused"
+    assert view_of(run).phase == "Paused"
     assert "by ann: lunch" in shown(run)
 
 
 def test_a_list_shows_the_type_and_the_activity_id() -> None:
     run = begin()
-    text = plain(listed([seen(run)], Page(now=run.now, width=200), wide=True))
+    text = plain(listed([view_of(run)], Page(now=run.now, width=200), wide=True))
     heading, row = (line.split() for line in text.splitlines())
     assert row[heading.index("WORKFLOW")] == "Do"
     assert row[heading.index("WORKFLOW-ID")] == "charge-1"

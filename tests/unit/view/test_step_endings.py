@@ -116,7 +116,7 @@ class Nesting:
     """The step that it is in."""
     steps: str
     more: str = ""
-    own: bool = True
+    cancellable: bool = True
     """Whether it is cancelled with the run."""
 
 
@@ -145,9 +145,9 @@ NESTINGS = {
         "first:compensate/it",
         "first:compensate",
         "- {name: first, set: {y: 1}, compensate: {call: {block: inner}}}\n- {name: boom, fail: {type: Boom, message: b}}",
-        own=False,
+        cancellable=False,
     ),
-    "a handler": Nesting(":finally/it", ":finally", "- {name: a, set: {y: 1}}", own=False),
+    "a handler": Nesting(":finally/it", ":finally", "- {name: a, set: {y: 1}}", cancellable=False),
 }
 
 DEFINITION = """
@@ -172,7 +172,7 @@ CASES = [
     (where, ending)
     for where, nesting in NESTINGS.items()
     for ending, (_, _, state) in ENDINGS.items()
-    if nesting.own or state != "Cancelled"
+    if nesting.cancellable or state != "Cancelled"
 ]
 
 

@@ -110,6 +110,11 @@ class RetryRules(SpecModel):
     cloud_scheduler: CloudScheduler | None = None
     """Google Cloud Scheduler's policy: doubling, then linear backoff."""
 
+    maximum_losses: Count | None = None
+    """Maximum number of attempts of an activity in a pod that can be lost to the infrastructure, such as an eviction, and are
+    repeated without counting as attempts. The activity fails with `TooManyLosses` at the next one; 0 repeats none.
+    Runs ignore it. Default: no limit."""
+
 
 class RetryPolicySpec(RetryRules):
     """How failures are retried: exactly one of `exponential` and `cloudScheduler`."""
@@ -126,7 +131,14 @@ class RetryPolicyChoice(RetryRules):
     The policy is resolved when the activity or run is scheduled. Later changes of a RetryPolicy do not affect it.
     """
 
-    rules = (exactly_one_of("name", "exponential", "cloud_scheduler"),)
+    rules = (
+        exactly_one_of("name", "exponential", "cloud_scheduler"),
+        Rule(
+            "`maximumLosses` must not be set with `name`: it belongs in the RetryPolicy",
+            "!(has(self.name) && has(self.maximumLosses))",
+            lambda choice: choice.name is None or choice.maximum_losses is None,
+        ),
+    )
 
     name: ResourceName | None = None
     """Name of a RetryPolicy in the same namespace. Only a RetryPolicy can have a circuit breaker, because everything that uses

@@ -402,6 +402,13 @@ class Activity(SpecModel):
             lambda activity: not activity.limits or activity.worker is None,
         ),
         Rule(
+            "`retryPolicy.maximumLosses` must not be used with `worker`: a worker has no pod that can be lost",
+            "!has(self.worker) || !has(self.retryPolicy) || !has(self.retryPolicy.maximumLosses)",
+            lambda activity: (
+                activity.worker is None or activity.retry_policy is None or activity.retry_policy.maximum_losses is None
+            ),
+        ),
+        Rule(
             "`cache` must not be used with `worker`: the operator does not start its attempts",
             "!has(self.cache) || !has(self.worker)",
             lambda activity: activity.cache is None or activity.worker is None,

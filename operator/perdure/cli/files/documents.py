@@ -135,9 +135,7 @@ def read_files(name: str) -> Iterator[Document]:
 def _read_file(name: str, *, explicit: bool) -> Iterator[Document]:
     shown = "standard input" if name == STDIN else name
     with _explained(shown):
-        for node in [
-            each for whole in list(yaml.compose_all(_text_of(name), Loader=Loader)) for each in _objects(whole)
-        ]:
+        for node in [each for root in list(yaml.compose_all(_text_of(name), Loader=Loader)) for each in _objects(root)]:
             # Before merge keys are resolved, which adds entries to the nodes.
             keys = list(_keys(node, "", set()))
             data = Loader("").construct_document(node)
@@ -205,27 +203,27 @@ def _entry(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node, str] | Non
     return best
 
 
-def _keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[int, str, yaml.ScalarNode]]:
+def _keys(node: yaml.Node, path: str, visited: set[int]) -> Iterator[tuple[int, str, yaml.ScalarNode]]:
     """Yield the keys of all maps: the map, the path, and the key."""
-    if id(node) in seen:
+    if id(node) in visited:
         return  # an alias
-    seen.add(id(node))
+    visited.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for i, item in enumerate(node.value):
-            yield from _keys(item, f"{path}[{i}]", seen)
+            yield from _keys(item, f"{path}[{i}]", visited)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             where = f"{path}.{key.value}".removeprefix(".")
             yield id(node), where, key
-            yield from _keys(value, where, seen)
+            yield from _keys(value, where, visited)
 
 
 def _duplicates(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position]]:
-    seen: set[tuple[int, str]] = set()
+    known: set[tuple[int, str]] = set()
     for of, path, key in keys:
-        if key.tag != _MERGE and (of, path) in seen:
+        if key.tag != _MERGE and (of, path) in known:
             yield path, _start(key)
-        seen.add((of, path))
+        known.add((of, path))
 
 
 def _misread_keys(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[tuple[str, Position, MisreadKey]]:

@@ -366,12 +366,12 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
         path = "spec.workflowRunTemplate.spec"
         yield from input_mistakes(template.spec, path)
         yield from unevaluated(template.spec, path, evaluates_input=True)
-        is_known, given = sample_input(template.spec)
-        yield from _run(each, path, template.spec, documents, given, knows_input=is_known)
+        is_known, sample = sample_input(template.spec)
+        yield from _run(each, path, template.spec, documents, sample, knows_input=is_known)
 
 
 def _run(
-    each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents, given: Any, *, knows_input: bool = True
+    each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents, value: Any, *, knows_input: bool = True
 ) -> Iterator[Finding]:
     """Yield the findings in the spec of a run.
 
@@ -380,7 +380,7 @@ def _run(
         path: The path of the spec.
         spec: The spec.
         documents: The manifests of the files.
-        given: The input of the run.
+        value: The input of the run.
         knows_input: Whether the input is known before the run starts.
     """
     yield from options(spec, path)
@@ -388,10 +388,10 @@ def _run(
         yield from policies_of(((f"{path}.retryPolicy.name", spec.retry_policy.name),), documents)
     if each.checked is not None:
         program = each.checked.program
-        for finding in program.check_input(program.input.complete(given)) if knows_input else ():
+        for finding in program.check_input(program.input.complete(value)) if knows_input else ():
             yield Finding(path + finding.path.removeprefix("spec"), finding.message)
     elif spec.workflow is not None and spec.workflow.name is not None:
-        yield from run_input(spec.workflow.name, given, documents, path, knows_input=knows_input)
+        yield from run_input(spec.workflow.name, value, documents, path, knows_input=knows_input)
 
 
 def _expressions(spec: WebhookSpec) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.client.errors import CliError
 from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.decider import Decider, UndecidableError
+from perdure.engine.commands import Decider, UndecidableError
 from perdure.engine.events import AnyEvent
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope

@@ -92,14 +92,14 @@ def _call_of_run(*positional: str) -> Callable[[Callable[..., None]], Callable[.
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         def command(context: click.Context, /, run: str | None, **options: Any) -> None:
             words = [run, options.pop("name", None), *options.pop("arguments", ())]
-            given, expected = [word for word in words if word is not None], list(positional)
+            passed, expected = [word for word in words if word is not None], list(positional)
             if options["workflow_id"] is not None:
                 expected.remove("RUN")
-            if len(given) < len(expected):
+            if len(passed) < len(expected):
                 raise click.BadParameter(f"requires {' and '.join(expected)}; --workflow-id replaces RUN")
-            named = given.pop(0) if "RUN" in expected else None
-            own = {key: options.pop(key) for key in options.keys() - CallOptions.__slots__}
-            verb(context, CallOptions(words=tuple(given), run=named, **options), **own)
+            named = passed.pop(0) if "RUN" in expected else None
+            extra = {key: options.pop(key) for key in options.keys() - CallOptions.__slots__}
+            verb(context, CallOptions(words=tuple(passed), run=named, **options), **extra)
 
         return _route_options(click.pass_context(functools.update_wrapper(command, verb)))
 

@@ -224,5 +224,5 @@ def _of(letters: Sequence[dict[str, Any]], activity: str | None) -> list[dict[st
 
 
 def _failed_time(letter: dict[str, Any]) -> datetime:
-    given = letter["spec"].get("failedTime")
-    return datetime.fromisoformat(given) if given else datetime.min.replace(tzinfo=UTC)
+    failed = letter["spec"].get("failedTime")
+    return datetime.fromisoformat(failed) if failed else datetime.min.replace(tzinfo=UTC)

@@ -84,7 +84,7 @@ def lint(context: click.Context, *, file: tuple[str, ...], strict: bool, output:
     help="Manifests of Workflow, WorkflowRun, RetryPolicy; - for standard input; repeatable",
 )
 @option("--scenario", help="Scenario: what happens, and the expected outcome")
-@option("--input", "-i", "given", help="Input: JSON, @FILE, or @- for standard input")
+@option("--input", "-i", "input_text", help="Input: JSON, @FILE, or @- for standard input")
 @report_option
 @time_option
 @color_option
@@ -94,7 +94,7 @@ def simulate(
     *,
     file: tuple[str, ...],
     scenario: str | None,
-    given: str | None,
+    input_text: str | None,
     output: Output,
     times: TimeFormat,
     color: Color,
@@ -121,7 +121,7 @@ def simulate(
         raise click.BadParameter("set a manifest, or a scenario that names one", param_hint="--file")
     screen = Screen(color)
     try:
-        wanted, report = simulate_scenario(file or [], scenario, value(given, "--input"))
+        wanted, report = simulate_scenario(file or [], scenario, value(input_text, "--input"))
     except BadFileError as error:
         for line in str(error).splitlines():
             click.echo(f"Error: {line}", err=True)

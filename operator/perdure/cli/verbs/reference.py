@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from perdure import REVISION, __version__
+from perdure.api.labels import SERVED_VERSIONS
 from perdure.cli.command import Words, argument, option, verb
 from perdure.cli.completion import KUBECTL, script
 from perdure.cli.flags import GLOBAL
@@ -58,7 +59,6 @@ def schemas(*, folder: Path) -> None:
       {program} schemas ~/.config/schemas
     """
     from perdure.api.crdgen import KINDS, json_schema, schema_path
-    from perdure.api.labels import SERVED_VERSIONS
 
     for kind, served in product(KINDS, SERVED_VERSIONS):
         target = folder / schema_path(kind, served)

@@ -35,8 +35,8 @@ def _request(name: str, text: str, *options: Decorator) -> Verb:
     """
 
     @request_to_runs
-    def request(context: click.Context, given: BatchOptions, *, reason: str, **fields: Any) -> None:
-        send_to_runs(context, name, {**fields, "reason": reason or None}, given)
+    def request(context: click.Context, batch: BatchOptions, *, reason: str, **fields: Any) -> None:
+        send_to_runs(context, name, {**fields, "reason": reason or None}, batch)
 
     decorated = stacked((run_argument, open_workflow_id_option, *options, reason_option))(request)
     return click.command(name, cls=Verb, help=text)(decorated)
@@ -256,7 +256,7 @@ def reset_activity(
 @run_argument
 @open_workflow_id_option
 @option("--name", "signal", required=True, help="Name of the signal")
-@option("--input", "-i", "given", help="Input of the signal: JSON or @FILE")
+@option("--input", "-i", "input_text", help="Input of the signal: JSON or @FILE")
 @option("--start", help="Workflow to start if no run is open; requires --workflow-id")
 @option("--start-input", help="Input of that run: JSON or @FILE")
 @request_to_runs
@@ -265,7 +265,7 @@ def signal(
     batch: BatchOptions,
     *,
     signal: str,
-    given: str | None,
+    input_text: str | None,
     start: str | None,
     start_input: str | None,
 ) -> None:
@@ -286,7 +286,7 @@ def signal(
       {program} signal --selector team=shop --name reload --rps 10 --yes
       {program} signal -w cart-7 --name add --input '"lamp"' --start cart
     """
-    request = {"name": signal, "input": value(given, "--input")}
+    request = {"name": signal, "input": value(input_text, "--input")}
     if start is None:
         if start_input is not None:
             raise click.BadParameter("requires --start", param_hint="--start-input")

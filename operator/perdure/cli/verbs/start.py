@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from perdure.api.json_values import mapping
 from perdure.api.labels import API_VERSION, RESERVED_PREFIXES, SCHEDULE_TIMES_ANNOTATION
 from perdure.api.names import is_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
@@ -65,7 +66,7 @@ def start(
     name: str | None,
     workflow_id: str | None,
     labels: tuple[str, ...],
-    given: tuple[str, ...],
+    inputs: tuple[str, ...],
     paused: bool,
     priority: int | None,
     reuse: WorkflowIdReusePolicy | None,
@@ -113,17 +114,17 @@ def start(
     spec: dict[str, Any] = {
         "workflow": what,
         "workflowId": workflow_id,
-        "input": with_input(started, inputs_of(given), launch.parameters),
+        "input": with_input(started, inputs_of(inputs), launch.parameters),
         "startPaused": paused or None,
         "priority": priority,
         "workflowIdReusePolicy": reuse and reuse.value,
         "workflowIdConflictPolicy": conflict and conflict.value,
     }
-    own = {**(meta.get("labels") or {}), **labels_of(labels or ())}
+    run_labels = {**(meta.get("labels") or {}), **labels_of(labels or ())}
     body = {
         "apiVersion": API_VERSION,
         "kind": "WorkflowRun",
-        "metadata": {**_with_name(meta, name), **({"labels": own} if own else {})},
+        "metadata": {**_with_name(meta, name), **({"labels": run_labels} if run_labels else {})},
         "spec": {**base["spec"], **{key: each for key, each in spec.items() if each is not None}},
     }
     start_run(context, body, replace(launch, namespace=launch.namespace or meta.get("namespace")))
@@ -143,9 +144,9 @@ def _workflow_of(workflow: str | None, kind: str | None, task_queue: str | None,
         BadParameter: No Workflow, type, or file is given, or two are.
     """
     if (kind is None) != (task_queue is None):
-        missing, given = ("--type", "--task-queue") if kind is None else ("--task-queue", "--type")
+        missing, present = ("--type", "--task-queue") if kind is None else ("--task-queue", "--type")
         raise click.BadParameter(
-            f"requires {missing}: a run of code needs a workflow type and a task queue", param_hint=given
+            f"requires {missing}: a run of code needs a workflow type and a task queue", param_hint=present
         )
     if sum(each is not None for each in (workflow, kind, file)) != 1:
         raise click.BadParameter("set either WORKFLOW, or --type and --task-queue, or --file")
@@ -181,7 +182,7 @@ def rerun(
     name: str | None,
     workflow_id: str | None,
     new_name: str | None,
-    given: tuple[str, ...],
+    inputs: tuple[str, ...],
 ) -> None:
     """Start a run with the spec of another one, from the beginning.
 
@@ -205,7 +206,7 @@ def rerun(
     """
     check_named(name, workflow_id)
     launch.check()
-    values = inputs_of(given)
+    values = inputs_of(inputs)
 
     async def read() -> Object:
         async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
@@ -221,17 +222,16 @@ def rerun(
 
 def _warn_of_previous(run: Object) -> None:
     """Warn if a run of a Schedule reads the outcome of the Schedule's previous run, which only the operator can pass on."""
-    from perdure.api.json_values import mapping
     from perdure.schedule.run_manifests import scheduled_by
 
     tie = scheduled_by(run)
     if tie is None:
         return
     definition = mapping(run.get("status")).get("definition")  # code has none, and may read both
-    given = {"lastCompletionResult": tie.last_completion_result, "lastFailure": tie.last_failure}
+    previous = {"lastCompletionResult": tie.last_completion_result, "lastFailure": tie.last_failure}
     missing = [
         f"`schedule.{name}`"
-        for name, each in given.items()
+        for name, each in previous.items()
         if each is not None and (definition is None or name in str(definition))
     ]
     if missing:
@@ -245,13 +245,17 @@ def _warn_of_previous(run: Object) -> None:
 def _copy_of(run: Object, spec: dict[str, Any], name: str | None) -> Object:
     """Build a run with a spec, and with the user's labels of another run."""
     meta = run["metadata"]
-    own = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(RESERVED_PREFIXES)}
+    user_labels = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(RESERVED_PREFIXES)}
     called = {"name": name} if name is not None else {"generateName": f"{meta['name'][:_MAX_PREFIX]}-"}
     times = {k: v for k, v in (meta.get("annotations") or {}).items() if k == SCHEDULE_TIMES_ANNOTATION}
     return {
         "apiVersion": API_VERSION,
         "kind": "WorkflowRun",
-        "metadata": {**called, **({"labels": own} if own else {}), **({"annotations": times} if times else {})},
+        "metadata": {
+            **called,
+            **({"labels": user_labels} if user_labels else {}),
+            **({"annotations": times} if times else {}),
+        },
         "spec": spec,
     }
 

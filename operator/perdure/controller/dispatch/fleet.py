@@ -100,7 +100,7 @@ class FleetRuns:
         for run in [run for run in runs if self.is_guest(run.ref.uid) and self._holds(run)]:
             del self._guests[run.ref.uid]
             run.commits_everything = False
-            self._queue.wake(key_of(run))
+            self._queue.wake(run.key)
         known = filter(None, map(self._index.directory.get, self.others))
         self._gained.read(each for each in known if self._shards.owns(each.namespace, each.workflow_id))
         metrics.TIMERS.set(self._queue.armed)
@@ -141,11 +141,11 @@ class FleetRuns:
         """
         leaves = self._guests[run.ref.uid] + _GUEST_STAYS
         if run.inbox or keep:
-            self._queue.wake_at(key_of(run), wake)
+            self._queue.wake_at(run.key, wake)
         elif now() >= leaves:
             self._leave(run)
         else:
-            self._queue.wake_at(key_of(run), min(filter(None, (wake, leaves))))
+            self._queue.wake_at(run.key, min(filter(None, (wake, leaves))))
         metrics.FLEET_GUESTS.set(len(self._guests))
 
     def _leave(self, run: Run) -> None:
@@ -156,7 +156,7 @@ class FleetRuns:
             return
         self._index.runs.pop(run.ref.uid, None)
         self._guests.pop(run.ref.uid, None)
-        self._queue.forget(key_of(run))
+        self._queue.forget(run.key)
         if not run.done:
             self.others.add(run.ref.uid)
 
@@ -166,11 +166,6 @@ class FleetRuns:
 
     def _holds(self, run: Run) -> bool:
         return self._shards.holds(run.ref.namespace, run.ref.workflow_id)
-
-
-def key_of(run: Run) -> RunKey:
-    """The key of a run in the queue."""
-    return RunKey(run.ref.namespace, run.ref.uid, run.ref.workflow_id)
 
 
 class GainedRuns:

@@ -19,15 +19,15 @@ class Index:
     schedules: dict[str, ReconciledSchedule] = field(default_factory=dict)
     """The Schedules by UID."""
     _versions: dict[str, str] = field(default_factory=dict)
-    """The last seen versions by UID, except for finished runs, whose versions are in the directory."""
+    """The last reported versions by UID, except for finished runs, whose versions are in the directory."""
 
-    def see(self, obj: kube.Object) -> None:
+    def update(self, obj: kube.Object) -> None:
         """Record the version of an object, so that a resync does not process it again."""
         meta = obj["metadata"]
         if not kube.older(meta["resourceVersion"], self._versions.get(meta["uid"], "")):
             self._versions[meta["uid"]] = meta["resourceVersion"]
 
-    def forget(self, uid: str) -> None:
+    def delete(self, uid: str) -> None:
         """Record that an object was deleted."""
         self._versions.pop(uid, None)
 
@@ -36,11 +36,11 @@ class Index:
         self._versions.pop(uid, None)
 
     def version(self, uid: str) -> str | None:
-        """The last seen version of an object."""
-        seen = self._versions.get(uid)
-        return seen if seen is not None else self.directory.closed_version(uid)
+        """The last reported version of an object."""
+        known = self._versions.get(uid)
+        return known if known is not None else self.directory.closed_version(uid)
 
-    def was_seen(self, uid: str) -> bool:
+    def is_reported(self, uid: str) -> bool:
         """Whether a watch or a list has shown an object; False if it was only created here."""
         return uid in self._versions
 

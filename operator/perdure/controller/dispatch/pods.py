@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from perdure.api import labels
-from perdure.controller.dispatch.fleet import key_of
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.expiry import expiry_of
@@ -51,7 +50,7 @@ class RunPods:
 
     def update(self, obj: kube.Object) -> None:
         """Process the creation or change of a pod of a run."""
-        self._index.see(obj)
+        self._index.update(obj)
         meta, run_id = obj["metadata"], _run_id(obj)
         if pods.held(obj):
             self._held[meta["uid"]] = _HeldPod(meta["namespace"], meta["name"], run_id)
@@ -59,21 +58,21 @@ class RunPods:
             self._held.pop(meta["uid"], None)
         run = self._runs.get(run_id)
         if run is not None:
-            run.attempts.held.observe(obj)
-            self._queue.wake(key_of(run))
+            run.attempts.held.update(obj)
+            self._queue.wake(run.key)
         elif meta["uid"] in self._held and self._holds(meta["namespace"], run_id):
             self._orphans[self._wake(meta["uid"])] = obj
-        self._releases.observe_pod(obj)
+        self._releases.update_pod(obj)
 
     def delete(self, obj: kube.Object) -> None:
         """Process the deletion of a pod of a run."""
-        self._index.forget(obj["metadata"]["uid"])
+        self._index.delete(obj["metadata"]["uid"])
         self._held.pop(obj["metadata"]["uid"], None)
         run = self._runs.get(_run_id(obj))
         if run is not None:
-            run.attempts.held.observe_deletion(obj)
-            self._queue.wake(key_of(run))
-        self._releases.observe_pod(obj)
+            run.attempts.held.delete(obj)
+            self._queue.wake(run.key)
+        self._releases.update_pod(obj)
 
     def reassign(self) -> None:
         """Process the pods of gained shards that no run in memory knows."""
@@ -109,15 +108,15 @@ class RunPods:
         """
         if key not in self._orphans:
             return
-        seen = self._orphans.pop(key)
+        observed = self._orphans.pop(key)
         try:
-            pod = seen or await self._read("pods", key.namespace, key.name, key.uid)
+            pod = observed or await self._read("pods", key.namespace, key.name, key.uid)
             if pod is None or not pods.held(pod):
                 self._held.pop(key.uid, None)
             else:
                 await self._release(pod)
         except BaseException:
-            self._orphans.setdefault(key, seen)  # unless it was seen again
+            self._orphans.setdefault(key, observed)  # unless it was seen again
             raise
 
     async def _release(self, pod: kube.Object) -> None:

@@ -33,15 +33,15 @@ class ReferencedObjects:
         """Process the creation or change of a Workflow."""
         key = WorkflowKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         if self._readiness.update(obj):
-            self._schedules.observe_workflow(key.namespace, key.name)
+            self._schedules.update_workflow(key.namespace, key.name)
             self._queue.wake(key)
-        self._runs.observe_workflow(key.namespace, key.name)
+        self._runs.update_workflow(key.namespace, key.name)
 
     def delete_workflow(self, obj: kube.Object) -> None:
         """Process the deletion of a Workflow."""
         key = WorkflowKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         self._readiness.delete(obj)
-        self._schedules.observe_workflow(key.namespace, key.name)
+        self._schedules.update_workflow(key.namespace, key.name)
         self._queue.forget(key)
 
     # RetryPolicies
@@ -59,17 +59,17 @@ class ReferencedObjects:
     def _policies_changed(self, namespace: str) -> None:
         for name in self._readiness.stale(namespace):
             self._queue.wake(WorkflowKey(namespace, name))
-        self._runs.observe_policies(namespace)
-        self._schedules.observe_policies(namespace)
+        self._runs.update_policies(namespace)
+        self._schedules.update_policies(namespace)
 
     # WorkflowLimits
 
     def update_limit(self, obj: kube.Object) -> None:
         """Process the creation or change of a WorkflowLimit."""
-        self._services.limits.observe(obj)
+        self._services.limits.update(obj)
         self._queue.wake(LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     def delete_limit(self, obj: kube.Object) -> None:
         """Process the deletion of a WorkflowLimit."""
-        self._services.limits.observe(obj, deleted=True)
+        self._services.limits.delete(obj)
         self._queue.forget(LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))

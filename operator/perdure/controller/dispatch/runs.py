@@ -15,7 +15,7 @@ import structlog
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
-from perdure.controller.dispatch.fleet import CatchUp, FleetRuns, key_of
+from perdure.controller.dispatch.fleet import CatchUp, FleetRuns
 from perdure.controller.dispatch.index import Index
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work
@@ -66,14 +66,17 @@ class RunNeighbors:
     def update(self, obj: kube.Object) -> None:
         """Update the directory, and wake the objects that wait for a change of a run. One in deletion has ended for them."""
         before, after = self._index.directory.put(obj)
-        self._workers.observe(obj, deleted=after is None)
+        if after is None:
+            self._workers.delete(obj)
+        else:
+            self._workers.update(obj)
         self._propagate(obj, before, after)
         if after is None and before is not None:
             self._end_children(before)
 
     def delete(self, obj: kube.Object) -> None:
         """Remove a deleted run from the directory, and wake the objects that wait for its end."""
-        self._workers.observe(obj, deleted=True)
+        self._workers.delete(obj)
         before = self._index.directory.drop(obj["metadata"]["uid"])
         self._propagate(obj, before, None)
         if before is not None:
@@ -85,7 +88,7 @@ class RunNeighbors:
         if any(each is not None and each.standing is Standing.CLOSED for each in (before, after)):
             self._changed(namespace)
         if after is not None and after.standing is Standing.OPEN:
-            self._releases.observe_run(obj)
+            self._releases.update_run(obj)
         letter = dead_letter_of(obj)
         if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
             self._queue.wake(DeadLetterKey(namespace, letter))
@@ -94,7 +97,7 @@ class RunNeighbors:
             return
         self.wake(known)
         if after is None or after.standing is Standing.CLOSED:
-            self._releases.observe_end(namespace, known.uid)
+            self._releases.end_run(namespace, known.uid)
         for other in self._index.directory.sharing(known):
             if other.standing is Standing.WAITING:
                 self._queue.wake(RunKey(other.namespace, other.uid, other.workflow_id))
@@ -106,8 +109,8 @@ class RunNeighbors:
             self._queue.wake(ScheduleKey(run.namespace, run.schedule_uid, schedule.name))
         parent = self._index.runs.get(run.parent_uid)
         if parent is not None:
-            parent.outcomes.observe(run.uid)
-            self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid, parent.ref.workflow_id))
+            parent.outcomes.update(run.uid)
+            self._queue.wake(parent.key)
 
     def _end_children(self, parent: Entry) -> None:
         """Apply the parent close policy to the open children of a deleted run, because it does not do that itself.
@@ -187,7 +190,7 @@ class WorkflowRuns:
         """Process the creation or change of a run."""
         uid = obj["metadata"]["uid"]
         before = self.directory.get(uid)
-        self._index.see(obj)
+        self._index.update(obj)
         self._neighbors.update(obj)
         if obj["metadata"].get("deletionTimestamp"):
             self._end(obj)
@@ -198,12 +201,12 @@ class WorkflowRuns:
         run = self.get(uid)
         if run is None:
             self._admit(obj, before, closed=over is not None)
-        elif run.observe(obj):
+        elif run.update(obj):
             self._wake(run)
 
     def delete(self, obj: kube.Object) -> None:
         """Process the deletion of a run."""
-        self._index.forget(obj["metadata"]["uid"])
+        self._index.delete(obj["metadata"]["uid"])
         self._neighbors.delete(obj)
         self._end(obj)
 
@@ -213,7 +216,7 @@ class WorkflowRuns:
         self.fleet.others.discard(obj["metadata"]["uid"])
         run = self.get(obj["metadata"]["uid"])
         if run is not None:
-            run.observe_deletion()
+            run.mark_deleted()
             self._wake(run)
 
     def _admit(self, obj: kube.Object, before: Entry | None, *, closed: bool) -> None:
@@ -253,22 +256,22 @@ class WorkflowRuns:
         """Process a deletion that no watch has reported."""
         run = self.get(entry.uid)
         if run is not None:
-            run.observe_deletion()
+            run.mark_deleted()
             self._wake(run)
         else:
             meta = {"namespace": entry.namespace, "name": entry.name, "uid": entry.uid}
             self.delete({"metadata": meta, "spec": {}})
 
-    def observe_workflow(self, namespace: str, name: str) -> None:
+    def update_workflow(self, namespace: str, name: str) -> None:
         """Wake the runs that wait for a Workflow that was created, changed, or deleted."""
         for run in self._index.runs.values():
             if run.ref.namespace == namespace and run.waits_for_workflow == name:
                 self._wake(run)
 
-    def observe_policies(self, namespace: str) -> None:
+    def update_policies(self, namespace: str) -> None:
         """Wake the runs of a namespace whose RetryPolicies have changed, or whose circuit breaker admits more."""
         for run in self._index.runs.values():
-            if run.ref.namespace == namespace and run.observe_policies():
+            if run.ref.namespace == namespace and run.update_policies():
                 self._wake(run)
 
     def suspect(self, obj: kube.Object) -> None:
@@ -314,7 +317,7 @@ class WorkflowRuns:
         return run
 
     def _wake(self, run: Run) -> None:
-        self._queue.wake(key_of(run))
+        self._queue.wake(run.key)
 
     # Requests
 

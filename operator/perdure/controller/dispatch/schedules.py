@@ -38,7 +38,7 @@ class Schedules:
     def update(self, obj: kube.Object) -> None:
         """Process the creation or change of a Schedule."""
         key = ScheduleKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], obj["metadata"]["name"])
-        self._index.see(obj)
+        self._index.update(obj)
         schedule = self._index.schedules.get(key.uid)
         if obj["metadata"].get("deletionTimestamp"):
             if schedule is not None:
@@ -54,20 +54,20 @@ class Schedules:
                 definitions=self._services.definitions,
                 output_of=partial(output_of, blobs=self._services.blobs, workers=self._services.workers),
             )
-        elif not schedule.observe(obj):
+        elif not schedule.update(obj):
             return
         self._queue.wake(key)
 
     def delete(self, obj: kube.Object) -> None:
         """Process the deletion of a Schedule."""
-        self._index.forget(obj["metadata"]["uid"])
+        self._index.delete(obj["metadata"]["uid"])
         schedule = self._index.schedules.get(obj["metadata"]["uid"])
         if schedule is not None:
             self.delete_missed(schedule)
 
     def delete_missed(self, schedule: ReconciledSchedule) -> None:
         """Process a deletion, even if no watch has reported it."""
-        schedule.observe_deletion()
+        schedule.mark_deleted()
         if self._services.shards.holds(schedule.namespace, schedule.name):
             self._wake(schedule)
         else:
@@ -79,19 +79,19 @@ class Schedules:
             if self._services.shards.owns(schedule.namespace, schedule.name):
                 self._wake(schedule)
 
-    def observe_workflow(self, namespace: str, name: str) -> None:
+    def update_workflow(self, namespace: str, name: str) -> None:
         """Make Schedules check a Workflow that was created, changed, or deleted."""
         for schedule in self._index.schedules.values():
-            if schedule.namespace == namespace and schedule.observe_workflow(name):
+            if schedule.namespace == namespace and schedule.update_workflow(name):
                 self._wake(schedule)
 
-    def observe_policies(self, namespace: str) -> None:
+    def update_policies(self, namespace: str) -> None:
         """Make Schedules check the changed RetryPolicies of a namespace."""
         for schedule in self._index.schedules.values():
             if schedule.namespace == namespace and schedule.waits_for_policy:
                 self._wake(schedule)
 
-    def observe_clock(self) -> None:
+    def recompute(self) -> None:
         """Recompute due times after the wall clock was set."""
         for schedule in self._index.schedules.values():
             self._wake(schedule)

@@ -275,7 +275,7 @@ class ReconciledOperation:
             case _:
                 return ""
 
-    def observe_deletion(self) -> None:
+    def mark_deleted(self) -> None:
         """Process the deletion of the Operation: withdraw its request, unless the run has recorded it."""
         self._record.deleted = True
         self.withdraw()

@@ -103,16 +103,16 @@ class OperationResync:
         self._served = served
         self._informer = informer
         self._enqueue = enqueue
-        self._seen: set[str] = set()
+        self._watched: set[str] = set()
         self._log = structlog.get_logger("perdure.operations")
 
-    def observe(self, uid: str) -> None:
+    def add(self, uid: str) -> None:
         """Record that the watch has shown an Operation."""
-        self._seen.add(uid)
+        self._watched.add(uid)
 
-    def forget(self, uid: str) -> None:
+    def delete(self, uid: str) -> None:
         """Record that an Operation was deleted."""
-        self._seen.discard(uid)
+        self._watched.discard(uid)
 
     async def run(self) -> None:
         """Resync until cancelled."""
@@ -138,7 +138,7 @@ class OperationResync:
             url = kube.path(kube.PERDURE, namespace, "operations")
             async for obj in self._client.lists.each(url, fieldSelector=PENDING):
                 created = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
-                unseen = obj["metadata"]["uid"] not in self._seen
+                unseen = obj["metadata"]["uid"] not in self._watched
                 missed += unseen and created < now() - timedelta(seconds=RESYNC_SECONDS)
                 isolate(obj, self._enqueue)
         if missed:
@@ -201,13 +201,13 @@ class Operations:
 
     def _update(self, obj: kube.Object) -> None:
         """Process the creation or change of an Operation."""
-        self._resync.observe(obj["metadata"]["uid"])
+        self._resync.add(obj["metadata"]["uid"])
         self._enqueue(obj)
 
     def _delete(self, obj: kube.Object) -> None:
         """Process the deletion of an Operation."""
         uid = obj["metadata"]["uid"]
-        self._resync.forget(uid)
+        self._resync.delete(uid)
         self._withdraw(uid)
         self._queue.forget(ExpiryKey.of(obj))
         self._full.discard(uid)
@@ -232,7 +232,7 @@ class Operations:
         """Process the deletion of an Operation: withdraw its request if the run has not recorded it."""
         operation = self._in_progress.pop(uid, None)
         if operation is not None:
-            operation.observe_deletion()
+            operation.mark_deleted()
             self._continue_target(operation.target)
 
     def _forget_later(self, obj: kube.Object, since: datetime) -> None:

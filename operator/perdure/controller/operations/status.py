@@ -40,9 +40,11 @@ class OperationAnswer:
 
     @property
     def reason(self) -> ConditionReason:
-        """The reason of the condition after a success."""
+        """The reason of the condition."""
         special = ConditionReason.SIGNAL_NOT_AWAITED, ConditionReason.DEFERRED
-        return ConditionReason(self.answer.reason) if self.answer.reason in special else ConditionReason.DONE
+        if not self.answer.ok or self.answer.reason in special:
+            return ConditionReason(self.answer.reason)
+        return ConditionReason.DONE
 
     @property
     def message(self) -> str:
@@ -75,10 +77,9 @@ def finished(obj: kube.Object, outcome: OperationAnswer, now: datetime) -> Statu
     """The status of an Operation that was answered."""
     before, answer = _unreported(obj), outcome.answer
     kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED
-    reason = outcome.reason if answer.ok else ConditionReason(answer.reason)
     generation = obj["metadata"].get("generation")
     conditions = set_condition(
-        read_conditions(before), kind, True, reason, outcome.message, now=now, observed_generation=generation
+        read_conditions(before), kind, True, outcome.reason, outcome.message, now=now, observed_generation=generation
     )
     status = {
         **before,
@@ -128,12 +129,12 @@ def record_answer(recorder: Recorder, obj: kube.Object, outcome: OperationAnswer
     about = {"apiVersion": labels.API_VERSION, "kind": "WorkflowRun", "metadata": run} if run else itself
     related = {"apiVersion": labels.API_VERSION, "kind": "Operation", "namespace": meta["namespace"]}
     related |= {"name": meta["name"], "uid": meta["uid"]}
-    note, says_why = f"Operation {meta['name']}: {name}", not answer.ok or outcome.reason is not ConditionReason.DONE
+    note, says_why = f"Operation {meta['name']}: {name}", outcome.reason is not ConditionReason.DONE
     recorder.record(
         about,
         kind="Warning" if outcome.is_warning else "Normal",
         reason=EventReason.OPERATION_DONE if answer.ok else EventReason.OPERATION_FAILED,
-        note=note + (f": {answer.reason}: {outcome.message}" if says_why else ""),
+        note=note + (f": {outcome.reason}: {outcome.message}" if says_why else ""),
         action=f"{name[:1].upper()}{name[1:]}",
         related=related if run else None,
     )

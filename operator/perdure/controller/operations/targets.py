@@ -238,7 +238,7 @@ class RunResets:
         reasons = {condition.reason for condition in read_conditions(run.get("status") or {})}
         return bool(reasons) and not reasons & _ABOUT_TO_BEGIN
 
-    async def _check_alone(self, entry: Entry, own: str) -> None:
+    async def _check_alone(self, entry: Entry, new_name: str) -> None:
         """Check that no other run of the workflow ID is open, because a retry does not close other runs.
 
         Raises:
@@ -246,7 +246,7 @@ class RunResets:
         """
         await self._targets.read_runs(entry.namespace, entry.workflow_id)
         other = self._runs.directory.open_run(entry.namespace, entry.workflow_id)
-        if other is not None and other.name not in {entry.name, own}:
+        if other is not None and other.name not in {entry.name, new_name}:
             message = f"the run `{other.name}` with workflow ID `{entry.workflow_id}` is open; wait for its end, or terminate it"
             raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
 

@@ -515,9 +515,9 @@ class Pods:
                 raise
             await self._client.delete(url, uid=meta["uid"])  # a policy rejects the change, but the containers must stop
 
-    async def release_by_name(self, seen: kube.Object, *, keep: bool) -> None:
+    async def release_by_name(self, observed: kube.Object, *, keep: bool) -> None:
         """Read a pod that was seen a while ago, and release it if it still exists. `keep`: whether its activity keeps it."""
-        meta = seen["metadata"]
+        meta = observed["metadata"]
         try:
             pod = await self._client.get(kube.path(kube.CORE, meta["namespace"], "pods", meta["name"]))
         except kube.NotFoundError:

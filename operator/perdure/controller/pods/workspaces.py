@@ -2,12 +2,15 @@
 
 A run that continues the history of another one, after a reset or a retry, also becomes an owner of its claims.
 
+A claim is never created again for a run that has the result of a step that wrote to it: the attempt that needs it fails with
+`WorkspaceLost`, and a reset or a retry that would need it is refused.
+
 The claims of a closed run are deleted, or kept until the run is deleted, as their workspace specifies. This needs no state: a
 label marks claims that are not processed yet, so a restart changes nothing. Owner references delete a kept claim together with
 its runs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -16,6 +19,7 @@ import structlog
 from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
 from perdure.api.kinds.workspace import Workspace
+from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Standing
 from perdure.controller.pods.attempt_pods import DENIED, AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.reconcile.refusals import is_temporary
@@ -33,6 +37,7 @@ from perdure.runtime.pods.workspaces import (
     claim_owner,
     ephemeral_volume,
     is_deleted_after,
+    lost_files,
     pods_label,
     volume_of,
 )
@@ -40,6 +45,8 @@ from perdure.runtime.pods.workspaces import (
 _TRIAL: Final = "perdure-trial"
 _LOOKS: Final = 2
 """How often to look for a claim that another process may have created."""
+Writers = Callable[[str], Awaitable[Sequence[str]]]
+"""Returns the steps of the run that may have written to a workspace, by its name, and that have completed."""
 
 _SELECTOR: Final = f"{labels.WORKSPACE_LABEL},{labels.STAYS_UNTIL_LABEL}={labels.RUN_CLOSED}"
 _SUCCEEDED: Final = {"Completed", "ContinuedAsNew"}
@@ -66,18 +73,43 @@ class WorkspaceVolumes:
         """Set the workspaces of the run's definition."""
         self._workspaces = {workspace.name: workspace for workspace in workspaces}
 
-    async def of(self, definition: Activity) -> Mapping[str, Volume]:
+    async def of(self, definition: Activity, writers: Writers) -> Mapping[str, Volume]:
         """Ensure the claims of the workspaces that an activity mounts, and return the volumes by name.
 
+        Args:
+            definition: The activity.
+            writers: Reads which completed steps may have written to a workspace, if its claim does not exist.
+
         Raises:
-            AttemptImpossibleError: A claim can never be created.
+            AttemptImpossibleError: A claim can never be created, or is gone together with the files of completed steps.
             AttemptBlockedError: A claim does not exist, or cannot be created for now.
             RequestError: The Kubernetes API request failed.
         """
         names = dict.fromkeys(mount.name for mount in definition.workspaces)
-        return {name: await self._volume(self._workspaces[name]) for name in names}
+        return {name: await self._volume(self._workspaces[name], writers) for name in names}
 
-    async def _volume(self, workspace: Workspace) -> Volume:
+    async def lost(self, names: Collection[str]) -> list[str]:
+        """Those of the workspaces whose claim, which was created for the run, is gone or about to be deleted.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        found = []
+        for name in names:
+            workspace = self._workspaces.get(name)
+            if workspace is None or workspace.volume_claim_template is None:
+                continue
+            claim = build_claim(self._run, self._original, workspace)["metadata"]["name"]
+            try:
+                meta = (await self._client.metadata(self._url(claim)))["metadata"]
+            except kube.NotFoundError:
+                found.append(name)
+                continue
+            if meta.get("deletionTimestamp"):
+                found.append(name)
+        return found
+
+    async def _volume(self, workspace: Workspace, writers: Writers) -> Volume:
         existing = workspace.persistent_volume_claim
         if existing is not None:
             try:
@@ -88,19 +120,22 @@ class WorkspaceVolumes:
                     f"workspace `{workspace.name}`: there is no PersistentVolumeClaim `{existing.claim_name}` {where}"
                 )
                 raise AttemptBlockedError(message) from None
-        return ephemeral_volume(workspace) or volume_of(await self._ensure_claim(workspace))
+        return ephemeral_volume(workspace) or volume_of(await self._ensure_claim(workspace, writers))
 
-    async def _ensure_claim(self, workspace: Workspace) -> kube.Object:
+    async def _ensure_claim(self, workspace: Workspace, writers: Writers) -> kube.Object:
         body = build_claim(self._run, self._original, workspace)
         name = body["metadata"]["name"]
         for _ in range(_LOOKS):
             try:
                 found = await self._client.get(self._url(name))
             except kube.NotFoundError:
+                await _check_unwritten(workspace, writers)
                 created = await self._create(workspace, body)
                 if created is not None:
                     return created
             else:
+                if found["metadata"].get("deletionTimestamp"):
+                    await _check_unwritten(workspace, writers)
                 await self._adopt(workspace, found)
                 return found
         raise AttemptBlockedError(f"PersistentVolumeClaim `{name}` was created and deleted a moment ago")
@@ -134,7 +169,7 @@ class WorkspaceVolumes:
         if self._run.uid in known and (meta.get("labels") or {}).get(labels.RUN_ID_LABEL) == self._run.uid:
             return
         try:
-            await self._own(workspace, meta)
+            await self._take_over(workspace, meta)
         except (kube.ConflictError, kube.NotFoundError):
             raise AttemptBlockedError(f"{name} changed a moment ago") from None
 
@@ -152,11 +187,11 @@ class WorkspaceVolumes:
                 meta = (await self._client.metadata(self._url(name)))["metadata"]
                 owners = {owner.get("uid") for owner in meta.get("ownerReferences") or ()}
                 if owners & self._users and self._run.uid not in owners and not meta.get("deletionTimestamp"):
-                    await self._own(workspace, meta)
+                    await self._take_over(workspace, meta)
             except kube.NotFoundError:
                 continue  # no attempt has needed it yet, or it was deleted
 
-    async def _own(self, workspace: Workspace, meta: kube.Object) -> None:
+    async def _take_over(self, workspace: Workspace, meta: kube.Object) -> None:
         """Become an owner of a claim, and the run whose end releases it."""
         others = [owner for owner in meta.get("ownerReferences") or () if owner.get("uid") != self._run.uid]
         change = {
@@ -169,6 +204,19 @@ class WorkspaceVolumes:
 
     def _url(self, name: str | None = None) -> str:
         return _claims(self._run.namespace, name)
+
+
+async def _check_unwritten(workspace: Workspace, writers: Writers) -> None:
+    """Check that no completed step has written to a workspace whose claim is gone.
+
+    Raises:
+        AttemptImpossibleError: One may have.
+    """
+    if paths := await writers(workspace.name):
+        message = f"{lost_files(workspace.name, paths)}; retry the run, and name it in `from`"
+        type_ = ConditionReason.WORKSPACE_LOST.value
+        failure = Failure(kind=FailureKind.APPLICATION, type=type_, message=message, non_retryable=True)
+        raise AttemptImpossibleError(failure)
 
 
 async def claim_refusal(client: kube.Client, namespace: str, workspace: Workspace) -> str | None:

@@ -58,7 +58,7 @@ class Record:
         """Whether a watch has reported a newer version."""
         return self._newest != self._version and not kube.older(self._newest, self._version)
 
-    def observe(self, obj: kube.Object) -> bool:
+    def update(self, obj: kube.Object) -> bool:
         """Process a watch event; return whether it is new. The watch also reports our own writes, some before their responses."""
         self._newest = obj["metadata"]["resourceVersion"]
         return self.outdated

@@ -16,13 +16,13 @@ from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.record import Status
-from perdure.controller.runs.status import RunFacts, compose, is_stuck, message_of, repaired, too_large, waiting
+from perdure.controller.runs.status import StatusComposer, is_stuck, message_of, too_large
 from perdure.controller.runs.store import RunStore
 from perdure.controller.services import Peers
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
-from perdure.engine.ledger import AttemptOutcome, Retired
+from perdure.engine.recording import AttemptOutcome, Retired
 from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState, RunStatus, closing_failure
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
@@ -163,8 +163,8 @@ class RunEventRecorder:
             metrics.STORED_RESULTS.labels(self._run.namespace).inc()
 
     def _started(self) -> str:
-        own = self._run.workflow_id
-        return "The run has started" + (f", with workflow ID `{own}`" if own != self._run.name else "")
+        workflow_id = self._run.workflow_id
+        return "The run has started" + (f", with workflow ID `{workflow_id}`" if workflow_id != self._run.name else "")
 
     def _happened(self, event: ev.AnyEvent) -> None:
         """Record requests, and events that need attention."""
@@ -249,7 +249,7 @@ class RunConditions:
         store: RunStore,
         peers: Peers,
         event_recorder: RunEventRecorder,
-        facts: Callable[[datetime, RunState | None], RunFacts],
+        composer: Callable[[datetime, RunState | None], StatusComposer],
     ) -> None:
         """Create it.
 
@@ -258,13 +258,13 @@ class RunConditions:
             store: The stored record of the run.
             peers: The other runs, which are notified of each write.
             event_recorder: Records Events.
-            facts: Collects the other facts of the status at a time; the state is None before the run has started.
+            composer: Composes the status at a time; the state is None before the run has started.
         """
         self._run = run
         self._store = store
         self._peers = peers
         self._event_recorder = event_recorder
-        self._facts = facts
+        self._composer = composer
         self._compiling_since: datetime | None = None
         self._newer = NewerStateReports("WorkflowRun", run.namespace)
 
@@ -276,7 +276,7 @@ class RunConditions:
         """
         record = self._store.record
         before = record.status
-        status = waiting(before, self._facts(now, None), reason, message, now)
+        status = self._composer(now, None).waiting(before, reason, message, now)
         if status != before:
             await record.write(status)
             self._peers.publish(record.latest())
@@ -323,7 +323,7 @@ class RunConditions:
         """Remove the condition that the run cannot be processed, because it continues."""
         status = self._store.record.status
         if self._store.restored or is_stuck(status):
-            await self._store.write(repaired(status, self._facts(now, state), state, now))
+            await self._store.write(self._composer(now, state).repaired(status, state, now))
 
     async def report_blocked(self, state: RunState, now: datetime, *, offers: bool) -> None:
         """Report why the run waits, although there is nothing else to record.
@@ -335,11 +335,11 @@ class RunConditions:
             now: The time.
             offers: Whether something waits for a worker. The next commit records that a worker polls.
         """
-        before, facts = self._store.record.status, self._facts(now, state)
+        before, composer = self._store.record.status, self._composer(now, state)
         reported = _hindrances(before)
-        if facts.refused == reported[1] and (facts.unserved == reported[0] or not offers):
+        if composer.refused == reported[1] and (composer.unserved == reported[0] or not offers):
             return
-        status = compose(before, facts, state, (), now)
+        status = composer.compose(before, state, (), now)
         if _hindrances(status) == reported or too_large(status_texts.size_of(status)) is not None:
             return
         with suppress(kube.TooLargeError):  # it is not necessary to report this if there is no room

@@ -15,7 +15,7 @@ from perdure.controller.workflows.definitions import Definition, newer_definitio
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.decider import ActivityDecider, Decider, Decision, OperationDecider
+from perdure.engine.commands import Decider, Decision, StandaloneDecider
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
@@ -121,13 +121,13 @@ class RunDeciders:
             raise DamagedStateError(message)
         return RunDecider(decider=self.interpreter(definition, spec, state.start_time), definition=definition)
 
-    def standalone(self, spec: WorkflowRunSpec) -> ActivityDecider | OperationDecider | None:
+    def standalone(self, spec: WorkflowRunSpec) -> StandaloneDecider | None:
         """The decider of a standalone activity or Nexus operation; None if the run is a workflow."""
         extras = extras_of(self._record.object)
         if spec.activity is not None:
-            return activity_decider(self._run.workflow_id, spec, spec.activity, extras)
+            return StandaloneDecider(scheduled_activity(self._run.workflow_id, spec, spec.activity, extras))
         if spec.nexus_operation is not None:
-            return operation_decider(spec, spec.nexus_operation, extras)
+            return StandaloneDecider(scheduled_operation(spec, spec.nexus_operation, extras))
         return None
 
     def interpreter(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> Interpreter:
@@ -136,10 +136,10 @@ class RunDeciders:
         return Interpreter(definition.program, scope_of(self._record.object), input=values, start_time=start_time)
 
 
-def activity_decider(
+def scheduled_activity(
     activity_id: str, spec: WorkflowRunSpec, activity: StandaloneActivity, extras: StartExtras
-) -> ActivityDecider:
-    """The decider of a standalone activity.
+) -> cmd.ScheduleActivityTask:
+    """The command that schedules a standalone activity.
 
     Args:
         activity_id: Its ID.
@@ -147,7 +147,7 @@ def activity_decider(
         activity: The activity in the spec.
         extras: Additional options of a Temporal client.
     """
-    scheduled = cmd.ScheduleActivityTask(
+    return cmd.ScheduleActivityTask(
         activity_id=activity_id,
         activity_type=activity.type,
         input=spec.input,
@@ -162,13 +162,12 @@ def activity_decider(
         start_delay=spec.start_delay or None,
         user_metadata=extras.user_metadata,
     )
-    return ActivityDecider(scheduled)
 
 
-def operation_decider(
+def scheduled_operation(
     spec: WorkflowRunSpec, operation: StandaloneNexusOperation, extras: StartExtras
-) -> OperationDecider:
-    """The decider of a standalone Nexus operation.
+) -> cmd.ScheduleNexusOperation:
+    """The command that schedules a standalone Nexus operation.
 
     Only the two namespaces may know the request ID, so it is not derived from anything that others can read. It is used once the
     operation is scheduled.
@@ -178,7 +177,7 @@ def operation_decider(
         operation: The operation in the spec.
         extras: Additional options of a Temporal client.
     """
-    scheduled = cmd.ScheduleNexusOperation(
+    return cmd.ScheduleNexusOperation(
         endpoint=operation.endpoint,
         endpoint_id=extras.endpoint_id,
         handler_namespace=extras.handler_namespace,
@@ -192,7 +191,6 @@ def operation_decider(
         nexus_header=operation.headers,
         user_metadata=extras.user_metadata,
     )
-    return OperationDecider(scheduled)
 
 
 def scope_of(run: kube.Object) -> RunScope:

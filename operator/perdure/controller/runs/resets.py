@@ -11,7 +11,7 @@ operator is killed. The rest concerns only that run, and the next operator finds
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -26,6 +26,7 @@ from perdure.api.phases import kind_of
 from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
+from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.recorded_state import stored_state
 from perdure.controller.runs.deciders import scope_of
@@ -34,7 +35,7 @@ from perdure.controller.state_versions import state_versions
 from perdure.controller.workflows.definitions import Definition, Definitions, NotReadyError, read_spec
 from perdure.engine import events as ev
 from perdure.engine import history, inputs, resets
-from perdure.engine.decider import UndecidableError
+from perdure.engine.commands import UndecidableError
 from perdure.engine.history import NondeterminismError
 from perdure.engine.resets import Restarted
 from perdure.engine.state import PendingChild, RunState
@@ -46,6 +47,7 @@ from perdure.language.resets import RetryPlan, last_task, plan_retry
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
+from perdure.runtime.pods.workspaces import lost_files, needed_files
 
 _NOTHING_DECIDED = "the run has not started, so there is nothing to reset or retry"
 
@@ -90,7 +92,7 @@ async def reset(
         principal: The user that the API server authenticated; empty if unknown.
 
     Raises:
-        RefusedError: The run cannot be reset to this point.
+        RefusedError: The run cannot be reset to this point, or files that the new run needs are gone.
         NotYetError: The definition of the run is being compiled.
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
@@ -109,7 +111,8 @@ async def reset(
             found = await _redo(definitions, run, events, wanted)
         else:
             found = RetryPlan(point=await _point(definitions, run, events, wanted))
-        await _fork(definitions, run, events, found.point)
+        _, definition = await _fork(definitions, run, events, found.point)
+        await check_files(client, run, definition, events[: found.point], events[found.point :], found.kept)
     except NewerStateError as error:
         raise RefusedError(ConditionReason.NEWER_STATE, message_for(str(error))) from error
     point = found.point
@@ -278,6 +281,8 @@ class Fork:
     """The object of the run that was reset."""
     events: list[dict[str, Any]]
     """The events to take over, in stored form."""
+    before: tuple[ev.AnyEvent, ...]
+    """The events to take over."""
     later: tuple[ev.AnyEvent, ...]
     """The events after the point."""
     state: RunState
@@ -336,7 +341,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
     state, definition = await _fork(definitions, base, events, wanted.event_id)
     before, later = events[: wanted.event_id], events[wanted.event_id :]
     restarted = resets.restarted(state, before, later, lambda: str(uuid.uuid4()), origin.repeated)
-    return Fork(base, raw[: wanted.event_id], later, state, definition, restarted)
+    return Fork(base, raw[: wanted.event_id], before, later, state, definition, restarted)
 
 
 async def check_exists(client: kube.Client, namespace: str, base: Ancestor) -> None:
@@ -355,6 +360,40 @@ async def check_exists(client: kube.Client, namespace: str, base: Ancestor) -> N
         raise _deleted(base) from None
     if meta["uid"] != base.run_id or meta.get("deletionTimestamp"):
         raise _deleted(base)
+
+
+async def check_files(  # noqa: PLR0917 (the parts of a fork)
+    client: kube.Client,
+    base: kube.Object,
+    definition: Definition | None,
+    before: Sequence[ev.AnyEvent],
+    later: Sequence[ev.AnyEvent],
+    kept: Collection[int],
+) -> None:
+    """Check that the volumes still have the files of kept steps that the steps to repeat can read.
+
+    Args:
+        client: Reads the claims.
+        base: The run that is reset.
+        definition: The definition of the new run; None if workers decide it.
+        before: The events that the new run takes over.
+        later: The later events of the run that is reset.
+        kept: IDs of later completions whose results are kept.
+
+    Raises:
+        RefusedError: A claim is gone.
+        RequestError: The Kubernetes API request failed. Call again to retry.
+    """
+    if definition is None or not definition.program.spec.workspaces:
+        return
+    needed = needed_files(before, later, kept, definition.program.activities)
+    meta = base["metadata"]
+    ref = RunRef(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], workflow_id="")
+    volumes = WorkspaceVolumes(client, ref, reset_of(base))
+    volumes.define(definition.program.spec.workspaces)
+    for workspace in await volumes.lost(needed):
+        message = f"{lost_files(workspace, needed[workspace])}; retry the run and name it in `from`, or start a new run"
+        raise RefusedError(ConditionReason.WORKSPACE_LOST, message)
 
 
 def _deleted(base: Ancestor) -> RefusedError:

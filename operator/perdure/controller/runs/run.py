@@ -11,45 +11,54 @@ effects. `store` commits; `reconcile.record` has the write and its conflicts.
 Crash windows. Before the commit, nothing has happened. Between the commit and its effects, the committed state determines which
 pods must exist: after a restart, the operator creates missing pods (their names are locks) and releases unneeded ones. A commit
 whose response was lost causes a conflict at the next write, which then finds the commit.
+
+A run records a request of another run only once. It drops the ID of such a request when the sender has recorded the answer. A
+second copy of the request can arrive after that: from an operator that worked on the sender before, or at the same time, or when
+a delivery is retried. So the sender is read before its request is recorded, and after the version of the run that the commit
+replaces was read:
+
+    The sender still waits     The ID was not dropped before, so the run knows the ID, or has never recorded the request.
+                               If another operator records the request in the meantime, the commit conflicts.
+    The sender does not wait   The request was recorded, or nobody needs it anymore: it is dropped.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 import msgspec
 import structlog
 
+from perdure.api.json_values import mapping
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.payloads import add_owner_to_all, inlined
+from perdure.controller.queue import RunKey
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.reconciler import Inbox, PendingRequest, Reconciler
 from perdure.controller.recorded_state import DamagedStateError
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.conditions import RunConditions, RunEventRecorder, lacks_worker
 from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDeciders
+from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.effects.effects import Effects
 from perdure.controller.runs.effects.relations import ChildOutcomes
-from perdure.controller.runs.requests import (
-    answer_if_terminated,
-    carriers,
-    next_requests,
-    prolongs_task,
-    with_warning,
-)
 from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
-from perdure.controller.runs.status import RunFacts, refused_as_too_large
+from perdure.controller.runs.status import StatusComposer, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
 from perdure.controller.services import Peers, Services
 from perdure.controller.workers import next_poll_check, unserved
-from perdure.controller.workflows.definitions import NotReadyError
+from perdure.controller.workflows.definitions import Definition, NotReadyError
 from perdure.engine import inputs
-from perdure.engine.decider import Decider
+from perdure.engine.commands import Decider
 from perdure.engine.events import AnyEvent
+from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND
+from perdure.engine.starts import ExternalReference
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, next_wake, step
 from perdure.engine.tasks import reclaim
@@ -57,9 +66,13 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.language.interpreter import progress
 from perdure.language.memory import load_memory
-from perdure.language.signals import Awaited, awaited
+from perdure.language.signals import Awaited, awaited, unknown_signal
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import first_run_id, reset_of
+from perdure.runtime.operation_requests import payload_of
+
+_READS: Final = 16
+"""How many senders are read at the same time."""
 
 
 class Run:
@@ -82,6 +95,10 @@ class Run:
             workflow_id=obj["spec"].get("workflowId") or meta["name"],
         )
         self.ref = ref
+        self.key = RunKey(ref.namespace, ref.uid, ref.workflow_id)
+        """The key of its reconciliation."""
+        self._first_uid = first_run_id(obj)
+        """The ID of the first run of the chain."""
         self.state: RunState | None = None
         """The state of the run, with everything recorded that must be; None before the run has started or was read."""
         self._start: UnrecordedStart | None = None
@@ -110,7 +127,7 @@ class Run:
         )
         self.outcomes = ChildOutcomes(self._effects.context, self._effects.has_applied)
         """The outcomes of the children; it observes their runs."""
-        self._conditions = RunConditions(ref, self._store, peers, self._events, self._facts)
+        self._conditions = RunConditions(ref, self._store, peers, self._events, self._composer)
         self._deciders = RunDeciders(services, ref, self._record, self.inbox)
         self._starter = RunStarter(services, self._effects.context, self._store, self.inbox, self._deciders)
         self._log = structlog.get_logger("perdure.run").bind(namespace=ref.namespace, run=ref.name)
@@ -168,15 +185,15 @@ class Run:
 
     # Watch events
 
-    def observe(self, obj: kube.Object) -> bool:
+    def update(self, obj: kube.Object) -> bool:
         """Process a watch event of the run; return whether it is new."""
-        return self._record.observe(obj)
+        return self._record.update(obj)
 
-    def observe_deletion(self) -> None:
+    def mark_deleted(self) -> None:
         """Record that the run was deleted. The garbage collector deletes its objects; their finalizers are removed here."""
         self._record.deleted = True
 
-    def observe_policies(self) -> bool:
+    def update_policies(self) -> bool:
         """Process a change of a RetryPolicy or its circuit breaker; return whether it affects the run."""
         if self.state is None:
             return True
@@ -229,7 +246,7 @@ class Run:
             return min(filter(None, (self._start.due, next_wake(state, now))))
         pods = await self.attempts.definitions.in_pods(state)
         await self.attempts.apply(pods, now)
-        if self.attempts.unreported(pods):
+        if self.attempts.blocked.unreported(pods, self.attempts.held.pods):
             return now
         if self._effects.are_due(state, now):
             await self._effects.apply(state, self._record.latest(), now, self._record.confirm)
@@ -414,10 +431,10 @@ class Run:
                 on, because the history of each commit is sealed before the next one; a single request was refused.
         """
         before = origin.status if origin else self._record.status
-        facts, heavy = partial(self._facts, now), carriers(requests)
+        composer, heavy = partial(self._composer, now), carriers(requests)
         try:
             committed = await self._store.commit(
-                state, transition, now, self._next_decider, facts, origin, may_end=len(requests) <= 1 and not heavy
+                state, transition, now, self._next_decider, composer, origin, may_end=len(requests) <= 1 and not heavy
             )
         except NoRoomError:
             if len(requests) > 1:
@@ -442,18 +459,18 @@ class Run:
             self._log.exception("Could not record Events for a commit")
         return transition
 
-    def _facts(self, now: datetime, state: RunState | None) -> RunFacts:
-        """What the status shows in addition to the state, which is None for a run that has not started."""
+    def _composer(self, now: datetime, state: RunState | None) -> StatusComposer:
+        """What composes the status that shows a state, which is None for a run that has not started."""
         done, waits = "", list[Awaited]()
         definition, decider = self._decider.definition, self._decider.decider
         if state is not None and definition is not None:
             memory = load_memory(state.memory)
             done = "{}/{}".format(*progress(definition.program, memory))
             waits = awaited(definition.program, memory, state.timers)
-        return RunFacts(
+        return StatusComposer(
             name=self.ref.name,
             uid=self.ref.uid,
-            first_uid=first_run_id(self._record.object),
+            first_uid=self._first_uid,
             generation=self._record.object["metadata"].get("generation", 1),
             progress=done,
             awaited=waits,
@@ -511,3 +528,85 @@ class Run:
         await self.attempts.finalize()
         self._services.workers.follow(self)
         self._released = True
+
+
+# Requests
+
+
+async def next_requests(inbox: Inbox[inputs.Request], context: EffectContext) -> list[PendingRequest[inputs.Request]]:
+    """Return the requests that the next step processes, and drop those whose senders do not wait for the answer.
+
+    The step must drop only IDs that could be dropped before this call: a sender may record an answer during the call.
+
+    Raises:
+        RequestError: The API server did not respond.
+    """
+    requests = inbox.next()
+    senders = list(dict.fromkeys(sender.run_id for each in requests if (sender := _sender(each.request))))
+    if not senders:
+        return requests
+    at_once = asyncio.Semaphore(_READS)
+
+    async def read(run_id: str) -> Collection[str]:
+        async with at_once:
+            return await _awaited(run_id, context)
+
+    awaited = dict(zip(senders, await asyncio.gather(*map(read, senders)), strict=True))
+    current = []
+    for each in requests:
+        sender = _sender(each.request)
+        if sender is None or str(sender.initiated_event_id) in awaited[sender.run_id]:
+            current.append(each)
+        else:
+            inbox.drop(each)
+    return current
+
+
+def _sender(request: inputs.Request) -> ExternalReference | None:
+    """The run that sends a request, and the event that initiated it; None for requests of others."""
+    return request.external if isinstance(request, inputs.SignalRequested | inputs.CancelRequested) else None
+
+
+async def _awaited(run_id: str, context: EffectContext) -> Collection[str]:
+    """The initiated event IDs of the requests to other runs whose answers a run waits for; none if it was deleted."""
+    entry = context.peers.directory.get(run_id)
+    if entry is None:
+        return ()
+    try:
+        run = await context.client.get(context.url(entry.name))
+    except kube.NotFoundError:
+        return ()
+    if run["metadata"]["uid"] != run_id:
+        return ()
+    return mapping(mapping(mapping(run.get("status")).get("state")).get("externals"))
+
+
+def carriers(requests: Sequence[PendingRequest[inputs.Request]]) -> list[PendingRequest[inputs.Request]]:
+    """The requests with a payload."""
+    return [each for each in requests if payload_of(each.request) is not None]
+
+
+def prolongs_task(requests: Sequence[PendingRequest[inputs.Request]]) -> bool:
+    """Whether a worker prolongs its workflow task, so that the commit that ends this task begins another one."""
+    return any(isinstance(each.request, inputs.TaskCompleted) and each.request.force_new_task for each in requests)
+
+
+def with_warning(request: inputs.Request, answer: Answer, run: RunRef, definition: Definition | None) -> Answer:
+    """The answer of a run to a request, with a warning for a signal that its workflow never waits for."""
+    if definition is None or not isinstance(request, inputs.SignalRequested) or not answer.ok:
+        return answer
+    if answer.reason not in {"", ConditionReason.DEFERRED}:
+        return answer
+    unknown = unknown_signal(definition.program, request.signal_name)
+    if not unknown:
+        return answer
+    reason = ConditionReason.SIGNAL_NOT_AWAITED.value
+    message = f"`{run.name}` keeps the signal, but {unknown}"
+    return Answer(ok=True, reason=reason, message=f"{message}; {answer.message}" if answer.message else message)
+
+
+def answer_if_terminated(request: inputs.Request, reason: str) -> Answer:
+    """The answer to a request that made the run too large, so that the run was terminated."""
+    if isinstance(request, inputs.TerminateRequested):
+        return Answer(ok=True)
+    return Answer(ok=False, reason=ConditionReason.PAYLOAD_TOO_LARGE.value, message=reason)

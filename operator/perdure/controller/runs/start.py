@@ -29,7 +29,7 @@ from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDecid
 from perdure.controller.runs.effects import relations
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.limits import RunLimits
-from perdure.controller.runs.resets import check_exists, fork_of, open_children, since_fork
+from perdure.controller.runs.resets import check_exists, check_files, fork_of, open_children, since_fork
 from perdure.controller.runs.store import ForeignSegmentError, Origin, RunStore
 from perdure.controller.services import ALREADY_STARTED, Peers, Services
 from perdure.controller.workers import Workers
@@ -41,10 +41,11 @@ from perdure.controller.workflows.definitions import (
     read_spec,
     without_invalid_attributes,
 )
+from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
+from perdure.engine.commands import Decider
 from perdure.engine.cron import next_due
-from perdure.engine.decider import ActivityDecider, Decider
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import referred_to
 from perdure.engine.recording import policy_named, resolved
@@ -123,13 +124,10 @@ class RunStarter:
         self._context = context
         self._run = context.run
         self._store = store
+        self._record = store.record
         self._inbox = inbox
         self._deciders = deciders
         self._limits = RunLimits(services, context, store.record)
-
-    @property
-    def _record(self) -> Record:
-        return self._store.record
 
     async def begin(self, now: datetime) -> RunStart:
         """Start the run. An invalid run starts and fails.
@@ -180,12 +178,12 @@ class RunStarter:
         standalone = self._deciders.standalone(spec)
         if standalone is not None:
             draft.decider, draft.extras = standalone, extras_of(self._record.object)
-            if isinstance(standalone, ActivityDecider):
-                draft.workflow_type = standalone.activity.activity_type
-                used = policy_named(standalone.activity)
+            if isinstance(standalone.work, cmd.ScheduleActivityTask):
+                draft.workflow_type = standalone.work.activity_type
+                used = policy_named(standalone.work)
                 await self._find_policies(spec, frozenset({used} if used else ()))
             else:
-                draft.workflow_type = standalone.operation.operation
+                draft.workflow_type = standalone.work.operation
             return
         if spec.workflow is not None and spec.workflow.type is not None:
             draft.workflow_type, draft.input = spec.workflow.type, spec.input
@@ -288,7 +286,7 @@ class RunStarter:
         the segments have the same names and events.
 
         Raises:
-            RefusedError: The history cannot be continued from this point.
+            RefusedError: The history cannot be continued from this point, or files that the run needs are gone.
             NotReadyError: The other runs of the workflow ID must close first.
         """
         client, definitions = self._services.client, self._services.definitions
@@ -314,6 +312,7 @@ class RunStarter:
         for name in referred_to(events):
             await add_owner(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
+        await check_files(client, fork.base, fork.definition, fork.before, fork.later, reset.kept)
         await relations.take_over(self._context, reset.base, open_children(fork, reapplied))
         try:
             await self._store.segments.put(sealed)

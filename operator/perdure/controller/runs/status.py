@@ -59,6 +59,8 @@ _NEVER_STARTED = {
 
 _Entry = TypeVar("_Entry")
 
+_MANY_LOSSES = 3
+"""From how many lost attempts of an activity on the condition of its run reports them."""
 _MAX_SIGNALS_NAMED = 3
 """Maximum number of awaited signals in the message of a condition."""
 MAX_SHOWN = 100
@@ -67,9 +69,17 @@ MAX_STATUS = 1024 * 1024
 """Maximum size of a status, in bytes, as it is stored. etcd accepts 1.5 MiB for a whole object, including spec and metadata."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    succeeded: bool | None
+    reason: ConditionReason
+    message: str
+    kind: ConditionType = ConditionType.SUCCEEDED
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """What a status shows in addition to the state."""
+class StatusComposer:
+    """Composes the status of a run: the state, and what else it shows, which are the fields."""
 
     name: str
     uid: str
@@ -88,63 +98,142 @@ class RunFacts:
     points_to: str = ""
     """The run of the same workflow ID that this one only points to; empty for an ordinary run."""
 
+    def waiting(self, old: Status, reason: ConditionReason, message: str, now: datetime) -> Status:
+        """Return the status of a run that cannot start or continue until someone acts, with the reason."""
+        return {
+            **old,
+            "observedGeneration": self.generation,
+            "phase": old.get("phase", "Pending"),
+            "conditions": self._conditions(old, [_Verdict(None, reason, message)], now),
+        }
 
-def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
-    """Return the status of a run that cannot start or continue until someone acts, with the reason."""
-    return {
-        **old,
-        "observedGeneration": facts.generation,
-        "phase": old.get("phase", "Pending"),
-        "conditions": _conditions(old, facts, [_Verdict(None, reason, message)], now),
-    }
+    def compose(self, old: Status, state: RunState, new_events: Sequence[AnyEvent], now: datetime) -> Status:
+        """Compose the status of a started run.
 
+        Args:
+            old: The current status, whose history continues.
+            state: The state of the run.
+            new_events: Events to append to the history.
+            now: The time of this write.
+        """
+        closing = new_events[-1] if state.closed and new_events else None
+        failure = closing_failure(state, closing) if closing else None
+        delayed = not state.closed and state.is_delayed(now)
+        phase = "Paused" if state.pause else "Pending" if delayed else _PHASES[state.status]
+        status: Status = {
+            "observedGeneration": self.generation,
+            "phase": phase,
+            "conditions": old["conditions"]
+            if state.closed and not closing
+            else self._conditions(old, self._verdicts(old, state, failure, now, delayed=delayed), now),
+            "runId": self.uid,
+            "firstRunId": self.first_uid,
+            "attempt": state.attempt,
+            "startTime": format_time(state.began),
+            "progress": self.progress,
+            "pendingActivities": [_pending_activity(self.name, a, now) for a in _first(state.open_activities())],
+            "pendingTimers": [
+                {"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in _first(state.timers.values())
+            ],
+            "pendingSignals": [] if state.closed else _pending_signals(state),
+            "awaitedSignals": [] if state.closed else list(map(_awaited_signal, _first(self.awaited))),
+            "pendingChildren": [] if state.closed else list(map(_pending_child, _first(state.children.values()))),
+            "history": _history(old.get("history") or {}, state, new_events),
+            "state": history.encode(state),
+        }
+        if self.definition is not None:
+            status["definition"] = self.definition
+        if state.close_time:
+            status["completionTime"] = format_time(state.close_time)
+        if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
+            status["output"] = plain(closing.result) if state.for_clients else closing.result
+        if failure:
+            status["failure"] = as_json(failure)
+        if state.closed and not closing:  # closed earlier: only pending work has changed
+            status |= {key: old[key] for key in ("output", "failure") if key in old}
+        return status
 
-def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[AnyEvent], now: datetime) -> Status:
-    """Compose the status of a started run.
+    def repaired(self, old: Status, state: RunState, now: datetime) -> Status:
+        """Return the status of a run after a repair, composed from its state again."""
+        if not state.closed:
+            return self.compose(old, state, (), now)
+        closing = history.decode_events(old["history"]["events"][-1:])
+        failure = closing_failure(state, closing[0]) if closing else None
+        return {
+            **old,
+            "conditions": self._conditions(old, self._verdicts(old, state, failure, now, delayed=False), now),
+        }
 
-    Args:
-        old: The current status, whose history continues.
-        facts: The facts for the status, in addition to the state.
-        state: The state of the run.
-        new_events: Events to append to the history.
-        now: The time of this write.
-    """
-    closing = new_events[-1] if state.closed and new_events else None
-    failure = closing_failure(state, closing) if closing else None
-    delayed = not state.closed and state.is_delayed(now)
-    phase = "Paused" if state.pause else "Pending" if delayed else _PHASES[state.status]
-    status: Status = {
-        "observedGeneration": facts.generation,
-        "phase": phase,
-        "conditions": old["conditions"]
-        if state.closed and not closing
-        else _conditions(old, facts, _verdicts(old, facts, state, failure, now, delayed=delayed), now),
-        "runId": facts.uid,
-        "firstRunId": facts.first_uid,
-        "attempt": state.attempt,
-        "startTime": format_time(state.began),
-        "progress": facts.progress,
-        "pendingActivities": [_pending_activity(facts.name, a, now) for a in _first(state.open_activities())],
-        "pendingTimers": [
-            {"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in _first(state.timers.values())
-        ],
-        "pendingSignals": [] if state.closed else _pending_signals(state),
-        "awaitedSignals": [] if state.closed else list(map(_awaited_signal, _first(facts.awaited))),
-        "pendingChildren": [] if state.closed else list(map(_pending_child, _first(state.children.values()))),
-        "history": _history(old.get("history") or {}, state, new_events),
-        "state": history.encode(state),
-    }
-    if facts.definition is not None:
-        status["definition"] = facts.definition
-    if state.close_time:
-        status["completionTime"] = format_time(state.close_time)
-    if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
-        status["output"] = plain(closing.result) if state.for_clients else closing.result
-    if failure:
-        status["failure"] = as_json(failure)
-    if state.closed and not closing:  # closed earlier: only pending work has changed
-        status |= {key: old[key] for key in ("output", "failure") if key in old}
-    return status
+    def _verdicts(
+        self, old: Status, state: RunState, failure: Failure | None, now: datetime, *, delayed: bool
+    ) -> list[_Verdict]:
+        """The conditions of a run."""
+        if self.points_to:
+            message = f"`{self.points_to}` has this workflow ID"
+            verdicts = [_Verdict(True, ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED, message)]
+        else:
+            verdicts = [self._outcome(state, failure, delayed=delayed)]
+        if state.cancel_requested:
+            when = state.defers_until(now)
+            deferred = f"The cancellation takes effect {when}" if when else ""
+            verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, deferred, ConditionType.CANCEL_REQUESTED))
+        if state.pause:
+            verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.pause.reason, ConditionType.PAUSED))
+        elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
+            verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))
+        return verdicts
+
+    def _outcome(self, state: RunState, failure: Failure | None, *, delayed: bool) -> _Verdict:
+        """The condition for the outcome of a run, or for the reason why it is blocked."""
+        succeeded, reason = _SUCCEEDED[state.status]
+        message = failure.full_message if failure else "" if state.closed else self._progresses(state)
+        if failure is not None and failure.kind is FailureKind.TIMEOUT and failure.type == DEADLINE_EXCEEDED:
+            reason = ConditionReason.DEADLINE_EXCEEDED
+        if failure and failure.type in _NEVER_STARTED:
+            reason, message = _NEVER_STARTED[failure.type], failure.message
+        if delayed:
+            reason, message = (
+                ConditionReason.START_DELAYED,
+                f"starts at {format_time(state.first_decision_time or state.start_time)}",
+            )
+        if self.refused and not state.closed:
+            reason, message = ConditionReason.CREATE_REFUSED, self.refused
+        reason, message = _blocked_attempts(state) or _lost_attempts(state) or (reason, message)
+        failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
+        if failing and not state.closed:
+            reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
+        if self.unserved:
+            message = self.unserved + (f"; the last attempt of the workflow task failed: {failing}" if failing else "")
+            reason = ConditionReason.NO_WORKER
+        if state.pause:
+            reason, message = ConditionReason.PAUSED, state.pause.reason
+        if state.successor_refused:
+            succeeded, reason, message = False, ConditionReason.SUCCESSOR_REFUSED, state.successor_refused
+        if state.task:
+            reason, message = (
+                ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED),
+                state.task.message,
+            )
+        return _Verdict(succeeded, reason, message)
+
+    def _progresses(self, state: RunState) -> str:
+        """Why an open run will fail, and the signals that it waits for."""
+        failed = failing(load_memory(state.memory)) if not state.for_clients else ""
+        return "; ".join(filter(None, (failed, _waits_for(self.awaited))))
+
+    def _conditions(self, old: Status, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
+        conditions = [each for each in read_conditions(old) if each.type != ConditionType.NEWER_STATE]
+        for verdict in verdicts:
+            conditions = set_condition(
+                conditions,
+                verdict.kind,
+                verdict.succeeded,
+                verdict.reason,
+                verdict.message,
+                now=now,
+                observed_generation=self.generation,
+            )
+        return [condition.dump() for condition in conditions]
 
 
 def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
@@ -184,18 +273,6 @@ def is_stuck(status: Status) -> bool:
     return any(c.get("reason") in stuck for c in status.get("conditions") or ())
 
 
-def repaired(old: Status, facts: RunFacts, state: RunState, now: datetime) -> Status:
-    """Return the status of a run after a repair, composed from its state again."""
-    if not state.closed:
-        return compose(old, facts, state, (), now)
-    closing = history.decode_events(old["history"]["events"][-1:])
-    failure = closing_failure(state, closing[0]) if closing else None
-    return {
-        **old,
-        "conditions": _conditions(old, facts, _verdicts(old, facts, state, failure, now, delayed=False), now),
-    }
-
-
 def message_of(status: Status, reason: ConditionReason) -> str:
     """The message of a status's condition with a reason; empty if there is none."""
     found = (c["message"] for c in status.get("conditions") or () if c.get("reason") == reason)
@@ -227,71 +304,6 @@ def bare(status: Status) -> Status:
     return {**kept, "state": state, "history": {**status["history"], "events": []}}
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    succeeded: bool | None
-    reason: ConditionReason
-    message: str
-    kind: ConditionType = ConditionType.SUCCEEDED
-
-
-def _verdicts(
-    old: Status, facts: RunFacts, state: RunState, failure: Failure | None, now: datetime, *, delayed: bool
-) -> list[_Verdict]:
-    """The conditions of a run."""
-    if facts.points_to:
-        message = f"`{facts.points_to}` has this workflow ID"
-        verdicts = [_Verdict(True, ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED, message)]
-    else:
-        verdicts = [_outcome(facts, state, failure, delayed=delayed)]
-    if state.cancel_requested:
-        when = state.defers_until(now)
-        deferred = f"The cancellation takes effect {when}" if when else ""
-        verdicts.append(_Verdict(True, ConditionReason.CANCEL_REQUESTED, deferred, ConditionType.CANCEL_REQUESTED))
-    if state.pause:
-        verdicts.append(_Verdict(True, ConditionReason.PAUSED, state.pause.reason, ConditionType.PAUSED))
-    elif any(c["type"] == ConditionType.PAUSED for c in old.get("conditions") or ()):
-        verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))
-    return verdicts
-
-
-def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool) -> _Verdict:
-    """The condition for the outcome of a run, or for the reason why it is blocked."""
-    succeeded, reason = _SUCCEEDED[state.status]
-    message = failure.full_message if failure else "" if state.closed else _progresses(facts, state)
-    if failure is not None and failure.kind is FailureKind.TIMEOUT and failure.type == DEADLINE_EXCEEDED:
-        reason = ConditionReason.DEADLINE_EXCEEDED
-    if failure and failure.type in _NEVER_STARTED:
-        reason, message = _NEVER_STARTED[failure.type], failure.message
-    if delayed:
-        reason, message = (
-            ConditionReason.START_DELAYED,
-            f"starts at {format_time(state.first_decision_time or state.start_time)}",
-        )
-    if facts.refused and not state.closed:
-        reason, message = ConditionReason.CREATE_REFUSED, facts.refused
-    reason, message = _blocked_attempts(state) or (reason, message)
-    failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
-    if failing and not state.closed:
-        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
-    if facts.unserved:
-        message = facts.unserved + (f"; the last attempt of the workflow task failed: {failing}" if failing else "")
-        reason = ConditionReason.NO_WORKER
-    if state.pause:
-        reason, message = ConditionReason.PAUSED, state.pause.reason
-    if state.successor_refused:
-        succeeded, reason, message = False, ConditionReason.SUCCESSOR_REFUSED, state.successor_refused
-    if state.task:
-        reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
-    return _Verdict(succeeded, reason, message)
-
-
-def _progresses(facts: RunFacts, state: RunState) -> str:
-    """Why an open run will fail, and the signals that it waits for."""
-    failed = failing(load_memory(state.memory)) if not state.for_clients else ""
-    return "; ".join(filter(None, (failed, _waits_for(facts.awaited))))
-
-
 def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:
     """Why attempts do not start: one is stuck, or waits for its turn in a WorkflowLimit."""
     stuck = next(state.stuck(), None)
@@ -306,24 +318,24 @@ def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:
     return ConditionReason.LIMIT_REACHED, f"step `{_step_of(queued[0])}`{more} waits: {queued[0].waiting_reason}"
 
 
+def _lost_attempts(state: RunState) -> tuple[ConditionReason, str] | None:
+    """Why an activity makes no progress although its attempts start: the last ones were lost."""
+    worst = max(state.open_activities(), key=lambda each: each.losses, default=None)
+    if worst is None or worst.losses < _MANY_LOSSES or worst.last_failure is None:
+        return None
+    if worst.last_failure.kind is not FailureKind.SERVER:
+        return None
+    maximum = worst.retry_policy.maximum_losses
+    bound = (
+        "set `maximumLosses` in its retry policy to limit this" if maximum is None else f"`maximumLosses` is {maximum}"
+    )
+    lost = f"step `{_step_of(worst)}` has lost {worst.losses} attempts to the infrastructure ({bound})"
+    return ConditionReason.ATTEMPTS_LOST, f"{lost}; the last one: {worst.last_failure.message}"
+
+
 def _step_of(activity: PendingActivity) -> str:
     """Return the step of an activity, or the one that takes its limits by it."""
     return Path.parse(activity.activity_id).owner.text if activity.takes_limits else activity.activity_id
-
-
-def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
-    conditions = [each for each in read_conditions(old) if each.type != ConditionType.NEWER_STATE]
-    for verdict in verdicts:
-        conditions = set_condition(
-            conditions,
-            verdict.kind,
-            verdict.succeeded,
-            verdict.reason,
-            verdict.message,
-            now=now,
-            observed_generation=facts.generation,
-        )
-    return [condition.dump() for condition in conditions]
 
 
 def _first(entries: Iterable[_Entry]) -> list[_Entry]:

@@ -22,18 +22,17 @@ from perdure.controller.artifacts import RunArtifacts
 from perdure.controller.payloads import Blobs, BlobsOfRun
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.record import Record, Status, encoded
-from perdure.controller.recorded_state import DamagedStateError, next_event_id, stored_state
+from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.runs.status import (
-    RunFacts,
+    StatusComposer,
     bare,
-    compose,
     refused_as_too_large,
     too_large,
     truncated,
     without_sealed,
 )
 from perdure.controller.state_versions import state_versions
-from perdure.engine.decider import Decider
+from perdure.engine.commands import Decider
 from perdure.engine.fold import apply
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, terminate
@@ -41,13 +40,13 @@ from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime import segments, status_texts
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.commits import OF_RUNS, Witness
+from perdure.runtime.commits import OF_RUNS, Witness, next_event_id
 from perdure.runtime.segments import AssembledHistory, Damage
 
 _AGAIN_AFTER = 50
 """Number of events by which the tail grows before rejected sealing is retried."""
-Facts = Callable[[RunState], RunFacts]
-"""Returns the facts that the status shows in addition to the state."""
+Composer = Callable[[RunState], StatusComposer]
+"""Returns what composes the status that shows a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class RunStore:
         transition: RunTransition,
         now: datetime,
         decider: Decider,
-        facts: Facts,
+        composer: Composer,
         origin: Origin | None = None,
         *,
         may_end: bool = True,
@@ -138,7 +137,7 @@ class RunStore:
             transition: The transition from the engine.
             now: The time.
             decider: The decider, only used to terminate the run if necessary.
-            facts: The facts for the status, in addition to the state.
+            composer: Composes the status.
             origin: The starting point of a run that begins with another run's history.
             may_end: Whether to terminate the run if the transition does not fit into the object.
 
@@ -151,7 +150,7 @@ class RunStore:
         before = origin.status if origin else self.record.status
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
         truncated = sealed.damage.message if sealed.damage else ""
-        status = _composed(sealed.status, transition, facts, now)
+        status = _composed(sealed.status, transition, composer, now)
         texts = status_texts.Texts()
         text, size = encoded(status), texts.size_of(status)
         reason = too_large(size)
@@ -170,7 +169,7 @@ class RunStore:
             raise NoRoomError
         known = state or (origin.state if origin else None)
         ended = _terminated(known, transition, reason, now, decider)
-        status = _composed(sealed.status, ended, facts, now)
+        status = _composed(sealed.status, ended, composer, now)
         try:
             await self.write(status)
         except kube.TooLargeError:
@@ -187,7 +186,7 @@ def _terminated(
     return replace(ended, events=(*first, *ended.events))
 
 
-def _composed(before: Status, transition: RunTransition, facts: Facts, now: datetime) -> Status:
+def _composed(before: Status, transition: RunTransition, composer: Composer, now: datetime) -> Status:
     """The status with a transition.
 
     Raises:
@@ -197,7 +196,7 @@ def _composed(before: Status, transition: RunTransition, facts: Facts, now: date
     if transition.events and transition.events[0].event_id != following:
         message = f"event {transition.events[0].event_id} does not follow event {following - 1}"
         raise OutOfStepError(409, "Conflict", message)
-    return compose(before, facts(transition.state), transition.state, transition.events, now)
+    return composer(transition.state).compose(before, transition.state, transition.events, now)
 
 
 @dataclass(frozen=True, slots=True)

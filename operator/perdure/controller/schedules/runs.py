@@ -310,9 +310,9 @@ def _evaluate_input(spec: ScheduleSpec, body: kube.Object) -> None:
     Raises:
         ExpressionError: An expression is not valid, or has no value.
     """
-    given = evaluated_input(spec.workflow_run_template.spec, schedule_scope(body))
-    if given is not None:
-        body["spec"]["input"] = given
+    evaluated = evaluated_input(spec.workflow_run_template.spec, schedule_scope(body))
+    if evaluated is not None:
+        body["spec"]["input"] = evaluated
 
 
 def _about(observed: inp.ScheduleInput, name: str) -> bool:

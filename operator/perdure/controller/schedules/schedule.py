@@ -76,7 +76,7 @@ class TemplateCheck:
         self.warning = ""
         """What is probably a mistake, although runs start."""
 
-    def observe(self) -> None:
+    def expire(self) -> None:
         """Record that the template or its Workflow has changed."""
         self._checked = False
 
@@ -114,8 +114,8 @@ class TemplateCheck:
             definition = await self._definitions.find(self._namespace, self._name, template.spec, stored.get("inline"))
         except NotReadyError as error:
             return Problem(error.reason, error.message)
-        known, given = sample_input(template.spec)
-        wrong = definition.program.check_input(with_defaults(definition.program, given)) if known else []
+        known, sample = sample_input(template.spec)
+        wrong = definition.program.check_input(with_defaults(definition.program, sample)) if known else []
         message = "; ".join(str(each.moved(path)) for each in wrong)
         return Problem(ConditionReason.INVALID_INPUT, message) if wrong else None
 
@@ -207,20 +207,20 @@ class ReconciledSchedule:
         """Whether the Schedule was deleted."""
         return self._record.deleted
 
-    def observe(self, obj: kube.Object) -> bool:
+    def update(self, obj: kube.Object) -> bool:
         """Process a watch event of the Schedule; returns whether it is new."""
-        return self._record.observe(obj)
+        return self._record.update(obj)
 
-    def observe_deletion(self) -> None:
+    def mark_deleted(self) -> None:
         """Process the deletion of the Schedule. The garbage collector removes or keeps its runs, as the client requested."""
         self._record.deleted = True
 
-    def observe_workflow(self, name: str) -> bool:
+    def update_workflow(self, name: str) -> bool:
         """Process a change of a Workflow; return whether runs of the schedule use it."""
         reference = self._stored_template().get("workflow") or {}
         if reference.get("name") != name:
             return False
-        self._template.observe()
+        self._template.expire()
         return True
 
     def waits_for(self, run_id: str) -> bool:
@@ -341,7 +341,7 @@ class ReconciledSchedule:
             await self._report_problem(problem, EventReason.INVALID_SPEC, now)
             self._state = None
             return False
-        self._template.observe()
+        self._template.expire()
         return True
 
     async def _report_problem(self, problem: Problem, reason: EventReason, now: datetime) -> None:

@@ -11,7 +11,7 @@ that the loop processes: see `handlers.main`.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,7 +33,7 @@ from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
-from perdure.language.checks import check, options
+from perdure.language.checks import CheckedDefinition, check, options
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
 from perdure.observe import metrics
 
@@ -82,10 +82,14 @@ class CompiledDefinition:
 class Definitions:
     """Finds and compiles definitions; equal ones are compiled once, including invalid ones."""
 
-    def __init__(self, client: kube.Client) -> None:
+    def __init__(
+        self, client: kube.Client, compiler: "Callable[[dict[str, Any]], CompiledDefinition] | None" = None
+    ) -> None:
+        """Create it without definitions. `compiler` compiles one in a thread; None: `compile_definition` does."""
         self.cached_bytes = 8 * 1024 * 1024
         """Maximum size of cached definitions, in bytes of JSON; compiled definitions take a multiple of it."""
         self._client = client
+        self._compiler = compiler or compile_definition
         self._compiled: OrderedDict[bytes, CompiledDefinition] = OrderedDict()
         self._cached = 0
         self._in_use: WeakValueDictionary[bytes, CompiledDefinition] = WeakValueDictionary()
@@ -231,7 +235,7 @@ class Definitions:
         if found is not None:
             return found
         if key not in self._running:
-            self._running[key] = asyncio.get_running_loop().run_in_executor(self._executor, compile_definition, spec)
+            self._running[key] = asyncio.get_running_loop().run_in_executor(self._executor, self._compiler, spec)
             self._running[key].add_done_callback(lambda _: self._running.pop(key, None))
         compiled = await asyncio.shield(self._running[key])
         self._in_use[key] = compiled
@@ -253,7 +257,9 @@ def _no_activity(message: str) -> Failure:
     return Failure(kind=FailureKind.APPLICATION, type="InvalidActivity", message=message, non_retryable=True)
 
 
-def compile_definition(stored: dict[str, Any]) -> CompiledDefinition:
+def compile_definition(
+    stored: dict[str, Any], check: Callable[[WorkflowSpec], CheckedDefinition] = check
+) -> CompiledDefinition:
     """Compile a definition; returns the program and all findings."""
     if nests_deeper(stored):
         deep = (Finding("spec", f"nests more than {MAX_DEPTH} levels deep; reduce the nesting of its values"),)

@@ -36,12 +36,12 @@ class HttpRoute:
     def values(self, path: Iterable[str]) -> dict[str, str] | None:
         """Return the values of fields in a path, by field name; None if the path does not match."""
         found = {}
-        for segment, given in zip(self.segments, path, strict=True):
+        for segment, part in zip(self.segments, path, strict=True):
             if segment.startswith("{"):
-                if not given:
+                if not part:
                     return None
-                found[segment.strip("{}")] = given
-            elif segment != given:
+                found[segment.strip("{}")] = part
+            elif segment != part:
                 return None
         return found
 

@@ -136,9 +136,9 @@ _FORMS = {form.media_type: form for form in (Form(s, p) for s in (True, False) f
 
 def _forms(request: web.BaseRequest) -> tuple[Form, Form]:
     """Return the formats of the request and the response."""
-    given = _FORMS.get(request.content_type, Form())
+    sent = _FORMS.get(request.content_type, Form())
     form = Form("noPayloadShorthand" not in request.query, "pretty" in request.query)
-    return given, form if form != Form() else _FORMS.get(request.headers.get(hdrs.ACCEPT, ""), given)
+    return sent, form if form != Form() else _FORMS.get(request.headers.get(hdrs.ACCEPT, ""), sent)
 
 
 class _HttpCall(IncomingRequest):
@@ -153,8 +153,8 @@ class _HttpCall(IncomingRequest):
     @property
     def seconds_left(self) -> float | None:
         """The time until the caller gives up, from its header ``Grpc-Timeout``."""
-        given = _TIMEOUT.fullmatch(self._request.headers.get("grpc-timeout", ""))
-        return int(given[1]) * _UNITS[given[2]] if given else None
+        match = _TIMEOUT.fullmatch(self._request.headers.get("grpc-timeout", ""))
+        return int(match[1]) * _UNITS[match[2]] if match else None
 
     async def head(self, raw: bytes) -> Any:
         """Return a message with the fields of the path only: all requests that have a namespace have it there."""

@@ -96,10 +96,10 @@ def additional_headers(names: Iterable[str]) -> frozenset[str]:
         ValueError: A name is not valid, only the server may set the header, or it can carry credentials.
     """
     found = set()
-    for given in sorted(names):
-        name = given.lower()
-        if not (given.isascii() and _NAME.fullmatch(name)):
-            raise ValueError(f"{given!r} is not the name of a header: use letters, digits, and `-`")
+    for header in sorted(names):
+        name = header.lower()
+        if not (header.isascii() and _NAME.fullmatch(name)):
+            raise ValueError(f"{header!r} is not the name of a header: use letters, digits, and `-`")
         if name in SERVERS_HEADERS or CREDENTIALS.search(name):
             reason = "it can carry credentials of the caller, or belongs to the connection or the protocol"
             raise ValueError(f"Nexus handlers must not get the header {name!r}: {reason}")

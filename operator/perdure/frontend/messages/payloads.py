@@ -8,19 +8,18 @@ YAML can call each other. All others (binary, encrypted, compressed, numbers tha
     {"payloads": [{"metadata": {"encoding": "binary/plain"}, "data": "AAE="}]}
 
 Payloads of more than 16 KiB, and payloads without room in the status, are stored in a blob, as bytes (``runtime/blobs.py``), and
-the JSON is a reference to it. Blobs are read before the data that refers to them is converted to messages: `use_blobs` reports
-missing ones.
+the JSON is a reference to it. `resolved` converts data to messages again after it has read the blobs that were missing.
 """
 
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -36,6 +35,7 @@ from perdure.runtime.blobs import Reference, Room, refer, reference_in
 _LARGEST = 2**53
 """Programs that read all numbers as floating point may change larger integers."""
 _DEEPEST = 64
+_Made = TypeVar("_Made")
 MAX_ATTRIBUTES = 100
 """Maximum number of search attributes of one run."""
 
@@ -193,18 +193,28 @@ class KnownBlobs:
 _known: ContextVar[KnownBlobs] = ContextVar("blobs")
 
 
-@contextmanager
-def use_blobs(known: KnownBlobs) -> Iterator[None]:
-    """Resolve references to these blobs within the block. Missing blobs are recorded and resolve to nothing."""
-    before = _known.set(known)
-    try:
-        yield
-    finally:
-        _known.reset(before)
+async def resolved(known: KnownBlobs, make: Callable[[], _Made], read: Callable[[], Awaitable[None]]) -> _Made:
+    """Build something with the contents of blobs.
+
+    Args:
+        known: The blobs that were read, to which `read` adds others.
+        make: Builds it. References to missing blobs are recorded, and it is called again once they were read.
+        read: Reads the missing blobs.
+    """
+    while True:
+        known.missing.clear()
+        before = _known.set(known)
+        try:
+            made = make()
+        finally:
+            _known.reset(before)
+        if not known.missing:
+            return made
+        await read()
 
 
 def missing_bytes() -> int:
-    """The bytes missing so far in the block of `use_blobs`; 0 outside of a block."""
+    """The bytes missing so far by what `resolved` calls; 0 outside of it."""
     known = _known.get(None)
     return known.missing_bytes if known is not None else 0
 

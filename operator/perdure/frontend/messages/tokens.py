@@ -64,7 +64,6 @@ class PageToken(Token, frozen=True, kw_only=True, tag="h"):
     """The position of the next page of a history."""
 
     from_event_id: int
-    close_only: bool = False
 
 
 AnyToken = WorkflowTaskToken | ActivityToken | QueryToken | NexusToken | PageToken

@@ -68,16 +68,16 @@ def duration(message: Any, field: str) -> timedelta:
     Raises:
         UnfitError: It is negative, or none.
     """
-    given = getattr(message, field)
-    if abs(given.nanos) >= _BILLION:
+    value = getattr(message, field)
+    if abs(value.nanos) >= _BILLION:
         raise UnfitError(f"invalid {field}: nanos must be less than a second")
-    if given.seconds * given.nanos < 0:
+    if value.seconds * value.nanos < 0:
         raise UnfitError(f"invalid {field}: duration has seconds and nanos with different signs")
-    if given.seconds < 0 or given.nanos < 0:
+    if value.seconds < 0 or value.nanos < 0:
         raise UnfitError(f"invalid {field}: negative duration")
-    if given.seconds >= LONGEST.total_seconds():
+    if value.seconds >= LONGEST.total_seconds():
         return LONGEST
-    return timedelta(seconds=given.seconds, microseconds=-(-given.nanos // 1_000))
+    return timedelta(seconds=value.seconds, microseconds=-(-value.nanos // 1_000))
 
 
 def duration_or_none(message: Any, field: str) -> timedelta | None:

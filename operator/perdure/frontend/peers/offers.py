@@ -54,7 +54,7 @@ class _Link:
     def __init__(self) -> None:
         self.keys: dict[str, None] = {}
         """The keys of changed offers, in order."""
-        self.whole = True
+        self.needs_all = True
         """Whether the member needs all offers."""
         self.changed = asyncio.Event()
         self.refused = ""
@@ -135,7 +135,7 @@ class FleetMembers:
             if link is None:
                 link = self._links[member] = _Link()
                 link.task = asyncio.get_running_loop().create_task(self._offer_to(member, link), name="offers")
-            link.whole = True
+            link.needs_all = True
             link.changed.set()
         self._frontend.matching.reassign(others)
 
@@ -156,7 +156,7 @@ class FleetMembers:
             try:
                 await self._send(member, link)
             except (PeerLostError, NotOwnerError):
-                link.whole = True
+                link.needs_all = True
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             except RpcError as error:
@@ -164,11 +164,11 @@ class FleetMembers:
                     _log.warning(
                         "Another operator cannot process the offers of tasks", member=member, error=error.message
                     )
-                link.whole, link.refused = True, error.message
+                link.needs_all, link.refused = True, error.message
                 await asyncio.sleep(_LEAST_OFTEN_SECONDS)
                 continue
             link.refused = ""
-            if link.whole or link.keys:
+            if link.needs_all or link.keys:
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LEAST_OFTEN_SECONDS):
@@ -176,17 +176,17 @@ class FleetMembers:
 
     async def _send(self, member: str, link: _Link) -> None:
         """Send the next batch to a member, and learn which of its task queues are polled."""
-        matching, whole = self._frontend.matching, link.whole
-        if whole:
-            link.whole = False
+        matching, complete = self._frontend.matching, link.needs_all
+        if complete:
+            link.needs_all = False
             link.keys = dict.fromkeys(matching.offered_to(member, None))
         offers = matching.offered_to(member, link.next_keys())
         await self._read_routing({to.queue.namespace for each in offers.values() for _, to in each})
-        batch = OfferBatch(session=self._session, whole=whole, offers=offers)
+        batch = OfferBatch(session=self._session, whole=complete, offers=offers)
         raw = await self._client.call(member, OFFER, batch, encode=pack, decode=bytes, seconds=_SECONDS)
         polled = unpack(raw, PolledQueues)
         if not polled.known:
-            link.whole = True
+            link.needs_all = True
         matching.polled_by(member, polled)
         await self._read_routing(matching.namespaces())
 

@@ -68,10 +68,8 @@ class Router:
         return handle
 
     def _shard_of(self, rpc: str, request: Any) -> int | None:
-        directory = self._frontend.manager.directory
-
         def workflow_of(run_id: str) -> str:
-            entry = directory.get(run_id)
+            entry = self._frontend.runs.entry(run_id)
             return entry.workflow_id if entry is not None else ""
 
         return shard_of_rpc(rpc, request, workflow_of)

@@ -83,6 +83,7 @@ class PeerServer:
             user: The user of all members; empty without authentication.
         """
         self._frontend = frontend
+        self._shards = frontend.manager.shards
         self._router = router
         self._handlers = handlers
         self._door = door
@@ -158,7 +159,7 @@ class PeerServer:
             principal, member = _header(metadata, PRINCIPAL), _header(metadata, MEMBER)
             recheck = partial(self._router.recheck_at, member, _header(metadata, CALL), monotonic())
             call = CallContext(context.time_remaining(), metadata, principal, recheck, member)
-            await self._frontend.manager.first_lists.wait()
+            await self._frontend.runs.ready()
             response = await self._router.handle(rpc, handler, request_type.FromString(raw), call)
             made: bytes = response.SerializeToString()
             return made
@@ -174,15 +175,15 @@ class PeerServer:
         """Dispatch an offered task to a worker that polls at another member."""
         message = unpack(raw, OfferTaken)
         if message.offer.run_id:  # otherwise it is the call of a client of this member
-            shards, entry = self._frontend.manager.shards, self._frontend.manager.directory.get(message.offer.run_id)
+            entry = self._frontend.runs.entry(message.offer.run_id)
             if entry is None:
                 return b""
-            if not shards.owns(entry.namespace, entry.workflow_id):
+            if not self._shards.owns(entry.namespace, entry.workflow_id):
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
         offer, caller = replace(message.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
         poller = replace(message.poller, through=message.poller.through or caller)
-        given = await self._frontend.matching.take(message.kind, offer, poller)
-        return b"" if given is None else bytes(given.SerializeToString())
+        task = await self._frontend.matching.take(message.kind, offer, poller)
+        return b"" if task is None else bytes(task.SerializeToString())
 
     async def _reclaim(self, raw: bytes, context: Any) -> bytes:
         """Take back a task that a worker at another member did not receive."""

@@ -42,7 +42,7 @@ from perdure.frontend.errors import (
 from perdure.frontend.matching.dispatch import Throttle
 from perdure.frontend.messages import values
 from perdure.frontend.messages.histories import Historian
-from perdure.frontend.messages.payloads import KnownBlobs, use_blobs
+from perdure.frontend.messages.payloads import KnownBlobs, resolved
 from perdure.frontend.messages.values import UNLIMITED
 from perdure.frontend.transport.door import MessageMemory
 from perdure.kube import client as kube
@@ -90,7 +90,7 @@ class View:
     @property
     def by_step(self) -> bool:
         """Whether the IDs in its events are paths of steps, because it runs a Workflow."""
-        return self.state is not None and self.state.code is None and not self.state.standalone
+        return self.state is not None and not self.state.for_clients
 
     @property
     def unsealed(self) -> int:
@@ -553,18 +553,16 @@ class LargePayloads:
             RequestError: The Kubernetes API request failed.
         """
         known = KnownBlobs(limit=limit)
-        while True:
-            known.missing.clear()
-            with use_blobs(known):
-                made = make()
-            if not known.missing:
-                return made
+
+        async def read() -> None:
             async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
                 for name, reference in known.missing.items():
                     try:
                         known.contents[name] = await self._runs.blobs.load(namespace, reference)
                     except LostBlobError as error:
                         raise damaged(str(error)) from error
+
+        return await resolved(known, make, read)
 
     async def page(self, namespace: str, events: Sequence[ev.AnyEvent], *, by_step: bool = False) -> list[HistoryEvent]:
         """Convert the first events, up to the size limit of a response, to Temporal's events.

@@ -75,7 +75,10 @@ _FIELDS = {"ScheduleId": "Keyword", "TemporalSchedulePaused": "Bool"}
 class ScheduleRpcs:
     """Creates, changes and describes Schedules."""
 
-    def __init__(self, runs: RunGateway, schedules: Schedules, search_attributes: SearchAttributeRegistry) -> None:
+    def __init__(
+        self, client: kube.Client, runs: RunGateway, schedules: Schedules, search_attributes: SearchAttributeRegistry
+    ) -> None:
+        self._client = client
         self._runs = runs
         self._schedules = schedules
         self._search_attributes = search_attributes
@@ -106,9 +109,8 @@ class ScheduleRpcs:
             requests = _requests_of(body, request.initial_patch, request.request_id)
         except ValueError as error:
             raise _refused(error) from error
-        client = self._runs.client
         try:
-            made = await client.create(kube.path(kube.PERDURE, request.namespace, "schedules"), body)
+            made = await self._client.create(kube.path(kube.PERDURE, request.namespace, "schedules"), body)
         except kube.AlreadyExistsError:
             made = await self._read(request.namespace, request.schedule_id)
             if not request.request_id or messages.client_options(made).request_id != request.request_id:
@@ -187,7 +189,7 @@ class ScheduleRpcs:
         """Remove a schedule. Its runs stay, and open ones continue, as on Temporal's server."""
         obj = await self._read(request.namespace, request.schedule_id)
         url = kube.path(kube.PERDURE, request.namespace, "schedules", obj["metadata"]["name"])
-        await self._runs.client.delete(url, uid=obj["metadata"]["uid"], propagation="Orphan")
+        await self._client.delete(url, uid=obj["metadata"]["uid"], propagation="Orphan")
         return DeleteScheduleResponse()
 
     async def list_schedule_matching_times(
@@ -229,7 +231,7 @@ class ScheduleRpcs:
         return CountSchedulesResponse(count=len(await self._find(request.namespace, request.query)))
 
     async def _find(self, namespace: str, text: str) -> list[kube.Object]:
-        found = await self._runs.client.lists.all(kube.path(kube.PERDURE, namespace, "schedules"))
+        found = await self._client.lists.all(kube.path(kube.PERDURE, namespace, "schedules"))
         types = await self._search_attributes.filter_types(namespace)
         for obj in found:
             attributes = messages.client_options(obj).search_attributes or {}
@@ -265,7 +267,7 @@ class ScheduleRpcs:
         _check_id(schedule_id)
         url = kube.path(kube.PERDURE, namespace, "schedules", schedule_name(schedule_id))
         try:
-            obj = await self._runs.client.get(url)
+            obj = await self._client.get(url)
         except kube.NotFoundError:
             raise not_found(f"schedule not found: {schedule_id}") from None
         if id_of(obj) != schedule_id or obj["metadata"].get("deletionTimestamp"):
@@ -280,7 +282,7 @@ class ScheduleRpcs:
         for _ in range(_TRIES):
             obj = await self._read(namespace, schedule_id)
             try:
-                obj = await self._runs.client.replace(url, change(obj))
+                obj = await self._client.replace(url, change(obj))
             except kube.ConflictError:
                 continue
             except kube.NotFoundError:
@@ -353,13 +355,13 @@ def _requests_of(obj: kube.Object, patch: SchedulePatch, request_id: str) -> lis
             raise UnfitError(
                 f"patch.backfill_request[{index}].start_time: there are no times before {EARLIEST:%Y-%m-%d}"
             )
-        own = OverlapPolicy(obj["spec"].get("overlapPolicy", OverlapPolicy.SKIP))
+        policy = OverlapPolicy(obj["spec"].get("overlapPolicy", OverlapPolicy.SKIP))
         requests.append(
             inp.BackfillRequested(
                 request_id=f"{request_id}/backfill/{index}",
                 start=start,
                 end=end,
-                overlap_policy=_overlap(backfill.overlap_policy) or own,
+                overlap_policy=_overlap(backfill.overlap_policy) or policy,
             )
         )
     return requests

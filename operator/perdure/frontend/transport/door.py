@@ -39,7 +39,7 @@ _WAIT_SECONDS = 30.0
 """For memory to read a message."""
 _PART = 64
 """Bytes in memory of an item of a list or a map, in addition to those of the message; it can have as few as two there."""
-_SMALL, _MAX_PER_BYTE = 1024, _PART // 2
+_UNCOUNTED, _MAX_PER_BYTE = 1024, _PART // 2
 """The parts of messages of less bytes, such as polls, are not counted."""
 _COPIES = 3
 """Of a response that is being sent: as an object, its bytes, and the bytes in gRPC."""
@@ -373,7 +373,7 @@ def size_of(request: Any, raw: bytes) -> int:
     Raises:
         UnfitError: It has too many parts.
     """
-    if len(raw) < _SMALL:
+    if len(raw) < _UNCOUNTED:
         return len(raw) * _MAX_PER_BYTE
     return len(raw) + (values.parts(request) * _PART if isinstance(request, Message) else 0)
 

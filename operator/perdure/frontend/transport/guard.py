@@ -70,8 +70,8 @@ class Claims:
 
 def bearer_of(metadata: Sequence[tuple[str, str | bytes]]) -> str:
     """The bearer token in the metadata of an RPC; empty if there is none."""
-    given = next((value for key, value in metadata if key == "authorization"), "")
-    text = given.decode(errors="replace") if isinstance(given, bytes) else given
+    header = next((value for key, value in metadata if key == "authorization"), "")
+    text = header.decode(errors="replace") if isinstance(header, bytes) else header
     scheme, _, token = text.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

@@ -233,7 +233,9 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
     kept = status.get("history") or {}
     phase = status.get("phase", "")
     rests = entry.kind is RunKind.ACTIVITY and phase == "Paused" and not activity.get("startedTime")
-    own = (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
+    default_root = (
+        (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
+    )
     return VisibilityRecord(
         namespace=entry.namespace,
         run_id=entry.uid,
@@ -250,7 +252,7 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
         history_length=kept.get("nextEventId", 1) - 1,
         history_size=kept.get("sizeBytes", 0),
         parent=(parent.workflow_id, parent.run_id) if parent else ("", ""),
-        root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else own,
+        root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else default_root,
         first_run_id=entry.first_uid,
         search_attributes={
             **mapping(code.get("searchAttributes")),
@@ -323,12 +325,9 @@ class Visibility:
         """
         self._started[run_id] = time
 
-    def observe(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Process the creation, change, or deletion of a run."""
+    def update(self, obj: kube.Object) -> None:
+        """Process the creation or change of a run."""
         namespace, uid = obj["metadata"]["namespace"], obj["metadata"]["uid"]
-        if deleted:
-            self._drop(namespace, uid)
-            return
         known = self.get(namespace, uid)
         if known is not None and not_newer(obj["metadata"].get("resourceVersion", ""), known.version):
             return
@@ -343,7 +342,9 @@ class Visibility:
             self._coded.setdefault(namespace, set()).update(record.search_attributes.keys() & types.keys())
         self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
 
-    def _drop(self, namespace: str, uid: str) -> None:
+    def delete(self, obj: kube.Object) -> None:
+        """Process the deletion of a run."""
+        namespace, uid = obj["metadata"]["namespace"], obj["metadata"]["uid"]
         self._started.pop(uid, None)
         records = self._records.get(namespace, {})
         records.pop(uid, None)
@@ -416,15 +417,15 @@ _DECODER = msgspec.msgpack.Decoder(VisibilityRecord)
 
 def _packed(record: VisibilityRecord) -> bytes:
     """Pack the record of a finished run, without large or redundant fields."""
-    own = record.run_id
+    run_id = record.run_id
     finding, memo = _size(record.search_attributes), _size(record.memo)
     return _ENCODER.encode(
         replace(
             record,
             namespace="",
             run_id="",
-            first_run_id="" if record.first_run_id == own else record.first_run_id,
-            root=("", "") if record.root == (record.workflow_id, own) else record.root,
+            first_run_id="" if record.first_run_id == run_id else record.first_run_id,
+            root=("", "") if record.root == (record.workflow_id, run_id) else record.root,
             search_attributes=record.search_attributes if finding <= _KEPT else {},
             memo=record.memo if memo <= _KEPT else {},
             left_out=(finding if finding > _KEPT else 0) + (memo if memo > _KEPT else 0),

@@ -70,7 +70,8 @@ class Batch(StoredStruct, frozen=True, kw_only=True):
 class Batches:
     """Creates the Operations of batches, and describes their progress."""
 
-    def __init__(self, runs: RunGateway, listing: Listing) -> None:
+    def __init__(self, client: kube.Client, runs: RunGateway, listing: Listing) -> None:
+        self._client = client
         self._runs = runs
         self._listing = listing
 
@@ -143,10 +144,10 @@ class Batches:
         }
         async with at_once:
             try:
-                await self._runs.client.create(kube.path(kube.PERDURE, entry.namespace, "operations"), body)
+                await self._client.create(kube.path(kube.PERDURE, entry.namespace, "operations"), body)
             except kube.AlreadyExistsError:
                 url = kube.path(kube.PERDURE, entry.namespace, "operations", name)
-                check_batch(await self._runs.client.get(url), batch)
+                check_batch(await self._client.get(url), batch)
             except kube.InvalidError as error:
                 raise invalid(error.message) from error
             except kube.TooLargeError as error:
@@ -162,7 +163,7 @@ class Batches:
         for obj in found:
             if not _phase(obj):
                 url = kube.path(kube.PERDURE, request.namespace, "operations", obj["metadata"]["name"])
-                await self._runs.client.delete(url, uid=obj["metadata"]["uid"])
+                await self._client.delete(url, uid=obj["metadata"]["uid"])
         return StopBatchOperationResponse()
 
     async def describe_batch_operation(
@@ -204,7 +205,7 @@ class Batches:
         """List the batches, the newest first. They are kept as long as their Operations."""
         url = kube.path(kube.PERDURE, request.namespace, "operations")
         batches: dict[str, list[kube.Object]] = {}
-        async for obj in self._runs.client.lists.each(url, labelSelector=labels.BATCH_LABEL):
+        async for obj in self._client.lists.each(url, labelSelector=labels.BATCH_LABEL):
             batch = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
             if batch is not None:
                 batches.setdefault(batch.job_id, []).append(obj)
@@ -216,11 +217,11 @@ class Batches:
         """The Operations of a batch; at least one."""
         url = kube.path(kube.PERDURE, namespace, "operations")
         selector = f"{labels.BATCH_LABEL}={label_value(job_id)}"
-        found = await self._runs.client.lists.all(url, labelSelector=selector) if job_id else []
-        own = [obj for obj in found if _batch_of(obj).job_id == job_id]
-        if not own:
+        found = await self._client.lists.all(url, labelSelector=selector) if job_id else []
+        of_job = [obj for obj in found if _batch_of(obj).job_id == job_id]
+        if not of_job:
             raise not_found(f"batch operation not found: {job_id}")
-        return own
+        return of_job
 
 
 def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:

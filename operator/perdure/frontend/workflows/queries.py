@@ -310,11 +310,11 @@ class WorkflowQueries:
         return QueryWorkflowResponse(query_result=answer(run, query, definition.workflow_type))
 
     async def _definition(self, view: View) -> Definition:
-        given, snapshot = view.object["spec"], (view.object.get("status") or {}).get("definition")
+        spec, snapshot = view.object["spec"], (view.object.get("status") or {}).get("definition")
 
         async def find() -> Definition:
             return self._runs.definitions.pinned(
-                view.entry.namespace, view.entry.name, read_spec(given), given.get("inline"), snapshot
+                view.entry.namespace, view.entry.name, read_spec(spec), spec.get("inline"), snapshot
             )
 
         try:

@@ -474,8 +474,8 @@ class WorkflowTasks:
             return []
         events = {activity.activity_id: activity.scheduled_event_id for activity in state.activities.values()}
         known = [(events[name], completed.fence(name)) for name in completed.eager if name in events]
-        given = [await self._activities.build_task(entry, event_id, fence) for event_id, fence in known]
-        return [task for task in given if task is not None]
+        built = [await self._activities.build_task(entry, event_id, fence) for event_id, fence in known]
+        return [task for task in built if task is not None]
 
     def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:
         """Add the request and its user to a command that accepts an update, because workers need not repeat them."""

@@ -26,6 +26,19 @@ _OF_IMAGES: Final = {
 _BUCKETS: Final = ("s3", "gcs", "oss")
 """Object stores with an S3-compatible API, which the artifact store can be."""
 _OTHER_STORES: Final = ("git", "azure", "hdfs", "artifactory", "plugin")
+_INPUT_ADVICE: Final = {
+    "mode": "set the mode in the command; an input is read-only, and keeps the modes with which it was stored",
+    "recurseMode": "set the modes in the command",
+    "archive": "an artifact is unpacked as it was packed",
+    "from": "pass the artifact in the arguments of the step",
+    "fromExpression": "pass the artifact in the arguments of the step",
+    "subPath": "pass the whole artifact, and read the part of it",
+}
+"""The alternative for a field of an input artifact."""
+_OUTPUT_NOTES: Final = {
+    "archive": "the artifact store packs each artifact in its own form, and unpacks it for those that read it",
+    "artifactGC": "artifacts are deleted with their run; to keep them, set `artifacts.retention: Keep` in the activity",
+}
 _STORE: Final = "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md"
 
 
@@ -40,8 +53,8 @@ def artifact_paths(template_: Object) -> dict[str, str]:
 
 def passed_artifacts(template_: Object) -> dict[str, bool]:
     """Return the artifacts that callers of a template pass, and whether each is optional."""
-    given = [each for each in (template_.get("inputs") or {}).get("artifacts") or [] if not _has_source(each)]
-    return {str(each.get("name")): bool(each.get("optional")) for each in given}
+    passed = [each for each in (template_.get("inputs") or {}).get("artifacts") or [] if not _has_source(each)]
+    return {str(each.get("name")): bool(each.get("optional")) for each in passed}
 
 
 def _has_source(artifact: Mapping[str, Any]) -> bool:
@@ -51,7 +64,7 @@ def _has_source(artifact: Mapping[str, Any]) -> bool:
 def global_outputs(template_: Object) -> dict[str, str]:
     """The global names of the output artifacts of a template."""
     outputs = (template_.get("outputs") or {}).get("artifacts") or []
-    return {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
+    return {str(each.get("name")): str(each["globalName"]) for each in outputs if each.get("globalName")}
 
 
 def optional_outputs(template_: Object) -> frozenset[str]:
@@ -83,6 +96,8 @@ def _inputs(artifacts: list[Fields], resolve: Resolve) -> Iterator[Object]:
         name = each.text("name") or ""
         artifact: Object = {"name": artifact_name(name), "path": each.text("path") or f"/tmp/{name}"}  # noqa: S108 (of a container)
         optional = each.take("optional", False)
+        if each.take("mode") is not None:
+            each.gap("mode", f"has no counterpart; {_INPUT_ADVICE['mode']}")
         if _has_source(each.data):
             source = argument(each, resolve)
             if source is None:
@@ -91,8 +106,7 @@ def _inputs(artifacts: list[Fields], resolve: Resolve) -> Iterator[Object]:
         else:
             artifact["from"] = "${" + member("input", artifact_field(name)) + "}"
             artifact |= {"optional": True} if optional else {}
-        each.drop("mode", "recurseMode", "archive", "from")
-        each.done({})
+        each.done(_INPUT_ADVICE)
         yield artifact
 
 
@@ -132,7 +146,10 @@ def _outputs(artifacts: list[Fields], resolve: Resolve) -> Iterator[Object]:
         for kind in _BUCKETS:
             if kind in each:
                 artifact |= _copy_key(each, kind, resolve)
-        each.drop("archive", "mode", "artifactGC", "globalName", "deleted")
+        for field in ("archive", "artifactGC"):
+            if each.take(field):
+                each.note(field, _OUTPUT_NOTES[field])
+        each.drop("mode", "globalName", "deleted", "recurseMode")
         each.done(dict.fromkeys(_OTHER_STORES, f"artifacts go to an S3-compatible bucket: {_STORE}"))
         yield artifact
 
@@ -161,10 +178,10 @@ def archives_log(template_: Fields, *, default: bool) -> bool:
         default: Whether the workflow archives the logs of all containers.
     """
     location = template_.part("archiveLocation")
-    own = location.take("archiveLogs")
+    setting = location.take("archiveLogs")
     if location.data:
         template_.note("archiveLocation", f"artifacts and logs go to the artifact store; {_STORE}")
-    archives = default if own is None else own is True
+    archives = default if setting is None else setting is True
     if archives and "containerSet" in template_:
         template_.note("containerSet", "only the log of `main`, or else of the last container, is archived")
     return archives
@@ -237,6 +254,9 @@ def without_source(inputs: Fields) -> None:
     for each in inputs.parts("artifacts"):
         if _has_source(each.data):
             each.gap("", "move the source to the templates or the arguments that use the artifact")
+        for name in ("from", "fromExpression", "subPath"):
+            if each.take(name):
+                each.gap(name, _INPUT_ADVICE[name])
 
 
 def of_block(outputs: Fields, resolve: Resolve) -> Object:
@@ -297,8 +317,8 @@ def clone(
     """
     name, path = artifact_name(artifact.text("name") or ""), artifact.text("path") or "/src"
     source = artifact.part("git")
-    artifact.drop("optional", "mode", "recurseMode", "archive")
-    artifact.done({})
+    artifact.drop("optional")
+    artifact.done(_INPUT_ADVICE)
     volume = None
     mount = _containing(path, mounts)
     if mount is None:
@@ -315,8 +335,13 @@ def clone(
         **({"env": environment} if environment else {}),
         "volumeMounts": [{key: value for key, value in mount.items() if key != "readOnly"}],
     }
-    source.drop("insecureIgnoreHostKey", "insecureSkipTLS")
-    source.done({"sshPrivateKeySecret": "use an `https` URL with `usernameSecret` and `passwordSecret`"})
+    source.drop("insecureIgnoreHostKey")  # only for SSH, which is reported
+    source.done(
+        {
+            "sshPrivateKeySecret": "use an `https` URL with `usernameSecret` and `passwordSecret`",
+            "insecureSkipTLS": "the certificate of the server must be valid",
+        }
+    )
     return container, volume
 
 
@@ -335,8 +360,8 @@ def _arguments(source: Fields, resolve: Callable[[tuple[str, ...]], str]) -> lis
         *([f"+refs/heads/{branch}:refs/remotes/origin/{branch}"] if single else [_ALL]),
     ]
     submodules = not source.take("disableSubmodules", False)
-    given = [source.text("repo") or "", source.text("revision") or branch or ""]
-    texts = [*given, f"--depth={depth}" if depth else "", "true" if submodules else "false", *map(str, references)]
+    required = [source.text("repo") or "", source.text("revision") or branch or ""]
+    texts = [*required, f"--depth={depth}" if depth else "", "true" if submodules else "false", *map(str, references)]
     try:
         return [template(each, resolve, is_tag) for each in texts]
     except UntranslatableError as error:

@@ -70,14 +70,14 @@ class Containers:
             script.gap("command", "the interpreter must not be computed; name it")
         if command and command[1:] == ["-c"]:  # such as `sh -c`, which runs the executable file of Argo
             command = command[:1]
-        given = {"command": [word.replace("$${", "${") for word in command]} if command else {}
-        return {**fields, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
+        interpreter = {"command": [word.replace("$${", "${") for word in command]} if command else {}
+        return {**fields, **interpreter, **({"result": "Output"} if prints else {}), "source": source or "\n"}
 
     def plain(self, container: Fields) -> Object:
         """Return a container with converted expressions, otherwise unchanged."""
         if container.data.get("name") in {"", "main"}:
             container.drop("name")
-        container.drop("mirrorVolumeMounts")
+        container.drop("mirrorVolumeMounts")  # those of the main container are read before
         fields: Object = {}
         for key in list(container.data):
             value = container.take(key)
@@ -189,10 +189,16 @@ def container_set(group: Fields, containers: Containers, returns: Returns) -> Co
     shared = group.take("volumeMounts", [])
     sources = {str(each.data.get("name")): each for each in group.parts("containers")}
     needs = {name: each.take("dependencies", []) for name, each in sources.items()}
+    for name, each in sources.items():
+        for missing in set(needs[name]) - sources.keys():
+            each.gap("dependencies", f"there is no container `{missing}`; define it")
     if "retryStrategy" in group:
         group.gap("retryStrategy", "containers are not retried by themselves; set it on the template")
         group.drop("retryStrategy")
     group.done({})
+    if not needs:
+        group.gap("containers", "must have a container")
+        return ContainerSet({"image": "missing"})
     if returns and _MAIN in needs:
         after = _dependents(_MAIN, needs)
         if after:
@@ -215,8 +221,8 @@ def container_set(group: Fields, containers: Containers, returns: Returns) -> Co
     }
     if unknown or in_row:
         return ContainerSet(made[main], [{"name": name, **made[name]} for name in ordered[:-1]])
-    own = {name: {"name": name, NEEDS: needs[name], **made[name]} for name in ordered}
-    return ContainerSet(own.pop(main), others=list(own.values()))
+    converted = {name: {"name": name, NEEDS: needs[name], **made[name]} for name in ordered}
+    return ContainerSet(converted.pop(main), others=list(converted.values()))
 
 
 def _converted(source: Fields, containers: Containers, returns: Returns, shared: Sequence[Object]) -> Object:
@@ -290,8 +296,8 @@ def parsed(text: str, resolve: Resolve, known: Callable[[str], bool], as_value: 
             return found[0]
         tags.append(found[1])
         before, after = text[: found.start()], text[found.end() :]
-        whole = re.search(r"(?:[:-]|^)\s+\Z", before) and re.match(r"\s*(?:[\n,}]|\Z)", after)
-        return f"{_MARK}{'whole' if whole else 'part'}-{len(tags) - 1}-"
+        is_value = re.search(r"(?:[:-]|^)\s+\Z", before) and re.match(r"\s*(?:[\n,}]|\Z)", after)
+        return f"{_MARK}{'whole' if is_value else 'part'}-{len(tags) - 1}-"
 
     return _unmarked(yaml.safe_load(TAG.sub(mark, text)), tags, resolve, as_value)
 

@@ -150,8 +150,17 @@ class DefinitionBuilder:
         data = self._templates.data(*key)
         inputs = (data.get("inputs") or {}).get("parameters") or []
         defaults = {str(each.get("name")): default_of(each, self._library) for each in inputs}
-        for each in inputs:
+        for i, each in enumerate(inputs):
             reference = each.get("valueFrom") or {}
+            where = f"{self._templates.fields(*key).path}.inputs.parameters[{i}]"
+            for name in reference.keys() - {"configMapKeyRef", "default"}:
+                self._report.gap(
+                    f"{where}.valueFrom.{name}", "has no counterpart in an input; pass the value as an argument"
+                )
+            if each.get("enum"):
+                self._report.note(
+                    f"{where}.enum", "is not kept: Argo only offers these values, and does not check them"
+                )
             if defaults[str(each.get("name"))] is None and "configMapKeyRef" in reference:
                 path = f"{self._templates.fields(*key).path}.inputs.parameters"
                 self._report.gap(
@@ -185,14 +194,24 @@ class DefinitionBuilder:
         return CallTarget(
             name,
             "activity",
-            replace(activity.shape, optional=optional_outputs(data)),
+            replace(activity.shape, optional=optional_outputs(data), defaults=self._output_defaults(data)),
             defaults,
             passed_artifacts(data),
             activity.captured,
             activity.global_names,
             global_outputs(data),
             deadline=activity.deadline,
+            deadline_in_seconds=activity.deadline_in_seconds,
         )
+
+    def _output_defaults(self, data: Object) -> Object:
+        """Return the defaults of the output parameters of a template."""
+        found: Object = {}
+        for each in (data.get("outputs") or {}).get("parameters") or []:
+            name, default = str(each.get("name")), (each.get("valueFrom") or {}).get("default")
+            if default is not None:
+                found[name] = structured(as_text(default), name in self._structured)
+        return found
 
     def _service(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         """Return the target for a daemon: an activity that creates a Pod."""
@@ -234,9 +253,10 @@ class DefinitionBuilder:
         name = self.blocks.names.of(*key)
         source = self._templates.fields(*key)
         outputs = (source.data.get("outputs") or {}).get("parameters") or []
-        shape = Shape(tuple(str(each.get("name")) for each in outputs), is_block=True)
+        names = tuple(str(each.get("name")) for each in outputs)
+        shape = Shape(names, is_block=True, defaults=self._output_defaults(source.data))
         limit = timeout(source, "activeDeadlineSeconds", "timeout")
-        global_names = {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
+        global_names = {str(each.get("name")): str(each["globalName"]) for each in outputs if each.get("globalName")}
         entry: Object = {"#": f"template {key[1]}", "name": name}
         self.blocks.entries.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
@@ -265,12 +285,15 @@ class DefinitionBuilder:
         else:
             flow.dag(source)
         source.drop("annotations")
-        most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
+        concurrency = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
         policy = {"failurePolicy": flow.failure_policy} if flow.is_parallel else {}
-        block: Object = {**most, **policy, "steps": flow.converted}
+        block: Object = {**concurrency, **policy, "steps": flow.converted}
+        source_outputs = (source.data.get("outputs") or {}).get("parameters") or []
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)
+        if params == "input" and any(each.get("globalName") for each in source_outputs):
+            source.note("outputs", "a `globalName` of the entrypoint is the output of the run; handlers cannot read it")
         outputs.done({})
         for name in (
             "nodeSelector",
@@ -314,17 +337,30 @@ def _entry_arguments(values: Object, artifacts: Iterable[str], workflow: Workflo
 
 def suspended_target(source: Fields, name: str) -> CallTarget:
     """Convert a template that suspends: steps that call it wait for a signal or a time."""
-    source.drop("name", "inputs")
+    source.drop("name")
+    for each in source.part("inputs").parts("artifacts"):
+        each.gap("", "a step that waits has no artifacts")
     suspend = source.part("suspend")
     length = timeout(suspend, "duration")
-    outputs = source.part("outputs").parts("parameters")
+    results = source.part("outputs")
+    outputs = results.parts("parameters")
     shape = Shape(tuple(each.text("name") or "" for each in outputs), is_block=True)
     signal = {"name": name, **({"timeout": length} if length else {})}
     wait: Object = {"sleep": {"duration": length}} if length and not outputs else {"waitForSignal": signal}
     if "waitForSignal" in wait:
         source.note("suspend", f"`argo resume` is `perdure signal RUN --name {name}`, with the outputs as input")
     suspend.done({})
-    source.drop("outputs")
+    for each in outputs:
+        if (each.data.get("valueFrom") or {}).get("default") is not None:
+            each.gap("valueFrom.default", "a signal that does not arrive fails the step; send it, or set no `duration`")
+        each.drop("description", "enum")
+        source_of = each.part("valueFrom")
+        source_of.drop("supplied", "default")
+        source_of.done({})
+        each.done({"globalName": "set the variable in a step after it"})
+    for each in results.parts("artifacts"):
+        each.gap("", "a step that waits has no artifacts")
+    results.done({})
     source.done({})
     return CallTarget(name, "wait", shape, wait=wait)
 
@@ -363,7 +399,7 @@ def child_spec(spec: Object, name: str) -> Object:
 
 def child_workflow(workflow: WorkflowFacts, inputs: Object) -> WorkflowFacts:
     """Return the facts about a child. Its input has the inputs of its template and the parameters of the workflow."""
-    return replace(workflow, parameters=workflow.parameters | frozenset(inputs))
+    return replace(workflow, parameters=workflow.parameters | frozenset(inputs), composed={})
 
 
 def child_target(workflow: WorkflowFacts, template: str, inputs: Object, inner: CallTarget) -> CallTarget:

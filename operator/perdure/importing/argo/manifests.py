@@ -5,63 +5,21 @@ from typing import Any, Final
 from perdure.api.labels import API_VERSION
 from perdure.importing import schedules
 from perdure.importing.argo.artifacts import argument
+from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.definition import DefinitionBuilder
 from perdure.importing.argo.library import Library, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
-from perdure.importing.argo.retries import duration
+from perdure.importing.argo.retries import timeout
 from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
 from perdure.importing.argo.templates import POD_FIELDS, PodDefaults
-from perdure.importing.expressions import UntranslatableError, expression
-from perdure.importing.reader import ConvertedObject, Fields, Object, Shapes, as_text, name_of
+from perdure.importing.expressions import TAG, UntranslatableError, expression
+from perdure.importing.reader import ConvertedObject, Fields, Object, as_text, circle, cycle_of, name_of, walk
 from perdure.importing.schedules import UnsupportedScheduleError
+from perdure.importing.schemas import Schema
 from perdure.language.expressions import ExpressionError, compile_template
 
 KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
-_SHAPES: Final = Shapes(
-    maps=frozenset(
-        {
-            "metadata",
-            "spec",
-            "workflowSpec",
-            "arguments",
-            "inputs",
-            "outputs",
-            "valueFrom",
-            "container",
-            "script",
-            "dag",
-        }
-    )
-    | {
-        "retryStrategy",
-        "backoff",
-        "templateRef",
-        "workflowTemplateRef",
-        "configMapKeyRef",
-        "continueOn",
-        "hooks",
-        "exit",
-    }
-    | {
-        "withSequence",
-        "podGC",
-        "labels",
-        "annotations",
-        "templateDefaults",
-        "inline",
-        "synchronization",
-        "mutex",
-        "semaphore",
-    }
-    | {"podMetadata", "ttlStrategy", "http", "resource", "containerSet", "volumeClaimGC"},
-    lists=frozenset(
-        {"templates", "parameters", "artifacts", "tasks", "volumes", "volumeMounts", "env", "mutexes", "semaphores"}
-    )
-    | {"initContainers", "sidecars", "containers", "volumeClaimTemplates", "headers"},
-    opaque=frozenset(
-        {"withItems", "data", "podSpecPatch", "value", "metrics", "artifacts", "archiveLocation", "plugin"}
-    ),
-)
+_SCHEMA: Final = Schema("argo")
 _RESERVED: Final = "workflows.argoproj.io/"
 _OF_DEFINITION: Final = frozenset(
     {
@@ -96,13 +54,16 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
         documents: Manifests; objects of other kinds are only used for lookups.
     """
     objects = [ConvertedObject(name_of(each)) for each in documents]
-    checked = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, objects, strict=True)]
+    checked = [_SCHEMA.checked(each, of.report) for each, of in zip(documents, objects, strict=True)]
     library = Library(checked)
-    return [
+    converted = [
         _Conversion(each, library, of).done
         for each, of in zip(checked, objects, strict=True)
         if each.get("kind") in KINDS
     ]
+    for of in converted:
+        of.report_rest(TAG, is_tag)
+    return converted
 
 
 class _Conversion:
@@ -113,6 +74,8 @@ class _Conversion:
         self._library = library
         self._metadata: Object = document.get("metadata") or {}
         self.done = done
+        self._composed: Object = {}
+        """The values of parameters that refer to others."""
         self._report = self.done.report
         spec: Object = document.get("spec") or {}
         if self._kind == "CronWorkflow":
@@ -135,7 +98,7 @@ class _Conversion:
             run: Object = {"workflow": {"name": str(reference["name"])}}
         else:
             run = {"inline": self._definition(fields, inline, path)}
-        made = {**({"input": parameters} if parameters else {}), **options, **run}
+        made = {**({"input": parameters} if parameters or self._composed else {}), **options, **run}
         self._add("WorkflowRun", _labeled(self._meta(), metadata), made)
 
     def _resolved(self, spec: Object, path: str) -> Object | None:
@@ -174,7 +137,7 @@ class _Conversion:
         for name in self._options(fields):
             fields.note("", f"set `{name}` in each WorkflowRun: a Workflow has no such field")
         definition = self._definition(fields, spec, path)
-        input_spec = _input(declared, parameters)
+        input_spec = _input(declared, parameters, self._composed)
         self._add("Workflow", metadata, {**({"input": input_spec} if input_spec else {}), **definition})
 
     def _cron(self, document: Object, spec: Object) -> None:
@@ -228,12 +191,19 @@ class _Conversion:
             each.done({})
             if value is not None:
                 parameters[artifact_field(name)] = value
-        return parameters
+        self._composed = {name: each for name, each in parameters.items() if references(each)}
+        cycle = cycle_of({name: references(each) for name, each in self._composed.items()})
+        if cycle:
+            message = f"{circle(cycle)}; give one of them a value of its own"
+            spec.report.gap(spec.at("arguments.parameters"), message)
+            self._composed = {name: each for name, each in self._composed.items() if name not in cycle}
+            return {name: each for name, each in parameters.items() if name not in {*cycle, *self._composed}}
+        return {name: each for name, each in parameters.items() if name not in self._composed}
 
     def _options(self, spec: Fields) -> Object:
         """Take the options of a run."""
         options: Object = {}
-        deadline = duration(spec.text("activeDeadlineSeconds"))
+        deadline = timeout(spec, "activeDeadlineSeconds")
         if deadline:
             handled = spec.data.keys() & {"onExit", "hooks"}
             options["stepsTimeout" if handled else "runTimeout"] = deadline
@@ -267,6 +237,7 @@ class _Conversion:
                 str(each.get("name")) for each in (spec.get("arguments") or {}).get("parameters") or []
             ),
             artifacts=frozenset(str(each.get("name")) for each in (spec.get("arguments") or {}).get("artifacts") or []),
+            composed=self._composed,
         )
         taken, made_limits = limits(fields, self._library, Scope("input", workflow).resolve)
         for name, limit in made_limits:
@@ -304,6 +275,10 @@ class _Conversion:
             spec.note("podGC", "pods are deleted with their run: see `ttlSecondsAfterFinished`")
         if (spec.data.get("podGC") or {}).get("labelSelector"):
             spec.note("podGC", "applies to all pods of the run; set `podRetention` on single activities")
+        if strategy and retention is None:
+            spec.gap("podGC.strategy", f"`{strategy}` is not known; see `podRetention` of an activity")
+        if (spec.data.get("podGC") or {}).get("deleteDelayDuration"):
+            spec.note("podGC.deleteDelayDuration", "pods are deleted without a delay")
         volumes = {str(each.get("name")): each for each in spec.take("volumes", [])}
         claims = [str((each.get("metadata") or {}).get("name")) for each in spec.data.get("volumeClaimTemplates") or []]
         return PodDefaults(
@@ -389,21 +364,27 @@ def _workspaces(spec: Fields) -> list[Object]:
     return workspaces
 
 
-def _input(declared: list[Object], defaults: Object) -> Object:
-    """The schema and the defaults of an input."""
+def references(value: Any) -> list[str]:
+    """Return what the tags in a value refer to: the names of parameters of the workflow, and other tags."""
+    tags = [found.strip() for _, text in walk(value, "") for found in TAG.findall(text) if is_tag(found.strip())]
+    return [name.removeprefix("workflow.parameters.") for name in tags]
+
+
+def _input(declared: list[Object], defaults: Object, composed: Object) -> Object:
+    """The schema and the defaults of an input. Composed values are computed by the steps that read them."""
     properties: Object = {}
     for each in declared:
         shape: Any = {key: each[key] for key in ("description", "enum") if each.get(key)}
         if shape:
             properties[str(each.get("name"))] = shape
-    required = [str(each.get("name")) for each in declared if str(each.get("name")) not in defaults]
+    required = [str(each.get("name")) for each in declared if str(each.get("name")) not in {*defaults, *composed}]
     schema: Object = {"type": "object"}
     if properties:
         schema["properties"] = properties
     if required:
         schema["required"] = required
     input_spec: Object = {"schema": schema} if len(schema) > 1 else {}
-    return {**input_spec, "default": defaults} if defaults else input_spec
+    return {**input_spec, "default": defaults} if defaults or composed else input_spec
 
 
 def run_metadata(metadata: Fields, input_: Object) -> Object:

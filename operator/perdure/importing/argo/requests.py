@@ -64,6 +64,8 @@ def _header(header: Fields, scope: PodScope) -> Object:
     fields: Object = {"name": header.text("name") or ""}
     secret = header.part("valueFrom").take("secretKeyRef")
     if isinstance(secret, dict):
+        if secret.get("optional"):
+            header.gap("valueFrom.secretKeyRef.optional", "the Secret of a header must exist; create it")
         fields["secret"] = {"name": secret.get("name"), "key": secret.get("key")}
     if "value" in header:
         fields["value"] = _text(header, "value", scope)
@@ -205,8 +207,9 @@ def _selected(output: Fields) -> str:
     """Return the value of an output parameter: a simple path in the object."""
     source = output.part("valueFrom")
     text = (source.text("jsonPath") or source.text("jqFilter") or "").strip().removeprefix("{").removesuffix("}")
-    source.drop("default")
+    source.done({"default": "the field must exist; write the default where the output is read"})
     output.drop("globalName", "description")
+    output.done({})
     if text == ".":
         return "${object}"
     path, end = "object", 0

@@ -3,43 +3,30 @@
 import re
 from typing import Final
 
-from perdure.api.times import parse_duration
 from perdure.importing.argo.scope import PodScope
+from perdure.importing.durations import go_duration
 from perdure.importing.expressions import UntranslatableError, condition, constants
 from perdure.importing.reader import Fields, Object
 from perdure.language.expressions import ExpressionError, compile_condition
 
 _SECONDS: Final = re.compile("[0-9]+")
-_FRACTION: Final = re.compile(r"([0-9]+)\.([0-9]{1,3})s")
 _EXIT_CODES: Final = 256
+MAX_ATTEMPT: Final = "1d"
+"""Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
 NO_RETRY: Final[Object] = {"exponential": {"maximumAttempts": 1}}
 """The retry policy for a template without `retryStrategy`."""
 
 
-def duration(text: str | None) -> str | None:
-    """Read a duration of Argo; a number is in seconds. None if it is not a constant, or is zero."""
-    if text is None:
-        return None
-    fraction = _FRACTION.fullmatch(text)
-    value = f"{text}s" if _SECONDS.fullmatch(text) else text
-    if fraction:
-        value = f"{int(fraction[1]) * 1000 + int(fraction[2].ljust(3, '0'))}ms"
-    try:
-        return value if parse_duration(value) else None
-    except ValueError:
-        return None
-
-
 def timeout(template: Fields, *names: str) -> str | None:
-    """Take the first of several fields with a duration."""
+    """Take the first of several fields with a duration; a number is in seconds. None without one, or for zero."""
+    found = None
     for name in names:
         text = template.text(name)
-        value = duration(text)
-        if value is not None:
-            return value
-        if text is not None:
+        try:
+            found = found or (None if text is None else go_duration(text, seconds=True))
+        except ValueError:
             template.gap(name, f"`{text}` is not a duration that is known before the run; set it on the activity")
-    return None
+    return found
 
 
 def retries(template: Fields, scope: PodScope) -> Object:
@@ -79,6 +66,8 @@ def retries_of_child(template: Fields, scope: PodScope) -> Object:
 
 def _attempts(strategy: Fields, policy: str) -> int:
     limit = strategy.text("limit")
+    if policy not in {"Always", "OnFailure", "OnError", "OnTransientError"}:
+        strategy.gap("retryPolicy", f"`{policy}` is not known; use Always, OnFailure, OnError, or OnTransientError")
     if policy in {"OnError", "OnTransientError"}:
         strategy.note(
             "retryPolicy", "attempts that the infrastructure loses are always retried, and do not count as attempts"

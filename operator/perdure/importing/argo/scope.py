@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from perdure.importing.expressions import UntranslatableError, literal, member
+from perdure.importing.expressions import UntranslatableError, has_field, literal, member, value_of
 
 STATUS: Final = "(run.status == 'Completed' ? 'Succeeded' : 'Failed')"
 """Converts the values of `workflow.status` to those of Perdure."""
@@ -55,6 +55,8 @@ class Shape:
     """Whether it is the address and the name of a Pod."""
     optional: frozenset[str] = frozenset()
     """The output artifacts that may not exist."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The values of output parameters that were not written."""
 
     @property
     def is_plain(self) -> bool:
@@ -76,8 +78,14 @@ class WorkflowFacts:
     """The values of other tags of the workflow, such as `serviceAccountName`."""
     parameters: frozenset[str]
     artifacts: frozenset[str] = frozenset()
+    composed: Mapping[str, Any] = field(default_factory=dict)
+    """The values of parameters that refer to others; they apply where the input of the run has none."""
     name: str = ""
     """The name of the object, without a trailing dash."""
+
+
+_FAILED_ITEM: Final = "type(o) == map && has(o.failed)"
+"""The condition that the item `o` of a loop has failed, whose failure was caught."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,10 @@ class CalledStep:
     is_loop: bool = False
     is_caught: bool = False
     """Whether its failure becomes its output: an object with the field `failed`."""
+    may_skip: bool = False
+    """Whether a condition can prevent it from running."""
+    may_be_empty: bool = False
+    """Whether it is a loop whose items the run computes, of which there may be none."""
     base: str = ""
     """The expression for it, in its own hooks."""
 
@@ -103,20 +115,46 @@ class CalledStep:
         """Return the condition that the step has failed."""
         output = f"{self.step}.output"
         if self.is_loop:
-            return f"(type({output}) == list && {output}.exists(o, type(o) == map && has(o.failed)))"
+            return f"(type({output}) == list && {output}.exists(o, {_FAILED_ITEM}))"
         return f"(type({output}) == map && has({output}.failed))"
 
     @property
-    def skipped(self) -> str:
-        """Return the condition that the step was skipped."""
+    def all_failed(self) -> str:
+        """Return the condition that all items of the loop have failed; other steps have no items."""
+        output = f"{self.step}.output"
+        is_list = f"type({output}) == list && {output} != []"
+        return f"({is_list} && {output}.all(o, {_FAILED_ITEM}))" if self.is_loop else "false"
+
+    @property
+    def any_succeeded(self) -> str:
+        """Return the condition that an item of the loop has succeeded; other steps have no items."""
+        output = f"{self.step}.output"
+        found = f"(type({output}) == list && {output}.exists(o, !({_FAILED_ITEM})))"
+        return found if self.is_loop else "false"
+
+    @property
+    def not_started(self) -> str:
+        """Return the condition that the step did not run because of its condition."""
         return f"{self.step}.status == 'Skipped'"
+
+    @property
+    def skipped(self) -> str:
+        """Return the condition that the step was skipped, as a loop without items is, too."""
+        return f"({self.not_started} || {self.step}.output == [])" if self.may_be_empty else self.not_started
+
+    @property
+    def absent(self) -> str:
+        """Return the condition that the step has no output: it was skipped or has failed. Empty if it always has one."""
+        parts = [self.not_started] if self.may_skip else []
+        return " || ".join([*parts, self.failed] if self.is_caught else parts)
 
     def resolve(self, path: tuple[str, ...]) -> str:
         """Translate a reference to the step."""
         step = self.step
         match path:
             case ("status",):
-                return f"({self.failed} ? 'Failed' : {step}.status)" if self.is_caught else f"{step}.status"
+                status = f"({step}.output == [] ? 'Skipped' : {step}.status)" if self.may_be_empty else f"{step}.status"
+                return f"({self.failed} ? 'Failed' : {status})" if self.is_caught else status
             case ("exitCode",):
                 code = f"{step}.output.failed.replace('ExitCode', '')"
                 return f"({self.failed} ? {code} : '0')" if self.is_caught else "'0'"
@@ -127,26 +165,37 @@ class CalledStep:
             case ("ip",) if self.shape.is_service:
                 return f"{step}.output.ip"
             case ("outputs", "result"):
-                return self._value(f"{step}.output", "result")
+                return self._value("result")
             case ("outputs", "parameters"):
-                return self._all(f"{step}.output")
+                return self._all(self._items if self.is_loop else f"{step}.output")
             case ("outputs", "parameters", name):
-                return self._value(f"{step}.output", name)
+                return self._value(name)
             case ("outputs", "artifacts", name):
                 return self._artifact(step, name)
         raise UntranslatableError(f"`{'.'.join(path)}` of a step has no counterpart; remove the reference")
 
-    def _value(self, output: str, name: str) -> str:
-        if not self.is_loop or self.shape.is_plain:
-            return self.shape.value(output, name)
-        return f"{output}.map(o, {self.shape.value('o', name)})"
+    @property
+    def _items(self) -> str:
+        """Return the outputs of a loop: of the items that have one."""
+        output = f"{self.step}.output"
+        items = f"({self.not_started} ? [] : {output})" if self.may_skip else output
+        return f"{items}.filter(o, !({_FAILED_ITEM}))" if self.is_caught else items
+
+    def _value(self, name: str) -> str:
+        if self.is_loop:
+            return self._items if self.shape.is_plain else f"{self._items}.map(o, {self.shape.value('o', name)})"
+        value = self.shape.value(f"{self.step}.output", name)
+        if name not in self.shape.defaults or not self.absent:
+            return value
+        return f"({self.absent} ? {literal(self.shape.defaults[name])} : {value})"
 
     def _artifact(self, step: str, name: str) -> str:
         """Return the reference to an artifact; for a loop, to a list of artifacts."""
         of, key = ("output", artifact_field(name)) if self.shape.is_block else ("artifacts", artifact_name(name))
         found = f"{step}.{of}"
         item = "o" if self.is_loop else found
-        value = f"{item}[?{literal(key)}].orValue(null)" if name in self.shape.optional else member(item, key)
+        optional = name in self.shape.optional or (self.may_skip and not self.shape.is_block)
+        value = f"{item}[?{literal(key)}].orValue(null)" if optional else member(item, key)
         return f"{found}.map(o, {value})" if self.is_loop else value
 
     def _all(self, output: str) -> str:
@@ -201,15 +250,18 @@ class Scope:
         raise UntranslatableError(f"`{'.'.join(path)}` has no counterpart here; remove the reference")
 
 
-def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
+def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:  # noqa: C901 (one case for each kind of reference)
     """Translate a reference to the workflow.
 
     Raises:
         UntranslatableError: The reference has no counterpart.
     """
     match path:
-        case ("parameters",) | ("parameters", "json"):
+        case ("parameters",) | ("parameters", "json") if not workflow.composed:
             return all_parameters("input")
+        case ("parameters", name) if name in workflow.composed:
+            made = value_of(workflow.composed[name], lambda inner: of_workflow(inner[1:], workflow))
+            return f"({has_field('input', name)} ? {member('input', name)} : {made})"
         case ("parameters", name):
             return member("input", name)
         case ("artifacts", name):

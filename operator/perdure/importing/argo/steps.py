@@ -9,8 +9,9 @@ from typing import Any, Final, Protocol
 from perdure.api.policies import FailurePolicy
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
-from perdure.importing.argo.retries import duration
+from perdure.importing.argo.retries import MAX_ATTEMPT
 from perdure.importing.argo.scope import CalledStep, Scope, Shape, artifact_field, variable
+from perdure.importing.durations import go_duration
 from perdure.importing.expressions import (
     TAG,
     Resolve,
@@ -44,6 +45,8 @@ class CallTarget:
     timeout: str | None = None
     deadline: str = ""
     """The name of the input with the time limit of an attempt."""
+    deadline_in_seconds: bool = False
+    """Whether the limit is a number of seconds."""
     child: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of a call of a child."""
     deletion: str = ""
@@ -112,9 +115,8 @@ class Blocks:
 
 
 _TOKEN: Final = re.compile(r"\s*(?:([A-Za-z0-9_][-A-Za-z0-9_]*)(?:\.([A-Za-z]+))?|(&&|\|\||!|\(|\)))")
-_ENDED_WELL: Final = frozenset({"", "Succeeded", "Daemoned", "AnySucceeded"})
-_FAILED: Final = frozenset({"Failed", "Errored", "AllFailed"})
-_STATUSES: Final = _ENDED_WELL | _FAILED | {"Skipped", "Omitted"}
+_FAILED: Final = frozenset({"Failed", "Errored"})
+_STATUSES: Final = _FAILED | {"", "Succeeded", "Daemoned", "AnySucceeded", "AllFailed", "Skipped", "Omitted"}
 
 _SIGNS: Final = frozenset({"&&", "||", "!", "(", ")"})
 
@@ -152,6 +154,10 @@ class Depends:
         plain = {chunk[0][0] for chunk in chunks if len(chunk) == 1 and chunk[0][1] in {"", "Succeeded", "Daemoned"}}
         return tuple(name for name in self.names if name not in plain)
 
+    def always(self, tasks: Mapping[str, "TaskState"]) -> bool:
+        """Whether all tasks always have the statuses that the expression requires, unless a failure ends the DAG."""
+        return all(tasks[name].has(status) == "true" for name, status in self.tokens if name not in _SIGNS)
+
     def condition(self, tasks: Mapping[str, "TaskState"]) -> str:
         """Return the expression as a condition in CEL.
 
@@ -173,18 +179,24 @@ class TaskState:
     """The condition that it did not run because of `depends`; empty if it has none."""
     continues: bool = True
     """Whether a failure counts as a success for tasks that reference this one without a status."""
+    any_succeeded: str = "false"
+    """The condition that an item of the loop has succeeded; tasks that are no loops have no items, as in Argo."""
+    all_failed: str = "false"
+    """The condition that all items of the loop have failed."""
 
     def has(self, status: str) -> str:
         """Return the condition that the task has a status."""
         not_failed = f"!{self.failed}" if self.failed and not (self.continues and not status) else ""
         if status in _FAILED:
             return self.failed or "false"
+        if status in {"AnySucceeded", "AllFailed"}:
+            return self.any_succeeded if status == "AnySucceeded" else self.all_failed
         if status == "Omitted":
             return f"({self.omitted})" if self.omitted else "false"
         if status == "Skipped":
             parts = [self.skipped, f"!({self.omitted})" if self.omitted else ""]
             return _all(parts) if self.skipped else "false"
-        skipped = self.skipped if status in {"Succeeded", "AnySucceeded"} else self.omitted
+        skipped = self.skipped if status == "Succeeded" else self.omitted
         return _all([not_failed, f"!({skipped})" if skipped else ""])
 
 
@@ -278,6 +290,10 @@ class FlowBuilder:
             self.failure_policy = self._item_policy
         tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
         depends = {name: self._depends(each) for name, each in tasks.items()}
+        for name, of in depends.items():
+            for each in of.names:
+                if each not in tasks:
+                    tasks[name].gap("depends", f"there is no task `{each}`; define it")
         targeted = self._targets(dag, tasks, depends)
         dag.done({})
         self.is_parallel = len(tasks) > 1
@@ -288,20 +304,20 @@ class FlowBuilder:
         for name in ordered:
             step, of = read_[name], depends[name]
             known = of.condition(states) if all(each in states for each in of.names) else ""
-            omitted = (
-                ""
-                if known in {"", "true"} or (all(states[each].has("") == "true" for each in of.names) and of.is_plain)
-                else f"!({known})"
-            )
+            omitted = "" if known in {"", "true"} or (of.is_plain and of.always(states)) else f"!({known})"
             if of.names and omitted:
                 step.conditions.append(known)
             has_when = "when" in step.source
-            skipped = step.called.skipped if omitted or has_when else ""
+            if omitted or name in targeted:
+                step.called = replace(step.called, may_skip=True)
+            skipped = step.called.skipped if omitted or has_when or step.called.may_be_empty else ""
             states[name] = TaskState(
                 failed=step.called.failed if step.called.is_caught else "",
                 continues=name not in observed or step.continues,
                 skipped=skipped,
-                omitted=(step.called.skipped if not has_when else omitted) if omitted else "",
+                omitted=(step.called.not_started if not has_when else omitted) if omitted else "",
+                any_succeeded=step.called.any_succeeded,
+                all_failed=step.called.all_failed,
             )
             step.needs = [self._ends[each] for each in of.names if each in self._ends]
             step.conditions += [targeted[name]] if name in targeted else []
@@ -340,9 +356,11 @@ class FlowBuilder:
         if target is None:
             return {}
         if "{{" in target:
-            given = self._computed_target(dag, target)
+            computed = self._computed_target(dag, target)
             needed = {name: [each for each in tasks if name in {each, *_ancestors(each, depends)}] for name in tasks}
-            return {name: f"{given}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items() if given}
+            return {
+                name: f"{computed}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items() if computed
+            }
         wanted = {name for each in target.split() if each in tasks for name in (each, *_ancestors(each, depends))}
         for name in set(tasks) - wanted:
             del tasks[name], depends[name]
@@ -350,10 +368,10 @@ class FlowBuilder:
 
     def _computed_target(self, dag: Fields, target: str) -> str:
         """Return the expression for a target with tags; empty after a gap."""
-        whole = TAG.fullmatch(target.strip())
+        match = TAG.fullmatch(target.strip())
         try:
-            if whole and "}}" not in whole[1]:
-                return f"string({tag(whole[1], self._scope.resolve)})"
+            if match and "}}" not in match[1]:
+                return f"string({tag(match[1], self._scope.resolve)})"
             dag.gap("target", "must be one tag, or have none")
         except UntranslatableError as error:
             dag.gap("target", str(error))
@@ -385,7 +403,16 @@ class FlowBuilder:
         continues = any([continue_on.take("failed"), continue_on.take("error")])
         continue_on.done({})
         loop = any(name in source for name in ("withItems", "withParam", "withSequence"))
-        called = CalledStep(self._names.of(original), target.shape, is_loop=loop, is_caught=caught or continues)
+        when = source.data.get("when")
+        of_item = loop and isinstance(when, str) and bool(_ITEM.search(when))
+        called = CalledStep(
+            self._names.of(original),
+            target.shape,
+            is_loop=loop,
+            is_caught=caught or continues,
+            may_skip=when is not None and not of_item,
+            may_be_empty=loop and (of_item or not isinstance(source.data.get("withItems"), list)),
+        )
         return _Step(source, original, target, called, needs, [], continues)
 
     def _add(self, step: _Step, known: dict[str, CalledStep]) -> str:
@@ -406,13 +433,13 @@ class FlowBuilder:
         if conditions:
             made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
         if loop is not None:
-            most = {"maxConcurrency": self._limit} if self._limit else {}
-            made["forEach"] = {**loop, **most, "failurePolicy": self._item_policy}
-        given = arguments(self._definition, source, target, scope)
-        made |= call_fields(target, given)
+            concurrency = {"maxConcurrency": self._limit} if self._limit else {}
+            made["forEach"] = {**loop, **concurrency, "failurePolicy": self._item_policy}
+        values = arguments(self._definition, source, target, scope)
+        made |= call_fields(target, values)
         if target.deadline:
-            limit = str(given.get(target.deadline, ""))
-            made["activity"]["startToCloseTimeout"] = duration(limit) or limit
+            limit = str(values.get(target.deadline, ""))
+            made["activity"]["startToCloseTimeout"] = _deadline(source, target, limit)
         if target.timeout:
             made["timeout"] = target.timeout
         if step.called.is_caught:
@@ -493,23 +520,30 @@ def _ordered(depends: Mapping[str, Depends], tasks: Mapping[str, Any]) -> list[s
 def arguments(definition: Definition, source: Fields, target: CallTarget, scope: Scope) -> Object:
     """Return the input of a call: its arguments, the defaults of other inputs, and values of the workflow for the target."""
     declared = source.part("arguments")
-    given: Object = {}
+    passed: Object = {}
     for each in declared.parts("parameters"):
         name = each.text("name") or ""
         value = each.take("value", each.take("default"))
         of = each.part("valueFrom")
+        default = of.take("default")
+        reads = _Reads(scope)
         if "expression" in of:
             value = "{{=" + (of.text("expression") or "") + "}}"
         of.done({"configMapKeyRef": "pass the value as a parameter of the run"})
         each.drop("description", "enum")
         each.done({})
-        given[name] = _value(definition, value, each.path, source, scope)
+        made = _value(definition, default if value is None else value, each.path, source, reads.resolve)
+        try:
+            passed[name] = reads.with_default(made, default)
+        except UntranslatableError as error:
+            each.gap("valueFrom.default", str(error))
+            passed[name] = made
     result: Object = {}
     for name, default in target.inputs.items():
-        if name in given:
-            result[name] = given[name]
+        if name in passed:
+            result[name] = passed[name]
         elif default is not None:
-            result[name] = _value(definition, default, source.path, source, scope)
+            result[name] = _value(definition, default, source.path, source, scope.resolve)
         elif target.kind != "wait":
             source.gap("arguments", f"the parameter `{name}` of the template has no value")
     result |= _artifacts(declared, source, target, scope)
@@ -523,33 +557,47 @@ def arguments(definition: Definition, source: Fields, target: CallTarget, scope:
 
 def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scope) -> Object:
     """Return the artifacts for a target."""
-    given: Object = {}
+    passed: Object = {}
     for each in declared.parts("artifacts"):
         name = str(each.data.get("name"))
-        given[name] = argument(each, scope.resolve)
+        passed[name] = argument(each, scope.resolve)
         each.done({"subPath": "pass the whole artifact, and read the part of it"})
     result: Object = {}
     for name, optional in target.artifacts.items():
-        if given.get(name) is not None:
-            result[artifact_field(name)] = given[name]
+        if passed.get(name) is not None:
+            result[artifact_field(name)] = passed[name]
         elif optional:
             result[artifact_field(name)] = "${null}"
-        elif name not in given:
+        elif name not in passed:
             source.gap("arguments", f"the artifact `{name}` of the template has no value")
     return result
 
 
-def _value(definition: Definition, value: Any, path: str, source: Fields, scope: Scope) -> Any:
+def _value(definition: Definition, value: Any, path: str, source: Fields, resolve: Resolve) -> Any:
     if value is None:
         return ""
     text = as_text(value)
     if not TAG.search(text):
         return definition.constant(text)
     try:
-        return template(text, scope.resolve, is_tag)
+        return template(text, resolve, is_tag)
     except UntranslatableError as error:
         source.report.gap(path, str(error))
         return ""
+
+
+def _deadline(source: Fields, target: CallTarget, limit: str) -> str:
+    """Return the time limit of an attempt that an argument sets."""
+    if "${" not in limit:
+        try:
+            return go_duration(limit, seconds=True) or MAX_ATTEMPT
+        except ValueError as error:
+            source.gap("arguments", f"{error}; it is the time limit of the template")
+            return MAX_ATTEMPT
+    if not (limit.startswith("${") and limit.endswith("}") and limit.count("${") == 1):
+        return limit
+    text = f"string({limit[2:-1]})"
+    return "${" + (f"{text} + 's'" if target.deadline_in_seconds else f"duration({text})") + "}"
 
 
 def call_fields(target: CallTarget, input_: Any) -> Object:
@@ -567,26 +615,63 @@ def output_of(output: Fields, scope: Scope) -> Any:
     """Return the value of an output parameter of a steps or dag template."""
     source = output.part("valueFrom")
     output.drop("globalName", "description")
-    given, default = source.text("parameter"), source.text("default")
+    output.done({"value": "set `valueFrom.parameter`", "default": "set `valueFrom.default`"})
+    parameter, default, computed = source.text("parameter"), source.take("default"), source.text("expression")
+    source.done({})
+    if parameter is None and computed is None:
+        output.gap("valueFrom", "only `parameter` and `expression` have a counterpart")
+        return None
+    reads = _Reads(scope)
     try:
-        if "expression" in source:
-            return "${" + expression(source.text("expression") or "", scope.resolve) + "}"
-        if given is not None:
-            made = template(given, scope.resolve, is_tag)
-            if default is not None and made.startswith("${"):
-                name = next((called for original, called in scope.steps.items() if f".{original}." in given), None)
-                fallback = literal(default)
-                return "${" + f"{name.skipped} ? {fallback} : {made[2:-1]}" + "}" if name else made
-            return made
+        if computed is not None:
+            made = "${" + expression(computed, reads.resolve) + "}"
+        else:
+            made = template(str(parameter), reads.resolve, is_tag)
+        return reads.with_default(made, default)
     except UntranslatableError as error:
         output.gap("valueFrom", str(error))
-    output.gap("valueFrom", "only `parameter` and `expression` have a counterpart") if given is None else None
-    return None
+        return None
 
 
+class _Reads:
+    """Resolves references, and notes the steps that they read."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._absent: dict[str, None] = {}
+        """The conditions that a step has no output."""
+        self._asks = False
+        """Whether the status of a step is read."""
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference."""
+        match path:
+            case ("steps" | "tasks", name, "outputs", *rest) if name in self._scope.steps:
+                called = self._scope.steps[name]
+                if called.absent and (not rest or rest[-1] not in called.shape.defaults):
+                    self._absent[called.absent] = None
+            case ("steps" | "tasks", _, "status"):
+                self._asks = True
+        return self._scope.resolve(path)
+
+    def with_default(self, made: str, default: Any) -> str:
+        """Return a value, with the default in place of outputs that do not exist.
+
+        Raises:
+            UntranslatableError: Only a part of the value may need the default.
+        """
+        if default is None or not self._absent:
+            return made
+        if self._asks or not (made.startswith("${") and made.endswith("}") and made.count("${") == 1):
+            raise UntranslatableError("the default applies to a single reference; write it into the expression")
+        return "${" + f"{' || '.join(self._absent)} ? {literal(as_text(default))} : {made[2:-1]}" + "}"
+
+
+_ITEM: Final = re.compile(r"\bitem\b")
+"""A condition that reads the item of its loop."""
 _MAX_ITEMS: Final = 200
 """Maximum number of items of a sequence to list explicitly."""
-_WHOLE: Final = re.compile("-?[0-9]+")
+_INTEGER: Final = re.compile("-?[0-9]+")
 
 
 def for_each(step: Fields, resolve: Resolve, is_tag: Callable[[str], bool]) -> Object | None:
@@ -607,7 +692,7 @@ def for_each(step: Fields, resolve: Resolve, is_tag: Callable[[str], bool]) -> O
     else:
         return None
     when = step.data.get("when")
-    if isinstance(when, str) and re.search(r"\bitem\b", when):
+    if isinstance(when, str) and _ITEM.search(when):
         step.drop("when")
         source = items[2:-1] if isinstance(items, str) else _as_expression(items)
         items = "${" + f"{source}.filter(item, {condition(when, resolve)})" + "}"
@@ -635,9 +720,9 @@ def _items(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
 
 def _param(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
     text = value if isinstance(value, str) else as_text(value)
-    whole = TAG.fullmatch(text.strip())
-    if whole:
-        return "${" + tag(whole[1], resolve) + "}"
+    match = TAG.fullmatch(text.strip())
+    if match:
+        return "${" + tag(match[1], resolve) + "}"
     try:
         found = json.loads(text)
     except ValueError:
@@ -650,12 +735,12 @@ def _sequence(sequence: Fields, resolve: Resolve) -> Any:
     form = sequence.text("format")
     sequence.done({})
     known = [each for each in (start, end, count) if each is not None]
-    if all(_WHOLE.fullmatch(each) for each in known):
+    if all(_INTEGER.fullmatch(each) for each in known):
         first = int(start or 0)
         last = int(end) if end is not None else first + int(count or 0) - 1
         numbers = list(range(first, last + 1)) if end is None or last >= first else list(range(first, last - 1, -1))
         if len(numbers) <= _MAX_ITEMS:
-            return [form % number for number in numbers] if form else numbers
+            return [_formatted(form, number) for number in numbers] if form else numbers
     lower = _number(start or "0", resolve)
     size = _number(count, resolve) if count is not None else f"{_number(end or '0', resolve)} - {lower} + 1"
     made = f"lists.range({size})" if lower == "0" else f"lists.range({size}).map(i, i + {lower})"
@@ -666,11 +751,20 @@ def _sequence(sequence: Fields, resolve: Resolve) -> Any:
     return "${" + made + "}"
 
 
+def _formatted(form: str, number: int) -> str:
+    try:
+        return form % number
+    except (TypeError, ValueError):
+        raise UntranslatableError(
+            f"the format `{form}` has no counterpart; format the number in the container"
+        ) from None
+
+
 def _number(text: str, resolve: Resolve) -> str:
-    whole = TAG.fullmatch(text.strip())
-    if whole:
-        return f"int({tag(whole[1], resolve)})"
-    if _WHOLE.fullmatch(text):
+    match = TAG.fullmatch(text.strip())
+    if match:
+        return f"int({tag(match[1], resolve)})"
+    if _INTEGER.fullmatch(text):
         return text
     raise UntranslatableError(f"`{text}` is not a number; set it with one tag")
 
@@ -696,8 +790,8 @@ def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
     old = source.text("onExit")
     if old is not None:
         hooks.data["exit"] = {"template": old}
-    own = replace(step, base="step", is_loop=False)
-    around = {"onStart": scope, "onEnd": scope.at(steps={**scope.steps, original: own})}
+    single = replace(step, base="step", is_loop=False, may_skip=False, may_be_empty=False)
+    around = {"onStart": scope, "onEnd": scope.at(steps={**scope.steps, original: single})}
     steps: dict[str, list[Object]] = {"onStart": [], "onEnd": []}
     values: dict[str, Object] = {"onStart": {}, "onEnd": {}}
     for name in map(str, list(hooks.data)):
@@ -713,11 +807,13 @@ def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
                 made["when"] = "${" + member("params", key) + ".when}"
             except UntranslatableError as error:
                 hook.gap("expression", str(error))
-        given = arguments(definition, hook, target, around[when])
-        if given:
-            value["input"] = given
+        passed = arguments(definition, hook, target, around[when])
+        if passed:
+            value["input"] = passed
         hook.done({})
-        steps[when].append({**made, **call_fields(target, "${" + member("params", key) + ".input}" if given else None)})
+        steps[when].append(
+            {**made, **call_fields(target, "${" + member("params", key) + ".input}" if passed else None)}
+        )
         values[when] |= {key: value} if value else {}
     return {
         field: {

@@ -22,13 +22,11 @@ from perdure.importing.argo.containers import Containers, ContainerSet, containe
 from perdure.importing.argo.library import Library
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.requests import http, resource
-from perdure.importing.argo.retries import NO_RETRY, retries, timeout
+from perdure.importing.argo.retries import MAX_ATTEMPT, NO_RETRY, retries, timeout
 from perdure.importing.argo.scope import PodScope, Shape, WorkflowFacts
 from perdure.importing.programs import Output, Returns
 from perdure.importing.reader import ConversionReport, Fields, Object
 
-_MAX_ATTEMPT: Final = "1d"
-"""Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
 POD_FIELDS: Final = (
     *(
         "nodeSelector",
@@ -91,6 +89,7 @@ class ConvertedActivity:
     global_names: Mapping[str, str]
     deadline: str = ""
     """The input that limits an attempt."""
+    deadline_in_seconds: bool = False
     limits: Sequence[tuple[str, Object]] = ()
     """The names and specs of its WorkflowLimits."""
 
@@ -118,6 +117,8 @@ class ActivityBuilder:
         self._left = outputs.parts("artifacts")
         outputs.done({})
         for each in self._parameters:
+            if each.data.get("globalName"):
+                self._global_names[str(each.data.get("name"))] = str(each.data["globalName"])
             path = (each.data.get("valueFrom") or {}).get("path")
             paths[f"outputs.parameters.{each.data.get('name')}.path"] = str(path)
         self._scope = PodScope(workflow, self._inputs, paths)
@@ -133,10 +134,11 @@ class ActivityBuilder:
         """
         template = self._template
         taken, limit_specs = limits(template, library, self._scope.resolve)
+        in_seconds = bool(_INPUT.fullmatch(str(template.data.get("activeDeadlineSeconds"))))
         deadline = self._deadline()
         definition: Object = {
             "name": self._name,
-            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _MAX_ATTEMPT,
+            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or MAX_ATTEMPT,
             **retries(template, self._scope),
             **({"limits": taken} if taken else {}),
             **cache(template, self._containers),
@@ -147,6 +149,8 @@ class ActivityBuilder:
             for each in (*self._artifacts, *self._clones, *self._left):
                 each.gap("", "only activities with a container have artifacts")
         if "http" in template:
+            for each in self._parameters:
+                each.gap("", "a request only returns the body of its response; read `outputs.result`")
             shape = Shape(result=prints)
             definition["http"] = http(template.part("http"), self._scope, prints=prints)
         elif "resource" in template:
@@ -161,11 +165,13 @@ class ActivityBuilder:
             definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
             shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
-        return ConvertedActivity(definition, shape, self._scope.captured, self._global_names, deadline, limit_specs)
+        return ConvertedActivity(
+            definition, shape, self._scope.captured, self._global_names, deadline, in_seconds, limit_specs
+        )
 
     def _deadline(self) -> str:
         """Take a deadline that is an input."""
-        for name in ("timeout", "activeDeadlineSeconds"):
+        for name in ("activeDeadlineSeconds", "timeout"):
             found = _INPUT.fullmatch(str(self._template.data.get(name)))
             if found and found[1] in self._inputs:
                 self._template.drop(name)
@@ -194,11 +200,8 @@ class ActivityBuilder:
         default = source.text("default") if "default" in source else ("" if source.data.get("default") == "" else None)
         source.drop("default")
         path = source.text("path")
-        global_name = parameter.text("globalName")
-        if global_name:
-            self._global_names[name] = global_name
         source.done({})
-        parameter.drop("description")
+        parameter.drop("description", "globalName")
         parameter.done({})
         if path is None:
             parameter.gap("valueFrom", "only `path` and `default` have a counterpart in a container")
@@ -229,14 +232,14 @@ class ActivityBuilder:
     def _workspaces(self, main: Object) -> Object:
         """Take the mounts of the workspaces that the main container uses."""
         mounts = main.get("volumeMounts", [])
-        own = [each for each in mounts if each.get("name") in self._pods.claims]
-        rest = [each for each in mounts if each not in own]
-        if not own:
+        claimed = [each for each in mounts if each.get("name") in self._pods.claims]
+        rest = [each for each in mounts if each not in claimed]
+        if not claimed:
             return {}
         main.pop("volumeMounts")
         if rest:
             main["volumeMounts"] = rest
-        return {"workspaces": [{key: each[key] for key in _MOUNT if key in each} for each in own]}
+        return {"workspaces": [{key: each[key] for key in _MOUNT if key in each} for each in claimed]}
 
     def _patched(self, spec: Object, path: str, patch: str | None) -> Object:
         if patch is None:
@@ -258,25 +261,38 @@ class ActivityBuilder:
         if resources is not None:
             spec["resources"] = resources
         template.drop("failFast", "executor", "annotations")
-        first = [self._containers.plain(each) for each in template.parts("initContainers")]
-        sidecars = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
+        first = [self._beside(each, main) for each in template.parts("initContainers")]
+        sidecars = [{**self._beside(each, main), "restartPolicy": "Always"} for each in template.parts("sidecars")]
         if sidecars:
             template.note("sidecars", "they start before the main container, and stop after it")
-        own = {each.get("name"): each for each in template.take("volumes", [])}
+        declared = {each.get("name"): each for each in template.take("volumes", [])}
         fetching, fetched = self._fetched(main)
-        own |= fetched
+        declared |= fetched
         first = [*first, *fetching, *containers.before]
         others = [*first, *sidecars, *containers.others]
         used = self._mounted(main, *others)
         for mount in [mount for each in others for mount in each.get("volumeMounts", [])]:
             if mount.get("name") in self._pods.claims:
                 mount["name"] = f"workspace-{mount['name']}"
-        volumes = [{**self._pods.volumes, **own}[name] for name in used if name in {**self._pods.volumes, **own}]
+        volumes = [
+            {**self._pods.volumes, **declared}[name] for name in used if name in {**self._pods.volumes, **declared}
+        ]
         if first or sidecars:
             spec["initContainers"] = [*sidecars, *first]
         if volumes:
             spec["volumes"] = self._containers.computed(volumes, template.at("volumes"))
         return spec
+
+    def _beside(self, container: Fields, main: Object) -> Object:
+        """Return an init container or a sidecar; with `mirrorVolumeMounts`, it has the mounts of the main container, too."""
+        mirrors = container.take("mirrorVolumeMounts", False)
+        made = self._containers.plain(container)
+        if not mirrors:
+            return made
+        declared = made.get("volumeMounts", [])
+        paths = {each.get("mountPath") for each in declared}
+        mirrored = [dict(each) for each in main.get("volumeMounts", []) if each.get("mountPath") not in paths]
+        return {**made, "volumeMounts": [*declared, *mirrored]} if declared or mirrored else made
 
     def _fetched(self, main: Object) -> tuple[list[Object], Object]:
         """Return the init containers that fetch artifacts from Git, and their volumes by name."""
@@ -342,7 +358,7 @@ def service(
     name: str, template: Fields, report: ConversionReport, workflow: WorkflowFacts, pods: PodDefaults
 ) -> ConvertedActivity:
     """Return the activity that creates the Pod of a template with `daemon`, and waits until it is ready."""
-    template.drop("name", "daemon", "outputs", "failFast", "executor", "annotations", "archiveLocation")
+    template.drop("name", "daemon", "failFast", "executor", "annotations")
     inputs = template.part("inputs")
     scope = PodScope(workflow, {each.text("name") or "": each for each in inputs.parts("parameters")}, {})
     inputs.done({"artifacts": "a Pod that runs on its own has no artifacts; put the files into its image"})
@@ -364,7 +380,7 @@ def service(
     }
     definition: Object = {
         "name": name,
-        "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or _MAX_ATTEMPT,
+        "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or MAX_ATTEMPT,
         "retryPolicy": NO_RETRY,
         "resource": {
             "action": "Create",
@@ -376,7 +392,12 @@ def service(
             "output": {"ip": "${object.status.podIP}", "name": "${object.metadata.name}"},
         },
     }
-    template.done({})
+    template.done(
+        {
+            "outputs": "a Pod that runs on its own returns its address; let another step write the outputs",
+            "archiveLocation": "the log of a Pod that runs on its own is not archived",
+        }
+    )
     return ConvertedActivity(definition, _SHAPE, scope.captured, {})
 
 
@@ -387,7 +408,10 @@ def _pod(template: Fields, pods: PodDefaults) -> Object:
     if kind == "script":
         command = [*container.pop("command", ["sh"])]
         container |= {"command": command, "args": ["-c", container.pop("source", "")]}
-    restarts = template.take("retryStrategy") is not None
+    restarts = "retryStrategy" in template
+    template.drop("retryStrategy")
+    if restarts:
+        template.note("retryStrategy", "the container restarts on failure (`restartPolicy`), without a limit")
     fields = {**pods.fields, **{name: template.take(name) for name in POD_FIELDS if name in template}}
     volumes = {**pods.volumes, **{each.get("name"): each for each in template.take("volumes", [])}}
     mounts: list[Any] = container.get("volumeMounts") or []

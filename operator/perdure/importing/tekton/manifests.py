@@ -1,39 +1,27 @@
 """Converts Pipeline, Task, PipelineRun, and TaskRun of Tekton to manifests of Perdure."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
 from perdure.api.times import format_duration, parse_duration
+from perdure.importing.durations import NO_LIMIT
 from perdure.importing.expressions import literal
-from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, Shapes, as_text, name_of
-from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext
+from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, as_text, cycle_of, name_of
+from perdure.importing.schemas import Schema
+from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext, limit
 from perdure.importing.tekton.task import WorkspaceBinding
+from perdure.importing.tekton.variables import VARIABLE, composed, params_read
 from perdure.importing.writer import valid_name
 
 KINDS: Final = ("Pipeline", "Task", "PipelineRun", "TaskRun")
-_SHAPES: Final = Shapes(
-    maps=frozenset(
-        {"metadata", "spec", "pipelineSpec", "taskSpec", "taskRef", "pipelineRef", "taskRunTemplate", "podTemplate"}
-    )
-    | {
-        "persistentVolumeClaim",
-        "volumeClaimTemplate",
-        "timeouts",
-        "stepTemplate",
-        "matrix",
-        "ref",
-        "labels",
-        "annotations",
-    },
-    lists=frozenset(
-        {"params", "tasks", "finally", "results", "workspaces", "steps", "sidecars", "volumes", "taskRunSpecs", "env"}
-    )
-    | {"when", "include", "volumeMounts"},
-    opaque=frozenset({"value", "default", "data", "projected", "configMap", "secret", "csi", "properties"}),
-    flat=frozenset({"timeouts"}),
-)
+_SCHEMA: Final = Schema("tekton")
+_REST: Final = re.compile(rf"(?<!\$){VARIABLE.pattern}")
+"""A variable that Kubernetes does not escape."""
+_CONTEXT: Final = re.compile(r"\$\((?!params\b)")
+"""A variable that is not a parameter."""
 _VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "persistentVolumeClaim", "configMap", "secret", "projected", "csi")
 _POD: Final = frozenset(
     {"nodeSelector", "tolerations", "affinity", "securityContext", "volumes", "runtimeClassName", "dnsPolicy"}
@@ -67,12 +55,13 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
         documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
     """
     objects = [ConvertedObject(name_of(each)) for each in documents]
-    checked = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, objects, strict=True)]
+    checked = [_SCHEMA.checked(_renewed(each), of.report) for each, of in zip(documents, objects, strict=True)]
     catalog = Catalog(checked)
     converted = []
     for each, of in zip(checked, objects, strict=True):
         if each.get("kind") in KINDS and not catalog.is_used(each):
             _Conversion(each, catalog, of)
+            of.report_rest(_REST, lambda _: True)
             converted.append(of)
     return converted
 
@@ -98,10 +87,16 @@ class _Conversion:
                 declared = [{"name": each.get("name")} for each in spec.data.get("workspaces") or []]
                 pipeline = _of_task(spec.data, name, declared)
                 self._definition(Fields(pipeline, "spec", self._report), name, RunContext())
+                self._report.move("spec.tasks[0].taskSpec", "spec")
 
     def _definition(self, spec: Fields, name: str, context: RunContext) -> None:
         declared = spec.data.get("params") or []
-        defaults = {str(each.get("name")): each["default"] for each in declared if "default" in each}
+        lazy = {str(each.get("name")) for each in declared if VARIABLE.search(str(each.get("default")))}
+        defaults = {
+            str(each.get("name")): each["default"]
+            for each in declared
+            if "default" in each and str(each.get("name")) not in lazy
+        }
         required = [str(each.get("name")) for each in declared if "default" not in each]
         properties = {
             str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)}
@@ -111,7 +106,7 @@ class _Conversion:
         schema |= {"required": required} if required else {}
         schema = {key: value for key, value in schema.items() if value}
         declaration: Object = {"schema": schema} if len(schema) > 1 else {}
-        declaration |= {"default": _texts(defaults)} if defaults else {}
+        declaration |= {"default": _texts(defaults)} if defaults or lazy else {}
         pipeline = Pipeline(self._catalog, context, self._report).build(spec, name, {})
         self._add("Workflow", {**({"input": declaration} if declaration else {}), **pipeline})
 
@@ -120,17 +115,18 @@ class _Conversion:
         template = run.part("taskRunTemplate")
         timeouts = run.part("timeouts")
         context = self._context(run.parts("workspaces"), self._pod(template))
-        whole = timeouts.text("pipeline") or run.text("timeout")
-        tasks, final = _parts(whole, timeouts.text("tasks"), timeouts.text("finally"))
+        field = "pipeline" if "pipeline" in timeouts else "timeout"
+        total = limit(timeouts if field == "pipeline" else run, field)
+        tasks, final = _parts(total, limit(timeouts, "tasks"), limit(timeouts, "finally"))
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
         self._specs(run, context)
         options: Object = {}
-        if whole and whole != "0":
-            options["runTimeout"] = whole
-            if tasks is None and "finally" in (run.data.get("pipelineSpec") or {}):
+        if total and total != NO_LIMIT:
+            options["runTimeout"] = total
+            if tasks in {None, NO_LIMIT} and "finally" in (run.data.get("pipelineSpec") or {}):
                 run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
-        if tasks:
+        if tasks and tasks != NO_LIMIT:
             options["stepsTimeout"] = tasks
         timeouts.done({})
         found = self._spec(run)
@@ -138,14 +134,15 @@ class _Conversion:
             return
         spec, name = found
         parameters = _parameters(spec.data, values)
+        _check_values(spec, parameters)
         inline = Pipeline(self._catalog, context, self._report).build(spec, name, parameters)
         run.done(_ADVICE)
-        self._add("WorkflowRun", {**({"input": _texts(parameters)} if parameters else {}), **options, "inline": inline})
+        self._add("WorkflowRun", {**_input(parameters), **options, "inline": inline})
 
     def _task_run(self, run: Fields) -> None:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
         context = self._context(run.parts("workspaces"), self._pod(run))
-        limit = run.text("timeout")
+        timeout = limit(run, "timeout")
         retries = run.take("retries", 0)
         found = self._task(run)
         if found is None:
@@ -153,13 +150,16 @@ class _Conversion:
         spec, name = found
         declared = spec.get("workspaces") or []
         pipeline = _of_task(spec, name, [{"name": each.get("name")} for each in declared])
-        pipeline["tasks"][0] |= {"retries": retries, **({"timeout": limit} if limit else {})}
+        pipeline["tasks"][0] |= {"retries": retries}
+        context.timeouts = {name: timeout} if timeout else {}
         parameters = _parameters(spec, values)
+        _check_values(Fields(spec, "spec.taskSpec", self._report), parameters)
         inline = Pipeline(self._catalog, context, self._report).build(
             Fields(pipeline, "spec", self._report), name, parameters
         )
         run.done(_ADVICE)
-        self._add("WorkflowRun", {**({"input": _texts(parameters)} if parameters else {}), "inline": inline})
+        self._report.move("spec.tasks[0].taskSpec", "spec.taskSpec")
+        self._add("WorkflowRun", {**_input(parameters), "inline": inline})
 
     def _task(self, run: Fields) -> tuple[Object, str] | None:
         if "taskSpec" in run:
@@ -200,9 +200,9 @@ class _Conversion:
         for each in run.parts("taskRunSpecs"):
             name = each.text("pipelineTaskName") or ""
             pods[name] = self._pod(each)
-            limit = each.text("timeout")
-            if limit:
-                timeouts[name] = limit
+            timeout = limit(each, "timeout")
+            if timeout:
+                timeouts[name] = timeout
             each.done(_ADVICE)
         context.pods, context.timeouts = pods, timeouts
 
@@ -224,7 +224,7 @@ class _Conversion:
             source: Object = {kind: each.take(kind, {}) for kind in _VOLUMES if kind in each.data}
             workspace = valid_name(name).lower().replace("_", "-") if template.data else ""
             if template.data:
-                claims.append({"name": workspace, "volumeClaimTemplate": {"spec": template.take("spec", {})}})
+                claims.append({"name": workspace, "volumeClaimTemplate": _claim(template)})
             each.done({})
             bindings[name] = WorkspaceBinding(source, path, workspace)
         return RunContext(workspaces=bindings, pod=pod, claims=claims)
@@ -251,7 +251,37 @@ def _parameters(spec: Object, values: Mapping[str, Any]) -> Object:
     for name, value in values.items():
         if isinstance(value, dict) and isinstance(defaults.get(name), dict):
             merged[name] = {**defaults[name], **value}
-    return merged
+    known = {name: value for name, value in merged.items() if not _CONTEXT.search(str(value))}
+    lazy = {name: value for name, value in known.items() if VARIABLE.search(str(value))}
+    if cycle_of({name: params_read(value) for name, value in lazy.items()}) or not lazy:
+        return merged
+    return {**merged, **composed(known, lazy)}
+
+
+def _claim(template: Fields) -> Object:
+    """Return the template of a claim. Its name is that of the workspace."""
+    metadata = template.part("metadata")
+    labels = {key: metadata.take(key) for key in ("labels", "annotations") if key in metadata}
+    metadata.drop("name", "generateName", "namespace", "creationTimestamp")
+    metadata.done({})
+    template.drop("apiVersion", "kind", "status")
+    made = {**({"metadata": labels} if labels else {}), "spec": template.take("spec", {})}
+    template.done({})
+    return made
+
+
+def _check_values(spec: Fields, parameters: Object) -> None:
+    """Report the parameters of a run that are none of the values that their declarations allow."""
+    for each in Fields(spec.data, spec.path, spec.report).parts("params"):
+        allowed, value = each.take("enum", []), parameters.get(str(each.data.get("name")))
+        if allowed and isinstance(value, str) and value not in allowed:
+            each.gap("enum", f"does not have the value `{value}` of the run")
+
+
+def _input(parameters: Object) -> Object:
+    """Return the input of a run; the steps compute the parameters that refer to what only the run knows."""
+    known = {name: value for name, value in parameters.items() if not VARIABLE.search(str(value))}
+    return {"input": _texts(known)} if parameters else {}
 
 
 def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
@@ -272,8 +302,8 @@ def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
 
 def _passed(param: Object) -> Any:
     name = str(param.get("name"))
-    whole = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
-    return f"$(params[{literal(name)}]{whole})"
+    suffix = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
+    return f"$(params[{literal(name)}]{suffix})"
 
 
 def _texts(value: Any) -> Any:
@@ -282,27 +312,22 @@ def _texts(value: Any) -> Any:
         return [_texts(each) for each in value]
     if isinstance(value, dict):
         return {key: _texts(each) for key, each in value.items()}
-    return as_text(value).replace("${", "$${")
+    return as_text(value)
 
 
-def _parts(whole: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:
+def _parts(total: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:
     """Return the limits of the tasks and of those in `finally`. One that is not set has the rest of the limit of the pipeline.
 
     That is how Tekton completes them (pkg/apis/pipeline/v1/pipelinerun_types.go).
     """
-    return _limit(tasks) or _rest(whole, final), _limit(final) or _rest(whole, tasks)
+    return tasks or _rest(total, final), final or (total if tasks is None else _rest(total, tasks))
 
 
-def _limit(given: str | None) -> str | None:
-    return None if given in {None, "0", "0s"} else given
-
-
-def _rest(whole: str | None, part: str | None) -> str | None:
-    """Return what is left of a duration; None if there is none, or if it is not a duration."""
-    if whole is None or part is None:
+def _rest(total: str | None, part: str | None) -> str | None:
+    """Return what is left of a limit; None if nothing is known to be left."""
+    if total is None or part is None:
         return None
-    try:
-        left = parse_duration(whole) - parse_duration(part)
-        return format_duration(left) if left > timedelta(0) and parse_duration(part) else None
-    except ValueError:
-        return None
+    if NO_LIMIT in {total, part}:
+        return NO_LIMIT if total == NO_LIMIT else None
+    left = parse_duration(total) - parse_duration(part)
+    return format_duration(left) if left > timedelta(0) else None

@@ -6,15 +6,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from perdure.api.policies import FailurePolicy
+from perdure.importing.durations import NO_LIMIT, go_duration
 from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
-from perdure.importing.reader import ConversionReport, Fields, Object, as_text
+from perdure.importing.reader import ConversionReport, Fields, Object, as_text, circle, cycle_of
 from perdure.importing.tekton.task import TaskBuilder, TaskContext, WorkspaceBinding
 from perdure.importing.tekton.variables import (
     VARIABLE,
     FinishedTask,
     PipelineScope,
+    any_spread,
+    composed,
+    is_spread,
+    list_of,
+    params_read,
     path_of,
     results_read,
+    substituted,
+    text_of,
     translated,
     with_tags,
 )
@@ -84,6 +92,16 @@ class RunContext:
     """The workspaces of Perdure."""
 
 
+def limit(of: Fields, name: str) -> str | None:
+    """Take a limit: None without one, `NO_LIMIT` for zero."""
+    text = of.text(name)
+    try:
+        return None if text is None else go_duration(text) or NO_LIMIT
+    except ValueError as error:
+        of.gap(name, str(error))
+        return None
+
+
 class Pipeline:
     """Converts one pipeline: its tasks become activities and steps."""
 
@@ -92,6 +110,9 @@ class Pipeline:
         self._context = context
         self._report = report
         self._names = Names()
+        self._values: Mapping[str, Any] = {}
+        """The parameters of the run whose values are known."""
+        self._workspace_names: set[str] = set()
         self._skippable: set[str] = set()
         """The tasks that may be skipped."""
         self.activities: list[Object] = []
@@ -114,10 +135,19 @@ class Pipeline:
         )
         known = {**{str(each.data.get("name")): each.data.get("default") for each in declared}, **values}
         for each in spec.parts("workspaces"):
-            each.drop("name", "description", "optional")
+            self._workspace_names.add(each.text("name") or "")
+            each.drop("description", "optional")
             each.done({})
         bound = {key: volume.is_bound for key, volume in self._context.workspaces.items()}
-        scope = PipelineScope("input", names, name, bound=bound)
+        lazy = {key: each for key, each in known.items() if key not in values and VARIABLE.search(str(each))}
+        lazy |= {key: each for key, each in values.items() if VARIABLE.search(str(each))}
+        cycle = cycle_of({key: params_read(each) for key, each in lazy.items()})
+        if cycle:
+            message = f"{circle(cycle)}; give one of them a value of its own"
+            self._report.gap(spec.at("params"), message)
+            lazy = {key: each for key, each in lazy.items() if key not in cycle}
+        scope = PipelineScope("input", names, name, bound=bound, composed=lazy)
+        self._values = {key: each for key, each in values.items() if key not in lazy}
         tasks = spec.parts("tasks")
         steps, scope = self._tasks(tasks, scope, known)
         results = {each.text("name") or "": self._result(each, scope) for each in spec.parts("results")}
@@ -164,12 +194,13 @@ class Pipeline:
         text = str([each.data for each in tasks])
         used = [name for name in scope.tasks if f"tasks.{name}." in text]
         inner = {name: replace(scope.tasks[name], step=member("params", valid_name(name))) for name in used}
-        whole = "$(tasks.status)" in text and bool(self._skippable)
-        here = replace(scope, tasks=inner, completed=member("params", _ALL) if whole else scope.completed)
+        reads_status = "$(tasks.status)" in text and bool(self._skippable)
+        here = replace(scope, tasks=inner, completed=member("params", _ALL) if reads_status else scope.completed)
         steps = []
         for task in tasks:
             guards = [f"{inner[each].step}.output != null" for each in sorted(results_read(task.data)) if each in inner]
-            task.drop("runAfter")
+            if task.take("runAfter"):
+                task.gap("runAfter", "final tasks run at the same time; put a task that needs another one into `tasks`")
             step, _ = self._task(task, here, known, guards)
             steps.append({"name": step.pop("name"), "needs": [], **step})
         name = self._names.fresh("finally")
@@ -180,7 +211,7 @@ class Pipeline:
                 "status": "${" + _status(each) + "}",
                 "output": "${" + f"{_optional(each)}.?output.orValue(null)" + "}",
             }
-        if whole:
+        if reads_status:
             skipped = [
                 f"{_optional(valid_name(each))}.?status.orValue('') == 'Skipped'" for each in sorted(self._skippable)
             ]
@@ -208,6 +239,9 @@ class Pipeline:
         if loop is not None:
             made["forEach"] = {"items": loop}
         parameters = {each.text("name") or "": each.take("value", "") for each in task.parts("params")}
+        fixed = {key: each for key, each in self._values.items() if key not in names}
+        parameters = {key: substituted(each, fixed) if any_spread(each) else each for key, each in parameters.items()}
+        own_limit = limit(task, "timeout")
         caught = task.take("onError", "stopAndFail") == "continue"
         context = TaskContext(
             task=name,
@@ -219,12 +253,15 @@ class Pipeline:
             lengths={
                 key: len(value)
                 for key, value in parameters.items()
-                if isinstance(value, list) and "[*])" not in str(value)
+                if isinstance(value, list) and not any(map(is_spread, value))
             },
             retries=retries,
-            timeout=task.text("timeout") or self._context.timeouts.get(name),
+            timeout=self._context.timeouts.get(name) or own_limit,
         )
         spec = self._spec(task, context)
+        if spec is not None and not spec.data.get("steps"):
+            spec.gap("steps", "must have a step; a task runs at least one container")
+            spec = None
         if spec is None:
             made["fail"] = {"type": "NotImported", "message": f"the task `{name}` was not imported"}
             return made, FinishedTask(member("steps", step), ())
@@ -233,7 +270,8 @@ class Pipeline:
         self.activities.append({"#": f"task {context.task}", **activity.definition})
         parameters = {key: _with_propagated(key, each, known) for key, each in parameters.items()}
         value = {key: self._value(each, task.at("params"), inner) for key, each in parameters.items()}
-        value = {**{key: each for key, each in activity.defaults.items() if key not in names}, **value}
+        defaults = self._defaults(activity.defaults, {**parameters, **dict.fromkeys(names, None)}, task, inner)
+        value = {**{key: each for key, each in defaults.items() if key not in names}, **value}
         value |= _of_items(loop, names, activity.defaults)
         for key, path in activity.captured.items():
             if key not in value:
@@ -244,6 +282,25 @@ class Pipeline:
         task.drop("runAfter", "description", "displayName")
         task.done(_ADVICE)
         return made, FinishedTask(member("steps", step), activity.results, is_loop=loop is not None, is_caught=caught)
+
+    def _defaults(
+        self, declared: Mapping[str, Any], passed: Mapping[str, Any], task: Fields, scope: PipelineScope
+    ) -> Object:
+        """Return the defaults of the parameters of a task; those that refer to others are composed from what it is given."""
+        lazy = {key: each for key, each in declared.items() if key not in passed and params_read(each)}
+        cycle = cycle_of({key: params_read(each) for key, each in lazy.items()})
+        if cycle:
+            message = f"{circle(cycle)}; give one of them a value of its own"
+            task.gap("params", message)
+            lazy = {key: each for key, each in lazy.items() if key not in cycle}
+        if not lazy:
+            return {key: each for key, each in declared.items() if key not in cycle}
+        known = {key: each for key, each in {**declared, **passed}.items() if each is not None and key not in cycle}
+        made = composed(known, lazy)
+        return {
+            **{key: each for key, each in declared.items() if key not in cycle},
+            **{key: self._value(made[key], task.at("params"), scope) for key in lazy},
+        }
 
     def _reference(self, path: tuple[str, ...], task: Fields, scope: PipelineScope) -> Any:
         try:
@@ -267,7 +324,6 @@ class Pipeline:
             if "apiVersion" in spec:
                 task.gap("taskSpec", "custom tasks have no counterpart; write the task as an activity")
                 return None
-            spec.drop("metadata")
             _propagate(spec, self._context.workspaces)
             return spec
         reference = task.part("taskRef")
@@ -295,21 +351,23 @@ class Pipeline:
         bindings: Object = {}
         for each in task.parts("workspaces"):
             name, of = each.text("name") or "", each.text("workspace")
+            if (of or name) not in {*self._workspace_names, *self._context.workspaces}:
+                each.gap("", f"there is no workspace `{of or name}` in the pipeline; declare it")
             volume = self._context.workspaces.get(of or name)
             path = each.text("subPath") or ""
             each.done({})
             if volume is not None:
-                whole = "/".join(part for part in (volume.sub_path, path) if part)
-                if VARIABLE.search(whole) and not volume.workspace:
+                sub_path = "/".join(part for part in (volume.sub_path, path) if part)
+                if VARIABLE.search(sub_path) and not volume.workspace:
                     each.gap("subPath", "must be known before the run; write it here")
-                bindings[name] = WorkspaceBinding(volume.source, whole, volume.workspace)
+                bindings[name] = WorkspaceBinding(volume.source, sub_path, volume.workspace)
         embedded = "taskSpec" in task
         return {**self._context.workspaces, **bindings} if embedded else bindings
 
     def _value(self, value: Any, path: str, scope: PipelineScope) -> Any:
         if isinstance(value, list):
-            if len(value) == 1 and isinstance(value[0], str) and value[0].endswith("[*])"):
-                return self._value(value[0], path, scope)
+            if any(map(is_spread, value)):
+                return self._spliced(value, path, scope)
             return [self._value(each, path, scope) for each in value]
         if isinstance(value, dict):
             return {key: self._value(each, path, scope) for key, each in value.items()}
@@ -318,6 +376,13 @@ class Pipeline:
         except UntranslatableError as error:
             self._report.gap(path, str(error))
             return ""
+
+    def _spliced(self, values: list[Any], path: str, scope: PipelineScope) -> Any:
+        try:
+            return "${" + list_of(values, scope.resolve) + "}"
+        except UntranslatableError as error:
+            self._report.gap(path, str(error))
+            return []
 
 
 def _status(step: str) -> str:
@@ -357,10 +422,10 @@ def _of_items(loop: Any, names: frozenset[str], defaults: Mapping[str, Any]) -> 
 
 def _with_propagated(name: str, value: Any, known: Mapping[str, Any]) -> Any:
     """Return an object parameter with the additional fields of the parameter of the pipeline with the same name."""
-    whole = known.get(name)
-    if not isinstance(value, dict) or not isinstance(whole, dict):
+    declared = known.get(name)
+    if not isinstance(value, dict) or not isinstance(declared, dict):
         return value
-    return {**{key: f"$(params.{name}.{key})" for key in whole if key not in value}, **value}
+    return {**{key: f"$(params.{name}.{key})" for key in declared if key not in value}, **value}
 
 
 def _propagate(spec: Fields, workspaces: Mapping[str, WorkspaceBinding]) -> None:
@@ -391,42 +456,14 @@ def _one(when: Fields, resolve: Resolve) -> str:
     cel = when.text("cel")
     if cel is not None:
         return condition("{{=" + with_tags(cel) + "}}", resolve)
-    value = _text(when.take("input", ""), resolve)
+    value = text_of(when.take("input", ""), resolve)
     operator = when.text("operator")
     values = when.take("values", [])
     when.done({})
     if operator not in {"in", "notin"}:
         raise UntranslatableError(f"the operator `{operator}` is not `in` or `notin`")
-    made = f"{value} in {_values(values, resolve)}"
+    made = f"{value} in {list_of(values if isinstance(values, list) else [values], resolve)}"
     return made if operator == "in" else f"!({made})"
-
-
-def _values(values: Any, resolve: Resolve) -> str:
-    """Return the values as a list; arrays among them are flattened."""
-    listed = values if isinstance(values, list) else [values]
-    single, arrays = [], []
-    for each in listed:
-        found = VARIABLE.fullmatch(str(each))
-        if found and found[1].endswith("[*]"):
-            arrays.append(tag(".".join(path_of(found[1])), resolve))
-        else:
-            single.append(_text(each, resolve))
-    parts = [*([f"[{', '.join(single)}]"] if single or not arrays else []), *arrays]
-    return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
-
-
-def _text(value: Any, resolve: Resolve) -> str:
-    """Convert a text with variables to one expression."""
-    text, parts, end = str(value), [], 0
-    for found in VARIABLE.finditer(text):
-        if found.start() > end:
-            parts.append(literal(text[end : found.start()]))
-        made = tag(".".join(path_of(found[1])), resolve)
-        parts.append(made if made.startswith("'") else f"string({made})")
-        end = found.end()
-    if end < len(text) or not parts:
-        parts.append(literal(text[end:]))
-    return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
 
 
 def items(matrix: Fields, resolve: Resolve) -> tuple[Any, frozenset[str]]:
@@ -472,25 +509,16 @@ def _product(params: Object, resolve: Resolve) -> str:
     fields = ", ".join(f"{literal(name)}: v{i}" for i, name in enumerate(params))
     made = f"{{{fields}}}"
     for i, value in reversed(list(enumerate(params.values()))):
-        inner = f"{_list(value, resolve)}.map(v{i}, {made})"
+        inner = f"{_array(value, resolve)}.map(v{i}, {made})"
         made = inner if i == len(params) - 1 else f"{inner}.flatten()"
     return made
 
 
-def _list(value: Any, resolve: Resolve) -> str:
-    """Return a list of values, or the expression of a variable with a list."""
+def _array(value: Any, resolve: Resolve) -> str:
+    """Return the expression of a list of values, or of a variable with a list."""
     if isinstance(value, str):
         found = VARIABLE.fullmatch(value)
         if found is None:
             raise UntranslatableError(f"`{value}` is not a list")
         return tag(".".join(path_of(found[1])), resolve)
-    parts = []
-    for each in value:
-        found = VARIABLE.fullmatch(each) if isinstance(each, str) else None
-        if found and found[1].endswith("[*]"):
-            parts.append(tag(".".join(path_of(found[1])), resolve))
-        elif found:
-            parts.append(f"[{tag('.'.join(path_of(found[1])), resolve)}]")
-        else:
-            parts.append(f"[{literal(each)}]")
-    return " + ".join(parts) if len(parts) == 1 else f"({' + '.join(parts)})"
+    return list_of(value, resolve)

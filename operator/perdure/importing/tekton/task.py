@@ -76,7 +76,7 @@ class TaskWorkspaces:
         self.volumes: list[Object] = []
         self._mounts: dict[str, Object] = {}
         """The mounts of volumes, by the name of the workspace."""
-        self._own: dict[str, Object] = {}
+        self._workspaces: dict[str, Object] = {}
         """The mounts of workspaces of Perdure, by the name of the workspace."""
         for each in declared:
             name = each.text("name") or ""
@@ -100,7 +100,7 @@ class TaskWorkspaces:
         if binding.workspace:
             if sub_path and self._several_steps and VARIABLE.search(binding.sub_path):
                 declared.gap("subPath", "must be known before the run if the task has several steps; write it here")
-            self._own[name] = {"name": binding.workspace, "mountPath": path, **read_only, **sub_path}
+            self._workspaces[name] = {"name": binding.workspace, "mountPath": path, **read_only, **sub_path}
         elif binding.source:
             self.volumes.append({"name": f"ws-{name}", **binding.source})
             self._mounts[name] = {"name": f"ws-{name}", "mountPath": path, **sub_path, **read_only}
@@ -111,7 +111,7 @@ class TaskWorkspaces:
         Args:
             uses: The workspaces of that step.
         """
-        return uses.of(self._own)
+        return uses.of(self._workspaces)
 
     def mounts(self, uses: StepUses, *, is_last: bool) -> list[Object]:
         """Return the mounts of a step, or of a sidecar.
@@ -120,8 +120,8 @@ class TaskWorkspaces:
             uses: Its workspaces.
             is_last: Whether it is the last step.
         """
-        own = [] if is_last else uses.of(self._own)
-        return [*uses.of(self._mounts), *({**each, "name": f"workspace-{each['name']}"} for each in own)]
+        workspaces = [] if is_last else uses.of(self._workspaces)
+        return [*uses.of(self._mounts), *({**each, "name": f"workspace-{each['name']}"} for each in workspaces)]
 
 
 @dataclass(slots=True)
@@ -225,14 +225,24 @@ class TaskBuilder:
         pod["initContainers"] = [*sidecars, *containers[:-1]]
         made = {key: value for key, value in pod.items() if value not in ([], {})}
         spec.drop("description", "displayName")
+        metadata = spec.part("metadata")
+        labels = {
+            key: {name: as_text(value) for name, value in found.items()}
+            for key in ("labels", "annotations")
+            if (found := metadata.take(key))
+        }
+        metadata.done({})
         spec.done(ADVICE)
-        own = [self._with_path(each) for each in self._workspaces.of_activity(uses[len(containers) - 1])]
+        workspaces = [self._with_path(each) for each in self._workspaces.of_activity(uses[len(containers) - 1])]
         definition: Object = {
             "name": valid_name(self._context.step),
             "startToCloseTimeout": self._context.timeout or "1h",
             "retryPolicy": {"exponential": {"initialInterval": "1s", "maximumAttempts": self._context.retries + 1}},
-            **({"workspaces": own} if own else {}),
-            "podTemplate": {"spec": {**made, "containers": containers[-1:]}},
+            **({"workspaces": workspaces} if workspaces else {}),
+            "podTemplate": {
+                **({"metadata": values.plain(labels, metadata.path)} if labels else {}),
+                "spec": {**made, "containers": containers[-1:]},
+            },
         }
         return ConvertedTask(definition, tuple(each.name for each in outputs), defaults, self._scope.captured)
 
@@ -249,10 +259,10 @@ class TaskBuilder:
         tools = [{"name": _TOOLS, "mountPath": path, "subPath": name} for path, name in shared.items()]
         for i, (each, used) in enumerate(zip([*steps, *sidecars], uses, strict=True), 1):
             mounts = self._workspaces.mounts(used, is_last=i == len(steps))
-            own = each.get("volumeMounts", [])
-            taken = {mount["mountPath"] for mount in own}
+            declared = each.get("volumeMounts", [])
+            taken = {mount.get("mountPath") for mount in declared}
             added = [*(tools if i <= len(steps) else ()), *mounts]
-            all_mounts = [*(mount for mount in added if mount["mountPath"] not in taken), *own]
+            all_mounts = [*(mount for mount in added if mount["mountPath"] not in taken), *declared]
             if all_mounts:
                 each["volumeMounts"] = all_mounts
 
@@ -337,7 +347,6 @@ class TaskContainers:
         container = self._container(sidecar, {})
         if "readinessProbe" in container:
             container.setdefault("startupProbe", container.pop("readinessProbe"))
-        container.pop("lifecycle", None)
         return {"name": str(container.pop("name", "sidecar")), **container, "restartPolicy": "Always"}
 
     @staticmethod

@@ -1,12 +1,12 @@
 """Resolves the variables of Tekton, `$(…)`: in pipelines and tasks they become expressions, or values that are known."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perdure.importing.expressions import UntranslatableError, literal, member, template
-from perdure.importing.reader import ConversionReport, Fields, as_text
+from perdure.importing.expressions import Resolve, UntranslatableError, has_field, literal, member, tag, template
+from perdure.importing.reader import ConversionReport, Fields, as_text, walk
 
 VARIABLE: Final = re.compile(
     r"\$\(((?:params|tasks|context|workspaces|results|steps|step|finally|artifacts)\b[-\w.\[\]'\"*]*)\)"
@@ -25,6 +25,91 @@ def path_of(reference: str) -> tuple[str, ...]:
     """Split a reference, such as `params["a.b"][0]`, into parts; a dot in a name is kept."""
     parts = [next(part for part in found.groups() if part is not None) for found in _PATH.finditer(reference)]
     return tuple(part.replace(".", "\0") for part in parts)
+
+
+def params_read(value: Any) -> list[str]:
+    """Return the parameters that a value refers to, at any depth."""
+    paths = [path_of(found[1]) for _, text in walk(value, "") for found in VARIABLE.finditer(text)]
+    return [path[1].replace("\0", ".") for path in paths if path[0] == "params" and len(path) > 1]
+
+
+def is_spread(value: Any) -> bool:
+    """Whether a value is one variable with all items of an array, `$(params.x[*])`."""
+    found = VARIABLE.fullmatch(value) if isinstance(value, str) else None
+    return found is not None and found[1].endswith("[*]")
+
+
+def any_spread(value: Any) -> bool:
+    """Whether a list or a map has such a variable as an item."""
+    if isinstance(value, dict):
+        return any(map(any_spread, value.values()))
+    return any(map(any_spread, value)) if isinstance(value, list) else is_spread(value)
+
+
+def text_of(value: Any, resolve: Resolve) -> str:
+    """Convert a text with variables to one expression."""
+    text, parts, end = as_text(value), [], 0
+    for found in VARIABLE.finditer(text):
+        if found.start() > end:
+            parts.append(literal(text[end : found.start()]))
+        made = tag(".".join(path_of(found[1])), resolve)
+        parts.append(made if made.startswith("'") else f"string({made})")
+        end = found.end()
+    if end < len(text) or not parts:
+        parts.append(literal(text[end:]))
+    return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+
+
+def list_of(values: Sequence[Any], resolve: Resolve) -> str:
+    """Convert a list of texts to one expression; the items of arrays among them are spliced in."""
+    parts: list[str] = []
+    single: list[str] = []
+    for each in values:
+        if is_spread(each):
+            parts += [f"[{', '.join(single)}]"] if single else []
+            parts.append(tag(".".join(path_of(each[2:-1])), resolve))
+            single = []
+        else:
+            single.append(text_of(each, resolve))
+    parts += [f"[{', '.join(single)}]"] if single or not parts else []
+    return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+
+
+def value_of(value: Any, resolve: Resolve) -> str:
+    """Convert the value of a parameter to one expression.
+
+    Raises:
+        UntranslatableError: A variable has no counterpart.
+    """
+    if is_spread(value):
+        return list_of([value], resolve)
+    if isinstance(value, list):
+        return list_of(value, resolve)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(str(key))}: {value_of(each, resolve)}" for key, each in value.items()) + "}"
+    return text_of(value, resolve)
+
+
+def composed(values: Mapping[str, Any], composite: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values in which references to each other are replaced by the referred values, at any depth.
+
+    Args:
+        values: The values, which must not refer to each other in a circle.
+        composite: The values that refer to others of `values`; the others are final.
+    """
+    made: dict[str, Any] = {name: value for name, value in values.items() if name not in composite}
+    for name in composite:
+        _compose(name, values, composite, made)
+    return {name: made[name] for name in values}
+
+
+def _compose(name: str, values: Mapping[str, Any], composite: Mapping[str, Any], made: dict[str, Any]) -> None:
+    if name in made:
+        return
+    read = [each for each in params_read(composite[name]) if each in values]
+    for each in read:
+        _compose(each, values, composite, made)
+    made[name] = substituted(composite[name], {each: made[each] for each in read})
 
 
 def results_read(value: Any) -> set[str]:
@@ -109,10 +194,12 @@ class PipelineScope:
     """The parameters that a matrix sets."""
     retries: int = 0
     """The maximum number of retries of the converted task."""
+    composed: Mapping[str, Any] = field(default_factory=dict)
+    """The defaults of parameters that refer to others; they apply where the input of the run has none."""
     completed: str = "'Succeeded'"
     """The expression of the status of all tasks if none has failed: `Completed` if one was skipped."""
 
-    def resolve(self, path: tuple[str, ...]) -> str:
+    def resolve(self, path: tuple[str, ...]) -> str:  # noqa: C901 (one case for each kind of reference)
         """Translate a reference.
 
         Raises:
@@ -121,6 +208,11 @@ class PipelineScope:
         match path:
             case ("params", name, *rest) if name in self.items:
                 return _selected(member("item", name.replace("\0", ".")), tuple(rest))
+            case ("params", name, *rest) if name.replace("\0", ".") in self.composed:
+                plain = name.replace("\0", ".")
+                default = value_of(self.composed[plain], self.resolve)
+                parameter = member(self.params, plain)
+                return _selected(f"({has_field(self.params, plain)} ? {parameter} : {default})", tuple(rest))
             case ("params", name, *rest) if name in self.names:
                 return _selected(member(self.params, name.replace("\0", ".")), tuple(rest))
             case ("tasks", name, *rest) if name in self.tasks:
@@ -266,22 +358,38 @@ class TaskValues:
 
 
 def substituted(value: Any, params: Mapping[str, Any]) -> Any:
-    """Replace the parameters with known values in a value."""
+    """Replace the parameters with known values in a value; arrays are spliced into lists."""
     if isinstance(value, list):
-        return [substituted(each, params) for each in value]
+        items: list[Any] = []
+        for each in value:
+            made = substituted(each, params)
+            items += made if is_spread(each) and isinstance(made, list) else [made]
+        return items
     if isinstance(value, dict):
         return {key: substituted(each, params) for key, each in value.items()}
     if not isinstance(value, str):
         return value
-    for name, known in params.items():
-        fields = known.items() if isinstance(known, dict) else ()
-        for form in (f"$(params.{name})", f'$(params["{name}"])', f"$(params['{name}'])"):
-            value = value.replace(form, as_text(known))
-        for key, each in fields:
-            value = value.replace(f"$(params.{name}.{key})", as_text(each))
-        for i, each in enumerate(known if isinstance(known, list) else ()):
-            value = value.replace(f"$(params.{name}[{i}])", as_text(each))
-    return value
+    if is_spread(value):
+        path = path_of(value[2:-1])
+        known = params.get(path[1].replace("\0", ".")) if path[0] == "params" else None
+        return known if isinstance(known, list | dict) else value
+    return VARIABLE.sub(lambda found: _known(found, params), value)
+
+
+def _known(found: re.Match[str], params: Mapping[str, Any]) -> str:
+    """Return the text of a variable, or the variable if its value is not known."""
+    first, *rest = (part.replace("\0", ".") for part in path_of(found[1]))
+    if first != "params" or not rest or rest[0] not in params:
+        return found[0]
+    value = params[rest[0]]
+    for part in rest[1:]:
+        if isinstance(value, list) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
+        elif isinstance(value, dict) and part in value:
+            value = value[part]
+        else:
+            return found[0]
+    return as_text(value)
 
 
 def _with_paths(value: Any, paths: Mapping[str, str]) -> Any:

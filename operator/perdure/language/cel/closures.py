@@ -393,15 +393,15 @@ class Builder:
     def _function(self, name: str, arguments: tuple[Node, ...]) -> Run:
         if name not in FUNCTIONS:
             raise CompileError(f"the function `{plain_name(name)}` is not available")
-        given = tuple(self.build(argument) for argument in arguments)
+        built = tuple(self.build(argument) for argument in arguments)
         self.cost += 2
-        if len(given) == 1:
-            (only,) = given
+        if len(built) == 1:
+            (only,) = built
             return lambda frame: call(frame[0], name, (only(frame),))
-        if len(given) == 2:  # noqa: PLR2004 -- the common case, unrolled
-            first, second = given
+        if len(built) == 2:  # noqa: PLR2004 -- the common case, unrolled
+            first, second = built
             return lambda frame: call(frame[0], name, (first(frame), second(frame)))
-        return lambda frame: call(frame[0], name, [each(frame) for each in given])
+        return lambda frame: call(frame[0], name, [each(frame) for each in built])
 
     def _name(self, name: str) -> Run:
         if name in self._bound:

@@ -124,14 +124,14 @@ class NameReader:
                 self.every_signal |= node.name == "signals"
         elif isinstance(node, Comprehension):
             inside = bound | {node.variable, node.result}
-            for part, seen in (
+            for part, scope in (
                 (node.over, bound),
                 (node.start, bound),
                 (node.condition, inside),
                 (node.step, inside),
                 (node.outcome, bound | {node.result}),
             ):
-                self._visit(part, seen)
+                self._visit(part, scope)
         else:
             for part in parts_of(node):
                 self._visit(part, bound)

@@ -269,8 +269,8 @@ def parse_duration(text: str) -> timedelta:
     if match is None:
         raise EvaluationError(f"{short(text)} is not a duration; write it like 90s, 1h30m or 30d")
     nanos = 0
-    for whole, fraction, unit in _DURATION_PART.findall(match[2]):
-        nanos += int(whole) * _NANOS[unit]
+    for integer, fraction, unit in _DURATION_PART.findall(match[2]):
+        nanos += int(integer) * _NANOS[unit]
         nanos += int(fraction or "0") * _NANOS[unit] // 10 ** len(fraction)
     if nanos > DURATION_MAX // _MICROSECOND * 1_000:
         raise EvaluationError("the duration is longer than 10,000 years")

@@ -91,9 +91,9 @@ def _order(path: str, spec: dict[str, Any]) -> Iterator[Finding]:
 
 def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
     """Check that a patch of the pod does not change Perdure's own volumes and containers."""
-    own = {pods.VOLUME, pods.SIDECAR, pods.ACCOUNT_VOLUME}
+    reserved = {pods.VOLUME, pods.SIDECAR, pods.ACCOUNT_VOLUME}
     for i, volume in enumerate(_objects(patch, "volumes")):
-        if volume.get("name") in own or str(volume.get("name") or "").startswith(pods.WORKSPACE_VOLUME):
+        if volume.get("name") in reserved or str(volume.get("name") or "").startswith(pods.WORKSPACE_VOLUME):
             yield _reserved(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
     for key in ("containers", "initContainers"):
         for i, container in enumerate(_objects(patch, key)):
@@ -105,23 +105,23 @@ def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
 
 def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
     """Check the workspaces and artifacts of an activity."""
-    seen: set[str] = set()
+    targets: set[str] = set()
     for i, mount in enumerate(activity.workspaces):
         where, target = f"{path}.workspaces[{i}]", mount.target.rstrip("/")
         if target in {pods.MOUNT_PATH, pods.FILES_PATH}:
             yield _reserved(f"{where}.mountPath", f"a mount at `{target}`")
-        elif target in seen:
+        elif target in targets:
             yield Finding(f"{where}.mountPath", f"another workspace or artifact is already mounted at `{target}`")
-        seen.add(target)
+        targets.add(target)
         if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
             yield Finding(f"{where}.subPath", "must be a relative path without `..`")
     for i, artifact in enumerate(activity.artifacts.inputs if activity.artifacts is not None else ()):
         where, target = f"{path}.artifacts.inputs[{i}]", artifact.path.rstrip("/")
         if target in {pods.MOUNT_PATH, pods.FILES_PATH}:
             yield _reserved(f"{where}.path", f"a mount at `{target}`")
-        elif target in seen:
+        elif target in targets:
             yield Finding(f"{where}.path", f"another workspace or artifact is already mounted at `{target}`")
-        seen.add(target)
+        targets.add(target)
 
 
 def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:
@@ -142,8 +142,8 @@ def _objects(parent: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _list(parent: dict[str, Any], key: str) -> list[Any]:
-    given = parent.get(key)
-    return given if isinstance(given, list) else []
+    value = parent.get(key)
+    return value if isinstance(value, list) else []
 
 
 # Artifacts
@@ -159,12 +159,12 @@ def of_artifacts(path: str, artifacts: Artifacts) -> Iterator[Finding]:
         path: The path of the artifacts.
         artifacts: The artifacts.
     """
-    for i, given in enumerate(artifacts.inputs):
+    for i, artifact in enumerate(artifacts.inputs):
         where = f"{path}.inputs[{i}]"
-        url = given.http.url if given.http is not None else ""
+        url = artifact.http.url if artifact.http is not None else ""
         if url and not url.startswith(("http://", "https://", "${")):
             yield Finding(f"{where}.http.url", "must begin with `http://` or `https://`")
-        if given.from_ is not None and not _is_expression(given.from_):
+        if artifact.from_ is not None and not _is_expression(artifact.from_):
             yield Finding(f"{where}.from", "must be one expression, such as `${input.report}`")
     for i, output in enumerate(artifacts.outputs):
         message = _misplaced(output.path.rstrip("/"), artifacts)
@@ -177,7 +177,7 @@ def _misplaced(target: str, artifacts: Artifacts) -> str | None:
     parent = posixpath.dirname(target)
     if ".." in target.split("/"):
         return "must not contain `..`"
-    if any(_within(target, own) for own in _OWN_FOLDERS):
+    if any(_within(target, folder) for folder in _OWN_FOLDERS):
         return f"must not be in `{target if parent == '/' else parent}`, which is a folder of Perdure"
     if any(_within(target, each.path.rstrip("/")) for each in artifacts.inputs):
         return "must not be in an input artifact, which is read-only"
@@ -190,7 +190,7 @@ def _within(path: str, folder: str) -> bool:
 
 def _is_expression(text: str) -> bool:
     try:
-        return compile_template(text).whole
+        return compile_template(text).is_expression
     except ExpressionError:
         return True  # where expressions are checked, it is reported
 
@@ -214,11 +214,11 @@ def later_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Temp
     Returns:
         The path, the template, and whether it is a condition, for each expression.
     """
-    given = activity.http or activity.resource
-    if given is None:
+    request = activity.http or activity.resource
+    if request is None:
         return [], []
     names = NAMES | {RESPONSE if activity.http is not None else OBJECT}
-    texts = [("successCondition", given.success_condition, True), ("output", given.output, False)]
+    texts = [("successCondition", request.success_condition, True), ("output", request.output, False)]
     if activity.resource is not None:
         texts.append(("failureCondition", activity.resource.failure_condition, True))
     templates, findings = [], []

@@ -70,9 +70,9 @@ def _of_steps(spec: WorkflowSpec) -> Iterator[tuple[str, str]]:
 
 def self_blocking_limits(spec: WorkflowSpec) -> Iterator[Finding]:
     """Warn about limits that a run holds while its activities or steps wait for them."""
-    own = {taken.name for taken in spec.limits}
+    held = {taken.name for taken in spec.limits}
     for path, name in _of_steps(spec):
-        if name in own:
+        if name in held:
             message = (
                 f"the run holds WorkflowLimit `{name}` already (`limits`), so its step can wait for it forever; "
                 "take the limit in one place only, or use two"
@@ -80,7 +80,7 @@ def self_blocking_limits(spec: WorkflowSpec) -> Iterator[Finding]:
             yield Finding(path, message, Severity.WARNING, local=True)
     for i, activity in enumerate(spec.activities):
         for k, use in enumerate(activity.limits):
-            if use.name in own:
+            if use.name in held:
                 message = (
                     f"the run holds WorkflowLimit `{use.name}` already (`limits`), so its activity can wait for it forever; "
                     "take the limit in one place only, or use two"
@@ -227,14 +227,14 @@ class _Checks:
         self.findings += self_blocking_limits(spec)
         for i, activity in enumerate(spec.activities):
             self.activity(f"spec.activities[{i}]", activity)
-        given = input_shape(spec.input.schema_, spec.input.default) if spec.input else ANY
+        input_ = input_shape(spec.input.schema_, spec.input.default) if spec.input else ANY
         self.default("spec.input", "")
         for limit in program.limits:
             path = f"spec.limits[{spec.limits.index(limit.use)}].key"
-            self.template(path, limit.key, {"input": given, "schedule": SCHEDULE}, _guards([limit.key]))
+            self.template(path, limit.key, {"input": input_, "schedule": SCHEDULE}, _guards([limit.key]))
         places = {"": "spec", **{block.name: f"spec.blocks[{i}]" for i, block in enumerate(spec.blocks)}}
         for name, path in places.items():
-            scope: dict[str, Shape] = {**_EVERYWHERE, "input": given}
+            scope: dict[str, Shape] = {**_EVERYWHERE, "input": input_}
             block = spec.block(name) if name else None
             if block is not None:
                 scope["params"] = input_shape(block.params.schema_, block.params.default) if block.params else ANY
@@ -247,7 +247,7 @@ class _Checks:
             if handler is None:
                 continue
             steps = self.steps_shape(program.main, may_be_missing=True)
-            scope = {**_EVERYWHERE, "input": given, "steps": steps}
+            scope = {**_EVERYWHERE, "input": input_, "steps": steps}
             if name == "onFailure":
                 scope["error"] = ERROR
             template = program.handlers[name].input
@@ -312,8 +312,8 @@ class _Checks:
         for where, call in calls_of(step):
             self.block_input(f"{path}.{where}", call.block, call.input, looped)
         if step.child_workflow:
-            given = _literals(step.child_workflow.search_attributes)
-            self.findings += search_attributes(f"{path}.childWorkflow.searchAttributes", given)
+            attributes = _literals(step.child_workflow.search_attributes)
+            self.findings += search_attributes(f"{path}.childWorkflow.searchAttributes", attributes)
         if step.child_workflow and step.child_workflow.workflow.name:
             self.children.append(
                 ChildCall(
@@ -367,7 +367,7 @@ class _Checks:
             except CompileError as error:
                 self.report(where or path, f"`{source}` always fails: {error}", Severity.ERROR)
                 continue
-            if expected is not None and template.whole and kind not in {*expected[0], "dyn"}:
+            if expected is not None and template.is_expression and kind not in {*expected[0], "dyn"}:
                 self.report(
                     where or path, f"the value of `{source}` has type {kind}, but must be {expected[1]}", Severity.ERROR
                 )
@@ -501,7 +501,7 @@ def _output_shape(compiled: CompiledStep, program: Program) -> Shape:
 
 def _item_shape(items: Template | None, scope: Scope) -> Shape:
     """The shape of the items of a loop, if known."""
-    if items is None or not items.whole:
+    if items is None or not items.is_expression:
         return ANY
     alone = reads_of(items.sources[0]).alone
     return look_up(scope, (*alone, 0))[0] if alone else ANY
@@ -511,7 +511,7 @@ def _kind_of_text(scope: Scope, place: Place, text: str) -> str:  # noqa: ARG001
     """Return the kind of value of a text with expressions."""
     try:
         template = compile_template(text)
-        if not template.whole:
+        if not template.is_expression:
             return "string"
         return kind_of_expression(template.sources[0], reads_of(template.sources[0]), scope)
     except (ExpressionError, CompileError):

@@ -106,7 +106,7 @@ def _cases(where: str, compiled: CompiledStep) -> Iterator[Finding]:
     if switch is None:
         return
     taken: int | None = None
-    seen: dict[str, int] = {}
+    first: dict[str, int] = {}
     for i, case in enumerate(switch.cases):
         path, value = f"{where}.switch.cases[{i}]", _constant(compiled, f"case/{i}")
         if taken is not None:
@@ -115,11 +115,11 @@ def _cases(where: str, compiled: CompiledStep) -> Iterator[Finding]:
             )
         elif value is False:
             yield _warning(path, "never matches: its `when` is always false")
-        elif case.when in seen:
-            yield _warning(path, f"never matches: case {seen[case.when]} before it has the same `when`")
+        elif case.when in first:
+            yield _warning(path, f"never matches: case {first[case.when]} before it has the same `when`")
         if value is True and taken is None:
             taken = i
-        seen.setdefault(case.when, i)
+        first.setdefault(case.when, i)
     if taken is not None and switch.default:
         yield _warning(f"{where}.switch.default", f"is never used: case {taken} always matches; remove it")
 
@@ -161,8 +161,8 @@ def _timeouts(path: str, activity: Activity) -> Iterator[Finding]:
     if activity.heartbeat_timeout is not None and activity.heartbeat_timeout >= attempt:
         message = "is not shorter than the timeout of the attempt, so it has no effect; make it shorter"
         yield _warning(f"{path}.heartbeatTimeout", message)
-    whole = activity.schedule_to_close_timeout
-    if whole is not None and activity.start_to_close_timeout is not None and whole < activity.start_to_close_timeout:
+    total = activity.schedule_to_close_timeout
+    if total is not None and activity.start_to_close_timeout is not None and total < activity.start_to_close_timeout:
         message = "is longer than `scheduleToCloseTimeout`, which ends the activity first; make it shorter"
         yield _warning(f"{path}.startToCloseTimeout", message)
 
@@ -218,14 +218,14 @@ def _certain_calls(flow: Flow) -> Iterator[tuple[str, str]]:
 def ring_of(start: str, edges: Mapping[str, set[str]]) -> list[str]:
     """Return the shortest cycle through a node, beginning with the node; empty if there is no cycle."""
     trails = [[start]]
-    seen: set[str] = set()
+    visited: set[str] = set()
     while trails:
         trail = trails.pop(0)
         for following in sorted(edges.get(trail[-1], ())):
             if following == start:
                 return trail
-            if following not in seen:
-                seen.add(following)
+            if following not in visited:
+                visited.add(following)
                 trails.append([*trail, following])
     return []
 

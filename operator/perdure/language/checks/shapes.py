@@ -230,31 +230,31 @@ def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
     """Find the shape of a path, and the fields in it that may not exist."""
     root, *rest = path
     shape = scope.get(str(root), ANY)
-    whole = shape.get("$root", shape)
+    schema = shape.get("$root", shape)
     misses: list[Miss] = []
     for depth, key in enumerate(rest, 2):
         if isinstance(key, int):
             items = shape.get("items") if shape.get("type") == "array" and "prefixItems" not in shape else None
-            shape = resolved(items, whole)
+            shape = resolved(items, schema)
             continue
         fields = shape.get("properties")
         if shape.get("type", "object") != "object" or any(word in shape for word in _COMBINING):
             return ANY, misses
         if _LARGE in shape:
-            small, large = "a small result, which is not a reference", "the reference to a large result"
-            misses.append(_optional(path[:depth], f"is missing in {small if key in REFERENCE else large}"))
+            inline, large = "a small result, which is not a reference", "the reference to a large result"
+            misses.append(_optional(path[:depth], f"is missing in {inline if key in REFERENCE else large}"))
             return ANY, misses
         if not isinstance(fields, dict):
-            return resolved(shape.get("additionalProperties"), whole), misses
+            return resolved(shape.get("additionalProperties"), schema), misses
         if key not in fields:
             others = shape.get("additionalProperties")
             if others is False or (fields and others is None):
                 misses.append(_unknown(path[:depth], fields, certain=others is False))
-            return resolved(others, whole), misses
+            return resolved(others, schema), misses
         if key not in shape.get("required", ()):
             misses.append(_optional(path[:depth]))
-        shape = resolved(fields[key], whole)
-    return ({**shape, "$root": whole} if "$root" in scope.get(str(root), ANY) else shape), misses
+        shape = resolved(fields[key], schema)
+    return ({**shape, "$root": schema} if "$root" in scope.get(str(root), ANY) else shape), misses
 
 
 def format_path(path: Path) -> str:

@@ -68,12 +68,12 @@ def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
         activity: The definition of the activity.
     """
     evaluated = {where for where, _ in containers.places(activity)}
-    for key, given in (
+    for key, part in (
         ("container", activity.container),
         ("podTemplate", activity.pod_template),
         ("script", activity.script),
     ):
-        for where, text in _texts(key, given.dump() if given else None):
+        for where, text in _texts(key, part.dump() if part else None):
             found = [] if where in evaluated else _expressions_in(text)
             if found:
                 message = (

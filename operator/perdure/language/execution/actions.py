@@ -154,8 +154,8 @@ def _literal(call: ActivityCall | Activity, name: str) -> timedelta | None:
 
 def _run_activity(context: DecisionContext, at: Location, action: RunActivity) -> None:
     value = _input(context, at, action.input)
-    given = coercion.of_activity(at.where, action.timeouts, lambda template: context.evaluate(at, template))
-    schedule_activity(context, action.call, at.path, value, given)
+    timeouts = coercion.of_activity(at.where, action.timeouts, lambda template: context.evaluate(at, template))
+    schedule_activity(context, action.call, at.path, value, timeouts)
 
 
 def _start_child(context: DecisionContext, at: Location, action: RunChild) -> None:
@@ -281,8 +281,8 @@ def _sleep(context: DecisionContext, at: Location, action: Sleep) -> None:
 
 def _length(context: DecisionContext, at: Location, action: Sleep) -> timedelta:
     if action.duration is not None:
-        given = action.duration
-        return as_duration(given if isinstance(given, timedelta) else context.evaluate(at, given))
+        duration = action.duration
+        return as_duration(duration if isinstance(duration, timedelta) else context.evaluate(at, duration))
     until = action.until
     value = until if isinstance(until, datetime) else context.evaluate(at, until)
     return as_time(value) - context.now

@@ -164,7 +164,7 @@ class DecisionContext:
 
     # Expressions: their work is charged to the decision
 
-    def evaluate(self, at: Location, template: Template | None, **extra: Any) -> Any:
+    def evaluate(self, at: Location, template: Template | None, /, **extra: Any) -> Any:
         """Evaluate a template of a step or item; None without a template. Raises StepError."""
         if template is None:
             return None
@@ -174,7 +174,7 @@ class DecisionContext:
             extra = {loop.variable: running.item(at.path.index), "index": at.path.index, **extra}
         return self.evaluate_in_frame(template, at.path.frame, at.where, **extra)
 
-    def evaluate_in_frame(self, template: Template, frame: str, where: str, **extra: Any) -> Any:
+    def evaluate_in_frame(self, template: Template, frame: str, where: str, /, **extra: Any) -> Any:
         """Evaluate a template in a frame; `where` is for messages. Raises StepError."""
         meter = Meter()
         try:

@@ -154,10 +154,10 @@ class RunningFlows:
         if path.text:
             context.observer.started(path, context.now, block)
 
-    def _start_steps_timeout(self, path: Path, flow: Flow, given: timedelta | None) -> None:
+    def _start_steps_timeout(self, path: Path, flow: Flow, override: timedelta | None) -> None:
         """Start the timer of the `stepsTimeout` of a frame, if it has one. Raises StepError."""
         context = self._context
-        limit = given or flow.steps_timeout
+        limit = override or flow.steps_timeout
         if limit is None:
             return
         where = steps_of(path)
@@ -334,7 +334,7 @@ class RunningFlows:
         context = self._context
         definition = context.locate(path).compiled.loop
         assert definition is not None, "only steps with `forEach` have loops"
-        most, policy = definition.max_concurrency, definition.failure_policy
+        limit, policy = definition.max_concurrency, definition.failure_policy
         while not context.closed:
             loop = context.loop(path)
             if loop is None or loop.outcome is not None:
@@ -343,7 +343,7 @@ class RunningFlows:
                 if not loop.open:
                     self._complete_loop(path, loop)
                 return
-            if most and loop.open >= most:
+            if limit and loop.open >= limit:
                 return
             if loop.open and self._run_is_full():
                 if path.text not in context.memory.blocked_loops:
@@ -385,12 +385,12 @@ class RunningFlows:
         loop = context.memory.loops[path.text]
         loop = replace(loop, open=loop.open - 1)
         policy = at.compiled.loop.failure_policy if at.compiled.loop else FailurePolicy.CANCEL_RUNNING
-        given = {"outputs": outcome.output, "artifacts": outcome.artifacts}
-        given = {field: value for field, value in given.items() if value is not None}
+        results = {"outputs": outcome.output, "artifacts": outcome.artifacts}
+        results = {field: value for field, value in results.items() if value is not None}
         kept = loop.failures is None and at.path.step in at.flow.kept
-        if outcome.status is Status.SUCCEEDED and given and kept:
-            size = loop.size + sum(len(msgspec.json.encode(value)) for value in given.values())
-            entries = {field: {**getattr(loop, field), str(at.path.index): value} for field, value in given.items()}
+        if outcome.status is Status.SUCCEEDED and results and kept:
+            size = loop.size + sum(len(msgspec.json.encode(value)) for value in results.values())
+            entries = {field: {**getattr(loop, field), str(at.path.index): value} for field, value in results.items()}
             loop = replace(loop, **entries, size=size)
             if size > MAX_LOOP_OUTPUT:
                 message = (
@@ -683,8 +683,8 @@ class RunningFlows:
         """Handle a failure with a `catch`. Return the failure that remains; None if a block has started to handle it."""
         context = self._context
         context.observer.failed(at.path, failure)
-        own = task.stage is Stage.BODY and failure.kind is FailureKind.ACTIVITY
-        if own and at.compiled.step.dead_letter:
+        of_activity = task.stage is Stage.BODY and failure.kind is FailureKind.ACTIVITY
+        if of_activity and at.compiled.step.dead_letter:
             context.commands.append(cmd.RecordMarker(marker_name=DEAD_LETTER, details=self._dead_letter(at, failure)))
         for clause in at.compiled.catch:
             if not matches(failure, clause.error_types):
@@ -758,8 +758,8 @@ def _too_deep(block: str) -> Failure:
 
 def _is_full(frame: Frame, flow: Flow) -> bool:
     """Whether no other step of a frame may run now."""
-    most = flow.max_concurrency
-    return most is not None and sum(each.status is Status.RUNNING for each in frame.steps.values()) >= most
+    limit = flow.max_concurrency
+    return limit is not None and sum(each.status is Status.RUNNING for each in frame.steps.values()) >= limit
 
 
 def _with_failures(outcome: Outcome | None, failures: Failures) -> Outcome:

@@ -147,7 +147,7 @@ def _volume(name: str, artifacts: Artifacts) -> KubeObject:
 def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeObject:
     """Build the init container that prepares the inputs, and add its mounts to `main`."""
     wanted = [
-        each for each in (_instructions(given, artifacts.store) for given in artifacts.inputs) if each is not None
+        each for each in (_instructions(artifact, artifacts.store) for artifact in artifacts.inputs) if each is not None
     ]
     text = json.dumps(wanted, ensure_ascii=False)
     if len(text.encode()) > _LARGEST:

@@ -63,8 +63,8 @@ def main_container_name(definition: Activity) -> str:
     if definition.pod_template is not None:
         name = _containers(definition.pod_template.spec.dump())[0].get("name")
     else:
-        own = definition.container or definition.script
-        name = own.dump().get("name") if own is not None else None
+        container = definition.container or definition.script
+        name = container.dump().get("name") if container is not None else None
     return str(name or DEFAULT_CONTAINER)
 
 
@@ -95,10 +95,10 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     containers = _containers(spec)
     main = containers[0]
     needs = order_containers(spec)
-    own = [each for each in containers if each is main or each.get("name") in needs]
+    grouped = [each for each in containers if each is main or each.get("name") in needs]
     # One attempt is one start of its containers; a restart in place would make two attempts look like one.
     spec["restartPolicy"] = "Never"
-    for container in own:
+    for container in grouped:
         container.pop("restartPolicy", None)
         container.pop("restartPolicyRules", None)
 
@@ -108,8 +108,8 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
     group = {labels.NEEDS_ANNOTATION: payloads.encode(needs)} if needs else {}
     metadata = _metadata(run, attempt, definition, main["name"], {**texts, **group})
     init_containers = _sequence(spec, "initContainers")
-    _mount_payloads(spec, own, texts)
-    for container in own:
+    _mount_payloads(spec, grouped, texts)
+    for container in grouped:
         ours = _environment(run, attempt, container, texts, len(containers) + len(init_containers))
         if definition.sidecar is not None and container is main:
             mount_files(spec, main, init_containers[-1], ours, definition.sidecar)
@@ -295,7 +295,7 @@ def _environment(
 ) -> list[KubeObject]:
     lease = pod_name(run.name, attempt.scheduled_event_id, attempt.attempt) if attempt.needs_lease else None
     # One byte below the kubelet's limit: readers consider a message of exactly the limit truncated.
-    small = payloads.termination_message_limit(containers) - 1
+    limit = payloads.termination_message_limit(containers) - 1
     plain = {
         "PERDURE_RUN": run.name,
         "PERDURE_RUN_ID": run.uid,
@@ -308,8 +308,8 @@ def _environment(
         "PERDURE_HEARTBEAT_TIMEOUT": _seconds(attempt.heartbeat_timeout),
         "PERDURE_LEASE": lease,
         "PERDURE_RESULT_SIZE": "Large" if attempt.large_result else "Small",
-        "PERDURE_RESULT_LIMIT": str(payloads.LARGE_RESULT_LIMIT if attempt.large_result else small),
-        "PERDURE_MESSAGE_LIMIT": str(small),
+        "PERDURE_RESULT_LIMIT": str(payloads.LARGE_RESULT_LIMIT if attempt.large_result else limit),
+        "PERDURE_MESSAGE_LIMIT": str(limit),
         "PERDURE_HEARTBEAT_DETAILS_LIMIT": str(payloads.HEARTBEAT_DETAILS_LIMIT),
         "PERDURE_TERMINATION_LOG": str(main.get("terminationMessagePath") or DEFAULT_TERMINATION_LOG),
         "PERDURE_INPUT_FILE": INPUT_FILE,
@@ -520,19 +520,19 @@ _KEYS: Final = ("name", "mountPath", "containerPort", "topologyKey", "key", "ip"
 """The fields that can identify the items of a list; the first one that all items have is used."""
 
 
-def patched(given: Any, patch: Any) -> Any:
+def patched(base: Any, patch: Any) -> Any:
     """Return a value with a patch applied. Objects are merged, lists of objects are merged by key, other values are replaced.
 
     Args:
-        given: The value; not changed.
+        base: The value; not changed.
         patch: The patch; null removes a field.
     """
-    if isinstance(given, Mapping) and isinstance(patch, Mapping):
-        merged = {**given, **{name: patched(given.get(name), value) for name, value in patch.items()}}
+    if isinstance(base, Mapping) and isinstance(patch, Mapping):
+        merged = {**base, **{name: patched(base.get(name), value) for name, value in patch.items()}}
         return {name: value for name, value in merged.items() if name not in patch or patch[name] is not None}
-    if isinstance(given, list) and isinstance(patch, list):
-        key = _key([*given, *patch])
-        return _merged(given, patch, key) if key else patch
+    if isinstance(base, list) and isinstance(patch, list):
+        key = _key([*base, *patch])
+        return _merged(base, patch, key) if key else patch
     return patch
 
 

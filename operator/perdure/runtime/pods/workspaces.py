@@ -1,9 +1,12 @@
 """Workspaces: the PersistentVolumeClaim of a run, and an activity whose pod mounts the volumes that it lists.
 
 A workspace is a short form of settings in `podTemplate`, so it needs no permissions of its own, except for creating claims.
+
+The files of a completed step are part of its result. So a claim is created only for a run that keeps no such result: a run that
+continued on an empty volume would compute something else, or fail far from the cause (argo-workflows#4275).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +16,7 @@ from perdure.api.kinds.workspace import AccessMode, ClaimRetention, Workspace, W
 from perdure.api.labels import API_VERSION
 from perdure.api.names import claim_name, label_value
 from perdure.api.pods import WORKSPACE_VOLUME
+from perdure.engine import events as ev
 from perdure.runtime.attempts import KubeObject, RunRef, without_reserved
 from perdure.runtime.pods.commands import list_in, script_container
 
@@ -199,3 +203,99 @@ def _keep_together(spec: KubeObject, one_node: Sequence[str]) -> None:
     ]
     pods[_REQUIRED] = [*list_in(pods, _REQUIRED), *terms]
     spec["affinity"] = {**affinity, "podAffinity": pods}
+
+
+def writers(events: Iterable[ev.AnyEvent], activities: Mapping[str, Activity]) -> dict[str, list[str]]:
+    """The steps whose results a history has and that may have written to a workspace: their activity mounts it, not `readOnly`.
+
+    Args:
+        events: A history, or a part of it that contains the events that scheduled its activities.
+        activities: The definitions of the activities, by name.
+
+    Returns:
+        The paths of the steps, by name of the workspace.
+    """
+    types, found = dict[int, str](), dict[str, list[str]]()
+    for event in events:
+        match event:
+            case ev.ActivityTaskScheduled():
+                types[event.event_id] = event.activity_type
+            case ev.ActivityTaskCompleted():
+                definition = activities.get(types.get(event.scheduled_event_id, ""))
+                for mount in definition.workspaces if definition is not None else ():
+                    if not mount.read_only:
+                        found.setdefault(mount.name, []).append(event.activity_id)
+            case _:
+                pass
+    return found
+
+
+def needed_files(
+    before: Sequence[ev.AnyEvent],
+    later: Sequence[ev.AnyEvent],
+    kept: Collection[int],
+    activities: Mapping[str, Activity],
+) -> dict[str, list[str]]:
+    """The steps whose results a reset or a retry keeps, and whose files the steps that run again can read.
+
+    Steps that the old run has not started are not known here: their attempts are checked when they need the claim.
+
+    Args:
+        before: The events of the old run that the new one takes over.
+        later: The later events of the old run.
+        kept: IDs of later completions whose results are kept.
+        activities: The definitions of the activities, by name.
+
+    Returns:
+        The paths of the steps, by name of the workspace.
+    """
+    taken = [*before, *(each for each in later if _is_taken(each, kept))]
+    mounted = {
+        mount.name
+        for each in _repeated(taken, later)
+        if (definition := activities.get(each.activity_type)) is not None
+        for mount in definition.workspaces
+    }
+    return {name: paths for name, paths in writers(taken, activities).items() if name in mounted}
+
+
+def _is_taken(event: ev.AnyEvent, kept: Collection[int]) -> bool:
+    return isinstance(event, ev.ActivityTaskScheduled) or event.event_id in kept
+
+
+def _repeated(taken: Iterable[ev.AnyEvent], later: Iterable[ev.AnyEvent]) -> Iterator[ev.ActivityTaskScheduled]:
+    """The activities of steps that run again: they began after the point or were open there, and their results are not kept.
+
+    Compensations and the like are left out: they may not run again.
+    """
+    ended = {
+        each.scheduled_event_id
+        for each in taken
+        if isinstance(
+            each,
+            ev.ActivityTaskCompleted | ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled,
+        )
+    }
+    for event in (*taken, *later):
+        if isinstance(event, ev.ActivityTaskScheduled) and event.event_id not in ended and ":" not in event.activity_id:
+            yield event
+
+
+_NAMED: Final = 5
+"""Maximum number of steps that a message names."""
+
+
+def lost_files(workspace: str, paths: Sequence[str]) -> str:
+    """Say that files of steps are gone, and name the steps that must run again, as `from` of a retry names them.
+
+    Args:
+        workspace: Name of the workspace.
+        paths: The steps that may have written the files.
+    """
+    steps = list(dict.fromkeys(path.partition("[")[0] for path in paths))
+    named = ", ".join(f"`{step}`" for step in steps[:_NAMED]) + (", …" if len(steps) > _NAMED else "")
+    noun = "step" if len(steps) == 1 else "steps"
+    return (
+        f"the PersistentVolumeClaim of workspace `{workspace}` is gone, and with it the files of {noun} {named}, which would not "
+        f"run again"
+    )

@@ -337,7 +337,7 @@ def _cell(column: Column, path: JSONPath, obj: Object, now: datetime) -> Any:
 
 def _age(seconds: int) -> str:
     """Format an age with one or two units (k8s.io/apimachinery/pkg/util/duration: HumanDuration)."""
-    unit, smaller = next(((large, small) for less, large, small in _AGES if seconds < less), ("y", ""))
-    whole, rest = divmod(max(seconds, 0), _UNITS[unit])
+    unit, smaller = next(((large, minor) for less, large, minor in _AGES if seconds < less), ("y", ""))
+    count, rest = divmod(max(seconds, 0), _UNITS[unit])
     part = rest // _UNITS[smaller] if smaller else 0
-    return f"{whole}{unit}" + (f"{part}{smaller}" if part else "")
+    return f"{count}{unit}" + (f"{part}{smaller}" if part else "")

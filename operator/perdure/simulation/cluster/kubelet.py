@@ -14,7 +14,7 @@ from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
 
-_KILLED = 143
+_KILLED: Final = 143
 """Exit code of a container that ended on SIGTERM."""
 
 
@@ -59,6 +59,10 @@ class Kubelet:
     def stop_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
         """The time that a deleted pod takes to stop, in seconds."""
         return 0.0
+
+    def stopped(self, pod: Object) -> ContainerExit:  # noqa: ARG002 - as above
+        """How the container of a deleted pod ends when it gets SIGTERM."""
+        return ContainerExit(after=0, code=_KILLED, message="")
 
     def artifacts(self, pod: Object) -> Mapping[str, int] | None:  # noqa: ARG002 - as above
         """The output artifacts that a pod leaves, with their bytes; None: all that its activity has."""
@@ -112,7 +116,8 @@ class Kubelet:
         """Stop the containers of a deleted pod, and remove the pod unless a finalizer keeps it."""
         pod = self.live(key, uid)
         if pod is not None and pod["status"]["phase"] == "Running":
-            self.finish(key, uid, _KILLED, "")
+            ending = self.stopped(pod)
+            self.finish(key, uid, ending.code, ending.message)
         pod = self._server.objects.get(key)
         if pod is not None and pod["metadata"]["uid"] == uid:
             self._stopped.add(uid)

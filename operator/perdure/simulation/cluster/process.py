@@ -221,9 +221,9 @@ class Operator:
         for each in (self.manager, self.operations):
             self._loop.create_task(each.run()).add_done_callback(self._ended)
         for informer in (*self.manager.informers.values(), self.operations.informer):
-            seen = self.watch(informer.plural, informer.label, self._deliver(informer))
-            self.watches.append(seen)
-            seen.start()
+            watch = self.watch(informer.plural, informer.label, self._deliver(informer))
+            self.watches.append(watch)
+            watch.start()
 
     def watch(self, plural: str, label: str | None, deliver: Deliver) -> Watch:
         """Create a watch on one kind."""

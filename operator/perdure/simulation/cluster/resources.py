@@ -103,12 +103,12 @@ def _filler(kind: type[Model]) -> Default:
 
 def _defaults(schema: dict[str, Any]) -> Default | None:
     """The function that fills in the defaults of a structural schema; None if it has no defaults. Parents are not created."""
-    given = {key: each["default"] for key, each in schema.get("properties", {}).items() if "default" in each}
+    defaults = {key: each["default"] for key, each in schema.get("properties", {}).items() if "default" in each}
     within = {key: inner for key, each in schema.get("properties", {}).items() if (inner := _defaults(each))}
     items = _defaults(schema["items"]) if isinstance(schema.get("items"), dict) else None
     others = schema.get("additionalProperties")
     values = _defaults(others) if isinstance(others, dict) else None
-    if not (given or within or items or values):
+    if not (defaults or within or items or values):
         return None
 
     def filled(value: Any, known: Mapping[str, Any] = MappingProxyType({})) -> Any:
@@ -116,13 +116,13 @@ def _defaults(schema: dict[str, Any]) -> Default | None:
             return list(map(items, value)) if items else value
         if not isinstance(value, dict):
             return value
-        whole = value.copy()
-        for key, default in given.items():
-            if key not in whole:
-                whole[key] = copy(default)
+        result = value.copy()
+        for key, default in defaults.items():
+            if key not in result:
+                result[key] = copy(default)
         for key, inner in within.items():
-            if key in whole and whole[key] is not known.get(key):
-                whole[key] = inner(whole[key])
-        return {key: values(each) for key, each in whole.items()} if values else whole
+            if key in result and result[key] is not known.get(key):
+                result[key] = inner(result[key])
+        return {key: values(each) for key, each in result.items()} if values else result
 
     return filled

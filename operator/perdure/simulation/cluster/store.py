@@ -420,13 +420,13 @@ def _kept(old: Object, new: Object) -> Object:
     Raises:
         Refusal: The metadata has a new finalizer, and the object is being deleted.
     """
-    own = ("uid", "creationTimestamp", "namespace", "name", "resourceVersion", "generation")
+    identity = ("uid", "creationTimestamp", "namespace", "name", "resourceVersion", "generation")
     deletion = ("deletionTimestamp", "deletionGracePeriodSeconds")
-    written = {part: value for part, value in new.items() if part not in (*own, *deletion)}
+    written = {part: value for part, value in new.items() if part not in (*identity, *deletion)}
     for part in ("labels", "annotations", "finalizers", "ownerReferences"):
         if not written.get(part):
             written.pop(part, None)
     more = set(written.get("finalizers") or ()) - set(old.get("finalizers") or ())
     if "deletionTimestamp" in old and more:
         raise Refusal(422, "Invalid", "no new finalizers can be added if the object is being deleted")
-    return {**written, **{part: old[part] for part in (*own, *deletion) if part in old}}
+    return {**written, **{part: old[part] for part in (*identity, *deletion) if part in old}}

@@ -23,19 +23,21 @@ from perdure.controller.pods.attempt_pods import (
     Pods,
 )
 from perdure.controller.pods.workspaces import WorkspaceVolumes
+from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.runs.attempts.admission import Admission, Blocked
 from perdure.controller.runs.attempts.cached_results import CachedAttempts
 from perdure.controller.runs.attempts.definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.conditions import RunEventRecorder
-from perdure.controller.runs.store import RunStore
+from perdure.controller.runs.store import RunStore, past_of
 from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import inputs
 from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, attempt_effects
 from perdure.engine.failures import FailureKind, TimeoutType
+from perdure.engine.history import decode_events
 from perdure.engine.inputs import AttemptCompleted, AttemptInput, HeartbeatRead
-from perdure.engine.ledger import AttemptOutcome
+from perdure.engine.recording import AttemptOutcome
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
@@ -77,6 +79,7 @@ class RunAttempts:
             wake: Requests another reconciliation of the run.
         """
         self._run = run
+        self._client = services.client
         self._pods = services.pods
         self._record = store.record
         self._artifacts = store.artifacts
@@ -109,7 +112,7 @@ class RunAttempts:
         A started attempt without a pod has lost its pod. Any other attempt without a pod may never have had one, and gets one.
         """
         for found in await self._pods.list_of(self._run):
-            self.held.observe(found)
+            self.held.update(found)
         for activity in state.open_activities():
             key = PodKey.of(activity)
             pod = self.held.pods.get(key)
@@ -233,11 +236,24 @@ class RunAttempts:
         if pod is None:
             definition = self.definitions.of(activity)
             await self._artifacts.expect(definition, self._pods.settings.sidecar_image)
-            volumes = await self._workspaces.of(definition)
+            volumes = await self._workspaces.of(definition, self._writers)
             pod = await self._pods.ensure(self._run, attempt, definition, volumes, self._record.confirm)
         elif attempt.needs_lease and not api_pods.has_ended(pod):
             await self._pods.leases.ensure(self._run, attempt, pod)
         self.held.adopt(key, pod)
+
+    async def _writers(self, workspace: str) -> Sequence[str]:
+        """The completed steps of the run that may have written to a workspace.
+
+        Raises:
+            AttemptBlockedError: A newer version has written the history.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        try:
+            past = await past_of(self._client, self._record.latest())
+        except NewerStateError as error:
+            raise AttemptBlockedError(message_for(str(error))) from error
+        return self.definitions.writers(decode_events(past.events)).get(workspace, ())
 
     def _note_started(self, key: PodKey) -> None:
         """Record that an attempt has its pod and, if it needs one, its Lease."""
@@ -251,10 +267,6 @@ class RunAttempts:
         self._applied -= {StartAttempt(number, attempt), StopAttempt(number, attempt)}
 
     # What is left
-
-    def unreported(self, state: RunState) -> bool:
-        """Whether a circuit breaker or a WorkflowLimit blocks an attempt, and the run does not show this yet."""
-        return self.blocked.unreported(state, self.held.pods)
 
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:
         """When to read or retry something without an event."""
@@ -344,7 +356,9 @@ class PodInputs:
         A failure is reported with the end of the log, so it waits until the log is read, unless a deadline of the attempt is due.
         """
         attempt, definition = self._definitions.attempt(activity), self._definitions.of(activity)
-        result = _as_cancelled(activity, pod, outcome(attempt, definition, pod, now=now, due=due))
+        stopping = activity.cancel_requested
+        observed = outcome(attempt, definition, pod, now=now, due=due, stopping=stopping)
+        result = _as_cancelled(activity, pod, observed)
         log = None
         if isinstance(result, inputs.AttemptFailed) and pod is not None:
             container = failed_container(definition, pod)
@@ -356,7 +370,8 @@ class PodInputs:
             return [_with_log(result, log)] if result is not None else []
         # It has ended. The Lease has the details of the last heartbeat for the next attempt, or a large result.
         lease, beat = await self._heartbeats.last(activity, now)
-        result = _as_cancelled(activity, pod, outcome(attempt, definition, pod, lease, now=now, due=due))
+        observed = outcome(attempt, definition, pod, lease, now=now, due=due, stopping=stopping)
+        result = _as_cancelled(activity, pod, observed)
         return [beat, *([_with_log(result, log)] if result is not None else [])]
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
@@ -369,7 +384,7 @@ class PodInputs:
             return []
         pod = await self._pods.read_pod(self._run, key)
         if pod is not None:
-            self._held.observe(pod)
+            self._held.update(pod)
         if pod is not None or key in self._held.pods or activity.started_time:
             return await self._read(activity, pod, now, due=True)
         return []

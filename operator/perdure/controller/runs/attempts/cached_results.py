@@ -61,7 +61,7 @@ class StoredResults:
         if found is not None and not await artifacts.hold(msgspec.json.encode(found["spec"])):
             await self._remove(found)  # its artifacts were deleted, so that it can only be replaced
             found = None
-        self._count("Miss" if found is None else "Hit")
+        self.count("Miss" if found is None else "Hit")
         return found
 
     async def store(self, key: CacheKey, body: kube.Object, max_age: timedelta, now: datetime) -> None:
@@ -87,10 +87,6 @@ class StoredResults:
                 problem = error.message
         if problem:
             raise NotStoredError(problem)
-
-    def count_not_stored(self) -> None:
-        """Count a result that is not stored."""
-        self._count("NotStored")
 
     async def _store(self, key: CacheKey, body: kube.Object, max_age: timedelta, now: datetime) -> None:
         try:
@@ -118,7 +114,7 @@ class StoredResults:
 
     async def _create(self, body: kube.Object) -> None:
         stored = await self._client.create(self._url(), state_versions().stamp_spec(body))
-        self._count("Stored")
+        self.count("Stored")
         await hold_for(self._client, HolderKind.CACHED_RESULT, stored)
 
     async def _usable(self, key: CacheKey, max_age: timedelta, now: datetime) -> kube.Object | None:
@@ -139,7 +135,8 @@ class StoredResults:
         self._log.info("The artifacts of a cached result were deleted", name=meta["name"])
         await self._client.delete(self._url(meta["name"]), uid=meta["uid"])
 
-    def _count(self, outcome: str) -> None:
+    def count(self, outcome: str) -> None:
+        """Count a look-up or a result by its outcome."""
         metrics.RESULT_CACHE.labels(self._namespace, outcome).inc()
 
     def _url(self, name: str | None = None) -> str:
@@ -273,7 +270,7 @@ class CachedAttempts:
         return [each.due for each in self._unstored if each.due is not None]
 
     def _give_up(self, new: _NewResult, why: str) -> None:
-        self._results.count_not_stored()
+        self._results.count("NotStored")
         self._report_uncached(f"Step {new.step}: the result is not cached: {why}")
 
     def forget(self) -> None:

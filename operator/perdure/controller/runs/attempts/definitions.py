@@ -1,15 +1,17 @@
 """The definitions of the activities of a run that run in pods."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from perdure.api.kinds.workflow import Activity, ResultSize
 from perdure.controller.workflows.definitions import Definition, Definitions
+from perdure.engine.events import AnyEvent
 from perdure.engine.failures import Failure
 from perdure.engine.payloads import plain
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
 from perdure.runtime.attempts import Attempt
+from perdure.runtime.pods.workspaces import writers
 
 
 class ActivityDefinitions:
@@ -56,6 +58,10 @@ class ActivityDefinitions:
             large_result=definition.result_size is ResultSize.LARGE,
             sidecar=definition.sidecar is not None,
         )
+
+    def writers(self, events: Iterable[AnyEvent]) -> Mapping[str, list[str]]:
+        """The completed steps in a history of the run that may have written to a workspace, by its name."""
+        return writers(events, self._known)
 
     async def in_pods(self, state: RunState) -> RunState:
         """The state with only the activities that run in pods, or that take the limits of a step.

@@ -6,7 +6,7 @@ from typing import Final
 from perdure.api.kinds.workflow import Retention
 from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.attempt_pods import PodKey, key_of
-from perdure.engine.ledger import AttemptOutcome
+from perdure.engine.recording import AttemptOutcome
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
@@ -46,7 +46,7 @@ class HeldPods:
         """Whether no pod is left to read or to release."""
         return not self.to_release and not self.pods
 
-    def observe(self, pod: kube.Object) -> None:
+    def update(self, pod: kube.Object) -> None:
         """Process a pod from a watch or from the API server.
 
         A watch may lag behind a read: an earlier version is ignored, because a pod that still ran in it would be stopped, and
@@ -60,8 +60,8 @@ class HeldPods:
             self.pods[key] = pod
             self.unread.add(key)
 
-    def observe_deletion(self, pod: kube.Object) -> None:
-        """Note that a pod was deleted."""
+    def delete(self, pod: kube.Object) -> None:
+        """Process the deletion of a pod."""
         key, uid = key_of(pod), pod["metadata"]["uid"]
         self.to_release.pop(uid, None)
         self._released.discard(uid)

@@ -173,10 +173,10 @@ async def follow(context: EffectContext, run: kube.Object) -> bool:
         found = await context.client.get(context.url(name))
     except kube.NotFoundError:
         return False
-    own, tie = parent_of(run), parent_of(found)
-    if own is None or tie is None or first_run_id(found) != first_run_id(run):
+    parent, tie = parent_of(run), parent_of(found)
+    if parent is None or tie is None or first_run_id(found) != first_run_id(run):
         return False
-    if own.run_id == context.run.uid and tie.run_id != own.run_id:
+    if parent.run_id == context.run.uid and tie.run_id != parent.run_id:
         found = await _adopt(context, found)
     context.peers.publish(found)
     await follow(context, found)
@@ -223,7 +223,7 @@ class ChildOutcomes:
         """Whether the engine has all known outcomes."""
         return not self._changed and not self._pending
 
-    def observe(self, uid: str) -> None:
+    def update(self, uid: str) -> None:
         """Record that a child has started or closed, or was deleted."""
         self._changed.add(uid)
 

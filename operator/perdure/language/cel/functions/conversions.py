@@ -188,8 +188,8 @@ _TIME_PARTS: Final[dict[str, Callable[[datetime], int]]] = {
 
 
 def _toward_zero(value: timedelta, unit: timedelta) -> int:
-    whole = abs(value) // unit
-    return -whole if value < timedelta(0) else whole
+    count = abs(value) // unit
+    return -count if value < timedelta(0) else count
 
 
 _DURATION_PARTS: Final[dict[str, Callable[[timedelta], int]]] = {

@@ -67,7 +67,7 @@ def _sort(meter: Meter, items: Sequence[Any]) -> list[Any]:
 @declare_member("distinct", "list", "list")
 def _distinct(meter: Meter, items: Sequence[Any]) -> list[Any]:
     meter.items(len(items))
-    seen: set[tuple[bool, Any]] = set()
+    marks: set[tuple[bool, Any]] = set()
     deep: list[Any] = []
     kept: list[Any] = []
     for item in items:
@@ -76,8 +76,8 @@ def _distinct(meter: Meter, items: Sequence[Any]) -> list[Any]:
             if not any(equal(meter, item, other) for other in deep):
                 deep.append(item)
                 kept.append(item)
-        elif (mark := (isinstance(item, bool), item)) not in seen:
-            seen.add(mark)
+        elif (mark := (isinstance(item, bool), item)) not in marks:
+            marks.add(mark)
             kept.append(item)
     return kept
 

@@ -129,14 +129,14 @@ def _extreme(name: str, pick: Callable[[Iterable[float]], float]) -> None:
     """Register `math.greatest` or `math.least`, which the library's macro has renamed."""
 
     def of(meter: Meter, *values: Any) -> float:
-        given = values[0] if len(values) == 1 and isinstance(values[0], list | tuple) else values
-        meter.charge(len(given))
-        if not given:
+        numbers = values[0] if len(values) == 1 and isinstance(values[0], list | tuple) else values
+        meter.charge(len(numbers))
+        if not numbers:
             raise EvaluationError(f"`{plain_name(name)}` of an empty list does not exist")
-        for value in given:
+        for value in numbers:
             if kind(value) not in {"int", "double"}:
                 refuse(name, [kind(value)])
-        return pick(given)
+        return pick(numbers)
 
     for takes in ("dyn", "dyn dyn"):
         implement(name, takes)(of)
@@ -165,15 +165,15 @@ def _trunc(_meter: Meter, value: float) -> float:
 def _round(_meter: Meter, value: float) -> float:
     if not math.isfinite(value):
         return value
-    whole = math.floor(abs(value))
-    return math.copysign(float(whole + (abs(value) - whole >= 0.5)), value)  # noqa: PLR2004 -- half is rounded away from zero
+    floor = math.floor(abs(value))
+    return math.copysign(float(floor + (abs(value) - floor >= 0.5)), value)  # noqa: PLR2004 -- half is rounded away from zero
 
 
 @implement("math.ceil", "int")
 @implement("math.floor", "int")
 @implement("math.trunc", "int")
 @implement("math.round", "int")
-def _whole(_meter: Meter, value: int) -> float:
+def _as_double(_meter: Meter, value: int) -> float:
     return float(value)
 
 

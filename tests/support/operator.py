@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from random import Random
 from threading import Thread
 
-from fidelity.driver import Server
 from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
 from perdure.kube.client import Object
@@ -19,6 +18,7 @@ from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from simulated.faults import Faults
 from simulated.operators import FaultyOperator
+from support.temporal import Server
 from support.threads import join
 
 NAMESPACE = "default"

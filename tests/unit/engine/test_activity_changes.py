@@ -23,15 +23,15 @@ class Changed(Coded):
         [found] = self.state.activities.values()
         return found
 
-    def attempt(self, seconds: float, **said: Any) -> None:
+    def attempt(self, seconds: float, **fields: Any) -> None:
         """A worker takes the attempt, and it fails."""
         at = {"scheduled_event_id": self.open.scheduled_event_id, "attempt": self.open.attempt, "fence": "f"}
         assert self.ask(inp.ActivityDispatched, seconds, identity="w", **at).ok
-        if said:
-            assert self.ask(inp.ActivityReported, seconds, identity="w", **at, **said).ok
+        if fields:
+            assert self.ask(inp.ActivityReported, seconds, identity="w", **at, **fields).ok
 
-    def reset(self, seconds: float, **said: Any) -> None:
-        assert self.ask(inp.ActivityReset, seconds, activity_id="a", **said).ok
+    def reset(self, seconds: float, **fields: Any) -> None:
+        assert self.ask(inp.ActivityReset, seconds, activity_id="a", **fields).ok
 
 
 def begin(policy: RetryPolicy = THRICE) -> Changed:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from temporalio.client import Client
 
-from fidelity.perdure import OPEN
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.frontend.core import Frontend
@@ -28,6 +27,7 @@ from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from simulated.faults import Faults
 from simulated.operators import FaultyOperator
+from support.operator import OPEN
 from support.ports import free_port
 from support.threads import join
 

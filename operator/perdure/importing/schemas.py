@@ -1,0 +1,132 @@
+"""Checks foreign manifests against the schemas of their kinds, so that a mistake in the source is reported at its place.
+
+`schemas.json` has the fields of each kind, and their types. hack/foreign_schemas.py writes it from the CRDs of Argo and Tekton.
+The shape of a field follows its place in the schema, never its name.
+"""
+
+import json
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from perdure.importing.reader import ConversionReport, Object, format_value
+
+_NAMES: Final = {"argo": "Argo Workflows", "tekton": "Tekton"}
+_SCALARS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
+    "string": ("a string", (str, int, float, bool)),
+    "integer": ("a whole number", (int,)),
+    "number": ("a number", (int, float)),
+    "boolean": ("true or false", (bool,)),
+    "int-or-string": ("a number or a string", (str, int, float)),
+    "object": ("a map", (dict,)),
+}
+"""The name of each scalar type in messages, and its types in Python. Numbers and booleans count as their text where a
+string belongs: Argo reads them so in parameters. `object` is a map with any content."""
+_WRONG: Final = object()
+
+Shape = Any
+"""The name of a scalar type, the number of an object type, `[shape]` for a list, or `{"*": shape}` for a map with any names."""
+
+
+@cache
+def _tables() -> Any:
+    return json.loads(files("perdure.importing").joinpath("schemas.json").read_text(encoding="utf-8"))
+
+
+class Schema:
+    """The schemas of the kinds of one system."""
+
+    def __init__(self, system: str) -> None:
+        """`system`: `argo` or `tekton`."""
+        self.system = system
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Return the number of the type of each kind."""
+        found: dict[str, int] = _tables()["kinds"][self.system]
+        return found
+
+    def fields(self, number: int) -> dict[str, Shape]:
+        """Return the shapes of the fields of an object type."""
+        found: dict[str, Shape] = _tables()["types"][number]
+        return found
+
+    def checked(self, document: Object, report: ConversionReport) -> Object:
+        """Return a document without the fields that its schema does not have, or that have another type; report each.
+
+        Args:
+            document: A manifest; of other kinds, only the outermost fields are checked.
+            report: Gets the mistakes.
+        """
+        kind = self.kinds.get(str(document.get("kind")))
+        if kind is not None:
+            made: Object = self._object(document, kind, "", report)
+            return made
+        known = {"metadata": "object", "spec": "object", "data": {"*": "string"}}
+        fields = {name: self._value(document[name], known[name], name, report) for name in known if document.get(name)}
+        return {**document, **{name: {} if value is _WRONG else value for name, value in fields.items()}}
+
+    def _value(self, value: Any, shape: Shape, path: str, report: ConversionReport) -> Any:
+        """Return a checked value; `_WRONG` after a mistake."""
+        if shape == "any":
+            return value
+        if isinstance(shape, int) and isinstance(value, dict):
+            return self._object(value, shape, path, report)
+        if isinstance(shape, dict) and isinstance(value, dict):
+            made = {key: self._value(each, shape["*"], f"{path}.{key}", report) for key, each in value.items()}
+            return {key: each for key, each in made.items() if each is not _WRONG}
+        if (
+            isinstance(shape, list)
+            and isinstance(value, list)
+            and (_fits(value, dict) or not isinstance(shape[0], int))
+        ):
+            items = [self._value(each, shape[0], f"{path}[{i}]", report) for i, each in enumerate(value)]
+            return [each for each in items if each is not _WRONG]
+        if isinstance(shape, str) and _is(value, shape):
+            # A quantity such as 0.5 is a text for Kubernetes.
+            return str(value) if shape == "int-or-string" and isinstance(value, float) else value
+        report.gap(path, f"must be {_expected(shape)}, not {format_value(value)}")
+        return _WRONG
+
+    def _object(self, value: Object, number: int, path: str, report: ConversionReport) -> Object:
+        shapes = self.fields(number)
+        kept = {}
+        for key, each in value.items():
+            name = self._name(str(key), shapes)
+            where = f"{path}.{key}" if path else str(key)
+            if each is None:
+                continue
+            if name not in shapes:
+                report.gap(where, self._unknown(str(key), shapes))
+                continue
+            found = self._value(each, shapes[name], where, report)
+            if found is not _WRONG:
+                kept[name] = found
+        return kept
+
+    def _name(self, key: str, shapes: dict[str, Shape]) -> str:
+        """Return the name of a field. Tekton's webhook ignores the case of names, as Go does."""
+        if key in shapes or self.system != "tekton":
+            return key
+        return next((name for name in shapes if name.lower() == key.lower()), key)
+
+    def _unknown(self, key: str, shapes: dict[str, Shape]) -> str:
+        close = get_close_matches(key, shapes, n=1)
+        advice = f"did you mean `{close[0]}`?" if close else "remove it"
+        return f"is not a field of {_NAMES[self.system]} here; {advice}"
+
+
+def _fits(values: list[Any], kind: type) -> bool:
+    return all(isinstance(each, kind) for each in values)
+
+
+def _is(value: Any, shape: str) -> bool:
+    kinds = _SCALARS[shape][1]
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+
+
+def _expected(shape: Shape) -> str:
+    if isinstance(shape, list):
+        return "a list of maps" if isinstance(shape[0], int) else "a list"
+    return _SCALARS[shape][0] if isinstance(shape, str) else "a map"

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serial
 from perdure.api.labels import API_VERSION, API_VERSIONS
 from perdure.api.rules import Rule, json_name
 from perdure.api.state_versions import NEWEST, unreadable, version_of
+from perdure.api.times import TIME_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -180,7 +181,8 @@ class StatusModel(ApiModel):
     def newer_part(cls, status: Mapping[str, Any], reads: int = NEWEST) -> str:
         """Name the part of a status that only a newer version can read; empty if there is none.
 
-        The API server checks each status by the schema of the CRD. So a value that is not valid here is one of a newer version.
+        The API server checks each status by the schema of the CRD. So a value that is not valid here is one of a newer version,
+        except a time: the API server accepts some that have no UTC time, such as those of the year 0, and no version writes them.
 
         Args:
             status: The status.
@@ -191,8 +193,8 @@ class StatusModel(ApiModel):
         try:
             cls.model_validate(status, by_alias=True, by_name=False, extra="forbid")
         except ValidationError as error:
-            path, _, sentence = mistakes(error)[0].partition(": ")
-            return unknown_field(error, "status") or f"`status.{path}`: {sentence}"
+            newer = [each for each in mistakes_by_path(error) if not each[1].endswith(TIME_MESSAGE)]
+            return unknown_field(error, "status") or next((f"`status.{path}`: {text}" for path, text in newer), "")
         return ""
 
 

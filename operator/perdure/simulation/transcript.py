@@ -72,6 +72,8 @@ class SimulatedRun:
     """The first event."""
     name: str
     run_id: str
+    requested_input: Any
+    """If it is rejected, the first event does not contain it."""
     decider: Decider
     trace: Mapping[str, TracedStep]
     """The steps that have started, by path; complete once the history was replayed."""
@@ -160,6 +162,7 @@ def make_run(chain: SimulatedChain, first: ev.WorkflowExecutionStarted, obj: dic
         first=first,
         name=meta["name"],
         run_id=meta["uid"],
+        requested_input=requested,
         decider=decider,
         trace=tracer.trace,
     )

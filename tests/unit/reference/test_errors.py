@@ -3,12 +3,17 @@
 import ast
 from collections.abc import Iterator
 
+from perdure.api.reasons import ConditionReason
+from perdure.engine.activities import TOO_MANY_LOSSES
 from perdure.language.step_failures import EXPRESSION_ERROR
 from reference.errors import OF_THE_OPERATOR
 from support.manuals import REPOSITORY
 
 MAKERS = {"Failure", "ApplicationError", "fail", "__init__", "application"}
 """Callables that make a failure with a type."""
+
+CONSTANTS = {"EXPRESSION_ERROR": EXPRESSION_ERROR, "TOO_MANY_LOSSES": TOO_MANY_LOSSES}
+"""Types that several modules name."""
 
 
 def types() -> Iterator[str]:
@@ -19,8 +24,15 @@ def types() -> Iterator[str]:
                 case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in MAKERS:
                     given = [keyword.value for keyword in node.keywords if keyword.arg == "type"]
                     given += node.args[:1] if name == "application" else []
-                    yield from (str(each.value) for each in given if isinstance(each, ast.Constant))
+                    for each in given:
+                        match each:
+                            case ast.Constant(value=value):
+                                yield str(value)
+                            case ast.Name(id=constant) if constant in CONSTANTS:
+                                yield CONSTANTS[constant]
+                            case ast.Attribute(value=ast.Attribute(attr=reason), attr="value"):
+                                yield ConditionReason[reason].value
 
 
 def test_the_reference_lists_exactly_the_types_in_the_code() -> None:
-    assert OF_THE_OPERATOR.keys() == set(types()) | {EXPRESSION_ERROR}
+    assert OF_THE_OPERATOR.keys() == set(types())

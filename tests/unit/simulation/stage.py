@@ -88,7 +88,10 @@ def check_stored_history(run: SimulatedRun, annotations: Mapping[str, str]) -> N
     """Check that the stored history of a run leads to its state, and that a new decider decides the same."""
     assert run.state is not None
     events = history.decode_events(history.encode(run.events))
-    obj = {"metadata": {"name": run.name, "uid": run.run_id, "annotations": annotations}, "spec": {"input": run.requested_input}}
+    obj = {
+        "metadata": {"name": run.name, "uid": run.run_id, "annotations": annotations},
+        "spec": {"input": run.requested_input},
+    }
     again = make_run(run.chain, run.first, obj).decider
     state = history.replay(events, again, undecided=len(run.state.undecided), unfinished=run.state.unfinished)
     closed = {"memory": None} if run.state.closed else {}

@@ -214,9 +214,14 @@ async def _check_unwritten(workspace: Workspace, writers: Writers) -> None:
     """
     if paths := await writers(workspace.name):
         message = f"{lost_files(workspace.name, paths)}; retry the run, and name it in `from`"
-        type_ = ConditionReason.WORKSPACE_LOST.value
-        failure = Failure(kind=FailureKind.APPLICATION, type=type_, message=message, non_retryable=True)
-        raise AttemptImpossibleError(failure)
+        raise AttemptImpossibleError(
+            Failure(
+                kind=FailureKind.APPLICATION,
+                type=ConditionReason.WORKSPACE_LOST.value,
+                message=message,
+                non_retryable=True,
+            )
+        )
 
 
 async def claim_refusal(client: kube.Client, namespace: str, workspace: Workspace) -> str | None:

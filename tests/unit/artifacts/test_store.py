@@ -195,8 +195,8 @@ def test_an_upload_waits_while_the_store_is_down(tmp_path: Path, folder: Path) -
     port, up, done = free_port(), threading.Event(), threading.Event()
 
     def serve_later() -> None:
+        up.set()
         with serving(tmp_path, port):
-            up.set()
             done.wait(120)
 
     gateway = Gateway(port, tmp_path / "objects")

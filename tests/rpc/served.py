@@ -24,6 +24,10 @@ from simulated.world import Setting, World, simulate
 QUEUE = "orders"
 
 
+async def allowed() -> None:
+    """Let a caller continue."""
+
+
 class Served:
     """A client and a worker without an SDK. It fills in namespace, worker and task queue where a request has them."""
 
@@ -38,16 +42,23 @@ class Served:
         self._handlers = self.frontend.handlers()
 
     async def call(
-        self, rpc: str, metadata: tuple[tuple[str, str], ...] = (), *, principal: str = "", **fields: Any
+        self,
+        rpc: str,
+        metadata: tuple[tuple[str, str], ...] = (),
+        *,
+        principal: str = "",
+        recheck: Callable[[], Awaitable[None]] = allowed,
+        **fields: Any,
     ) -> Any:
-        """Call an RPC, as an authenticated user if there is a `principal`."""
+        """Call an RPC, as an authenticated user if there is a `principal`; `recheck` may reject it during the call."""
         service = workflowservice if hasattr(workflowservice, f"{rpc}Request") else operatorservice
         request = getattr(service, f"{rpc}Request")
         known = request.DESCRIPTOR.fields_by_name
         queue = fields.pop("queue", TaskQueue(name=QUEUE))
         said = {"namespace": "default", "identity": "worker", "task_queue": queue, **fields}
         named = {name: value for name, value in said.items() if name in known}
-        return await self.operator.do(self._handlers[rpc](request(**named), CallContext(None, metadata, principal)))
+        caller = CallContext(None, metadata, principal, recheck)
+        return await self.operator.do(self._handlers[rpc](request(**named), caller))
 
     async def start(self, workflow_id: str = "w", **fields: Any) -> StartWorkflowExecutionResponse:
         """Start a workflow."""

@@ -46,7 +46,7 @@ _COPIES = 3
 _REFUSAL_SECONDS = 1.0
 
 POLLS = frozenset({"PollActivityTaskQueue", "PollNexusTaskQueue", "PollWorkflowTaskQueue"})
-"""RPCs in which workers wait for tasks. Before a worker gets a task, the queue checks again whether it may have it."""
+"""RPCs in which workers wait for tasks. When the wait ends, the queue checks again whether the worker may poll, before it takes a task."""
 WAITING = frozenset(
     {
         "DescribeActivityExecution",

@@ -24,10 +24,6 @@ from simulated.world import Setting, World, simulate
 QUEUE = "orders"
 
 
-async def allowed() -> None:
-    """Let a caller continue."""
-
-
 class Served:
     """A client and a worker without an SDK. It fills in namespace, worker and task queue where a request has them."""
 
@@ -47,17 +43,17 @@ class Served:
         metadata: tuple[tuple[str, str], ...] = (),
         *,
         principal: str = "",
-        recheck: Callable[[], Awaitable[None]] = allowed,
+        caller: CallContext | None = None,
         **fields: Any,
     ) -> Any:
-        """Call an RPC, as an authenticated user if there is a `principal`; `recheck` may reject it during the call."""
+        """Call an RPC, as an authenticated user if there is a `principal`, or as any `caller`."""
         service = workflowservice if hasattr(workflowservice, f"{rpc}Request") else operatorservice
         request = getattr(service, f"{rpc}Request")
         known = request.DESCRIPTOR.fields_by_name
         queue = fields.pop("queue", TaskQueue(name=QUEUE))
         said = {"namespace": "default", "identity": "worker", "task_queue": queue, **fields}
         named = {name: value for name, value in said.items() if name in known}
-        caller = CallContext(None, metadata, principal, recheck)
+        caller = caller or CallContext(None, metadata, principal)
         return await self.operator.do(self._handlers[rpc](request(**named), caller))
 
     async def start(self, workflow_id: str = "w", **fields: Any) -> StartWorkflowExecutionResponse:

@@ -15,6 +15,7 @@ from temporalio.api.update.v1 import Input, Meta, Request
 
 from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.transport.door import POLLS
+from perdure.frontend.transport.rpc import CallContext
 from rpc.served import QUEUE, Served, activity, complete_workflow, names, served, timer
 
 PROLONG: dict[str, Any] = {"force_create_new_workflow_task": True, "return_new_workflow_task": True}
@@ -187,11 +188,11 @@ async def test_a_poll_whose_permission_is_revoked_ends_with_the_denial(here: Ser
 
     for rpc in sorted(POLLS):
         with pytest.raises(RpcError, match="the permission is revoked") as error:
-            await here.call(rpc, recheck=revoked)
+            await here.call(rpc, caller=CallContext(None, recheck=revoked))
         assert error.value.code is grpc.StatusCode.PERMISSION_DENIED
     await here.start()
     with pytest.raises(RpcError, match="the permission is revoked"):
-        await here.call("PollWorkflowTaskQueue", recheck=revoked)
+        await here.call("PollWorkflowTaskQueue", caller=CallContext(None, recheck=revoked))
     await here.decide(complete_workflow())  # the task went to another worker
 
 

@@ -29,6 +29,7 @@ VERBS: Final = {
     "lint": "files:lint",
     "list": "lists:list_",
     "logs": "show:logs",
+    "migrate": "migration:migrate",
     "operations": "lists:operations",
     "options": "reference:options",
     "pause": "requests:pause",
@@ -57,11 +58,15 @@ VERBS: Final = {
     "wait": "wait:wait",
     "webhooks": "lists:webhooks",
     "artifacts": "artifacts:artifacts",
+    "batch": "batches:batch",
     "deadletters": "deadletters:deadletters",
+    "deployment": "workers:deployment",
     "import": "files:import_",
     "schedule": "schedules:schedule",
     "search-attributes": "search_attributes:search_attributes",
     "retrypolicy": "retrypolicies:retrypolicy",
+    "task-queue": "workers:task_queue",
+    "worker": "workers:worker",
 }
 """The module and the name of each verb, in the order of the help. Only the module of the called verb is imported."""
 

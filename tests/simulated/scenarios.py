@@ -20,6 +20,7 @@ from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import activity_limits, limits, step_limits
 from simulated.neighbors import neighbors
+from simulated.replacements import replacements
 from simulated.schedule_starts import wait_for_starts
 from simulated.sdk.scenario import code, crowd
 from simulated.upgrades import upgrades
@@ -489,6 +490,7 @@ SCENARIOS: dict[str, Scenario] = {
         artifacts,
         caching,
         container_groups,
+        replacements,
         upgrades,
         code,
     )

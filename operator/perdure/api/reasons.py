@@ -58,8 +58,8 @@ class ConditionReason(StrEnum):
     """The run is paused: it starts nothing new. Unpause it with `perdure unpause`. The message has the reason that was given."""
 
     ATTEMPT_NOT_STARTING = "AttemptNotStarting"
-    """A pod has been pending for more than 5 seconds: its image cannot be pulled, no node has room, a quota is used up. Fix what
-    the message says; the run then continues."""
+    """A pod has been pending for more than 5 seconds: its image cannot be pulled, no node has room, a quota is used up, or the
+    previous pod is still being stopped. Fix what the message says, or wait; the run then continues."""
 
     ATTEMPTS_LOST = "AttemptsLost"
     """At least three attempts of an activity were lost to the infrastructure, for example by evictions, and so was the last one.

@@ -136,8 +136,7 @@ class Blocked:
 
     def clear_predecessor(self, key: PodKey) -> None:
         """Note that an attempt does not wait for the pod of an earlier one, or that this must be checked now."""
-        block = self._blocks.get(key)
-        if block is not None and block.cause is _Cause.POD:
+        if self.follows_pod(key):
             self.clear(key)
 
     def pod_ended(self, ended: PodKey) -> None:
@@ -184,6 +183,11 @@ class Blocked:
         block = self._blocks.get(key)
         return block is not None and block.is_shared
 
+    def follows_pod(self, key: PodKey) -> bool:
+        """Whether an attempt waits for the end of an earlier attempt's pod."""
+        block = self._blocks.get(key)
+        return block is not None and block.cause is _Cause.POD
+
     def is_queued(self, key: PodKey) -> bool:
         """Whether an attempt waits for its turn in a WorkflowLimit."""
         block = self._blocks.get(key)
@@ -197,12 +201,12 @@ class Blocked:
         return bool(held)
 
     def unreported(self, state: RunState, pods: Mapping[PodKey, kube.Object | None]) -> bool:
-        """Whether a circuit breaker or a WorkflowLimit blocks an attempt, and the state does not show this yet.
+        """Whether something other than the API server blocks an attempt, and the state does not show this yet.
 
         If a pod exists, it has admitted another operator, and the pod shows the state of the attempt.
         """
         return any(
-            block.is_shared
+            block.cause is not _Cause.API
             and not pods.get(key)
             and (activity := key.due(state)) is not None
             and activity.started_time is None

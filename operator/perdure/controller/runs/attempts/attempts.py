@@ -414,7 +414,8 @@ class PodInputs:
             self._report_hindered(note, pod["metadata"]["name"])
         if reason == activity.waiting_reason and (activity.stuck or not stuck):
             return []
-        commit_now = self._blocked.is_shared(key) and reason != activity.waiting_reason
+        commits = self._blocked.is_shared(key) or (stuck and self._blocked.follows_pod(key))
+        commit_now = commits and reason != activity.waiting_reason
         waiting = inputs.AttemptWaiting(
             scheduled_event_id=key.scheduled_event_id,
             attempt=key.attempt,

@@ -146,6 +146,51 @@ def test_the_attempts_overlap_on_a_lost_node_when_it_has_not_reported_for_30_sec
     assert _simulate(scenario) == []
 
 
+@pytest.mark.parametrize("how", ["start", "reset"])
+@pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
+def test_a_run_that_replaces_another_waits_for_its_containers_unless_they_may_overlap(how: str, policy: str) -> None:
+    async def scenario(world: World) -> None:
+        pods, spec = Pods(world), {"workflowId": "id", **_run(startToCloseTimeout="5m", podReplacementPolicy=policy)}
+        world.begin()
+        world.create("WorkflowRun", "run", spec)
+        await asyncio.sleep(5)
+        if how == "reset":
+            world.operate("again", "run", reset={"to": "FirstWorkflowTask"})
+        else:
+            world.create("WorkflowRun", "new", {**spec, "workflowIdConflictPolicy": "TerminateExisting"})
+        await asyncio.sleep(10)
+        assert phases(world)["run"] == "Terminated"
+        (new,) = phases(world).keys() - {"run"}
+        if policy == "Failed":
+            waits = (
+                "pod run-2-1 of `run`, the previous run of the workflow ID, is still being stopped on node node, until "
+            )
+            condition = succeeded(world, new)
+            assert (condition["reason"], phases(world)[new]) == ("WorkflowIdInUse", "Pending")
+            assert condition["message"].startswith(waits)
+        world.operate("end", new, cancel={})  # its own first attempt hangs as well
+        await world.rest()
+        (first,) = [name for name in pods.created if name.startswith(f"{new}-")] or [""]
+        assert bool(first) == (policy == "TerminatingOrFailed")
+
+    assert _simulate(scenario) == []
+
+
+def test_a_run_starts_when_the_container_of_the_run_that_it_replaces_has_ended() -> None:
+    async def scenario(world: World) -> None:
+        pods, spec = Pods(world), {"workflowId": "id", **_run(startToCloseTimeout="5m")}
+        world.script = lambda pod: ContainerExit(after=None if pod["metadata"]["name"] == "run-2-1" else 2)
+        world.begin()
+        world.create("WorkflowRun", "run", spec)
+        await asyncio.sleep(5)
+        world.create("WorkflowRun", "new", {**spec, "workflowIdConflictPolicy": "TerminateExisting"})
+        await world.rest()
+        assert 0 < pods.created["new-2-1"] - pods.ended["run-2-1"] < 3
+        assert phases(world) == {"run": "Terminated", "new": "Completed"}
+
+    assert _simulate(scenario) == []
+
+
 _MUTEX = [{"name": "mutex"}]
 
 

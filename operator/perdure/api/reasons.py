@@ -73,8 +73,9 @@ class ConditionReason(StrEnum):
     """The run waits for its `startDelay`, or for the wait before a retry, to end. The message says when it starts."""
 
     WORKFLOW_ID_IN_USE = "WorkflowIdInUse"
-    """WorkflowRun: Another run has the workflow ID. The run waits until that one has closed. Operation: Another WorkflowRun has
-    the name of the one that the Operation would create. Delete that WorkflowRun and create the Operation again."""
+    """WorkflowRun: Another run has the workflow ID. The run waits until that one has closed, and its pods have ended. Operation:
+    Another WorkflowRun has the name of the one that the Operation would create. Delete that WorkflowRun and create the Operation
+    again."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
     """The Workflow does not exist in the namespace. Create it. WorkflowRun: The run starts then. Schedule: Runs

@@ -11,7 +11,7 @@ nothing else. If the log cannot be read soon, the failure is recorded without it
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +21,7 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity, Retention
 from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import pod_name
+from perdure.api.times import format_time
 from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.refusals import is_temporary
@@ -140,6 +141,13 @@ def may_run(pod: kube.Object, now: datetime, *, trusts_node: bool = False) -> bo
         return False
     lost = recheck_time(pod)
     return trusts_node or not (status.phase == "Unknown" or (lost is not None and lost <= now))
+
+
+def stopping(pod: kube.Object) -> str:
+    """Say that a pod has not ended yet: the predicate of a sentence."""
+    status = PodStatus.of(pod)
+    until = f", until {format_time(status.delete_deadline)} at the latest" if status.delete_deadline else ""
+    return f"is still being stopped on node {status.node}{until}" if status.node else "is still being stopped"
 
 
 def activity_has_ended(pod: kube.Object) -> bool:
@@ -463,6 +471,21 @@ class Pods:
         """Add the workspaces and the preparation of artifacts to the pod of an activity."""
         mounted = with_volumes(definition, volumes, self.settings.run_as_user)
         return with_artifacts(mounted, self.settings.sidecar_image)
+
+    async def running(self, namespace: str, run_id: str, now: datetime, spared: Collection[str]) -> kube.Object | None:
+        """Find a pod of a closed run that may still run.
+
+        Args:
+            namespace: The namespace.
+            run_id: UID of the run.
+            now: The time.
+            spared: Activities whose pods do not matter, by the values of their label.
+        """
+        url = kube.path(kube.CORE, namespace, "pods")
+        async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
+            if pod["metadata"]["labels"].get(labels.ACTIVITY_LABEL) not in spared and may_run(pod, now):
+                return pod
+        return None
 
     async def list_of(self, run: RunRef) -> list[kube.Object]:
         """List all pods of a run from the API server."""

@@ -20,9 +20,8 @@ from typing import Final
 
 from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
 from perdure.api.names import pod_name
-from perdure.api.times import format_time
 from perdure.controller.limits import Claim, Full, Granted, limit_entry
-from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, may_run, scope_of
+from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, may_run, scope_of, stopping
 from perdure.controller.reconcile.record import Record
 from perdure.controller.reconcile.refusals import pause
 from perdure.controller.retry_policies import CHECK_AGAIN
@@ -38,7 +37,6 @@ from perdure.language.keys import activity_limit_keys, requested_limits
 from perdure.language.step_failures import StepError, application
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.outcomes import recheck_time
-from perdure.runtime.pods.status import PodStatus
 from perdure.runtime.retry_policies import Held, holder
 
 _LIMIT_REACHED = "LimitReached"
@@ -222,15 +220,13 @@ class Blocked:
 
 def _still_runs(pod: kube.Object, *, overdue: bool) -> str:
     """Say that the pod of an earlier attempt has not ended. `overdue`: its node should have reported the end long ago."""
-    status = PodStatus.of(pod)
-    name, node = f"pod {status.name} of an earlier attempt", status.node or "(none)"
-    if overdue:
-        return (
-            f"node {node} does not report that {name} has ended, and the WorkflowLimit allows no second one; if the node is "
-            "lost, delete it, or taint it with node.kubernetes.io/out-of-service"
-        )
-    until = f", until {format_time(status.delete_deadline)} at the latest" if status.delete_deadline else ""
-    return f"{name} is still being stopped on node {node}{until}"
+    name = f"pod {pod['metadata']['name']} of an earlier attempt"
+    if not overdue:
+        return f"{name} {stopping(pod)}"
+    return (
+        f"node {pod['spec'].get('nodeName')} does not report that {name} has ended, and the WorkflowLimit allows no second one; "
+        "if the node is lost, delete it, or taint it with node.kubernetes.io/out-of-service"
+    )
 
 
 def _cut(message: str) -> str:

@@ -5,11 +5,13 @@ In a pod, it finds names that Perdure reserves, and values that are not text.
 
 import posixpath
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any, Final
 
 from perdure.api import pods
 from perdure.api.kinds.artifact import Artifacts
 from perdure.api.kinds.workflow import Activity, Http, KubernetesResource, ResourceAction
+from perdure.api.pod_fields import CONTAINER, POD_SPEC, VERSION, unknown_fields
 from perdure.api.pods import NEEDS, ContainerOrderError, needs_of
 from perdure.language.cel import compile_source
 from perdure.language.coercion import format_value
@@ -26,11 +28,13 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
     has_sidecar, has_artifacts = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
+    yield from _unknown(f"{path}.podSpecPatch", POD_SPEC, activity.pod_spec_patch)
     volumes = {pods.VOLUME, pods.ORDER, *((pods.SIDECAR, pods.ACCOUNT_VOLUME) if has_sidecar else ())}
     volumes |= {pods.ARTIFACTS, pods.OUTPUTS, pods.LOG} if has_artifacts else set()
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
         yield from _order(path, spec)
+        yield from _unknown(path, POD_SPEC, spec)
         for i, volume in enumerate(_objects(spec, "volumes")):
             if volume.get("name") in volumes or str(volume.get("name") or "").startswith(pods.WORKSPACE_VOLUME):
                 yield _reserved(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
@@ -41,8 +45,11 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
         ]
     elif activity.container is not None:
         containers = [(f"{path}.container", activity.container.dump())]
+        yield from _unknown(f"{path}.container", CONTAINER, activity.container.dump())
     elif activity.script is not None:
         containers = [(f"{path}.script", activity.script.dump())]
+        own = {key: each for key, each in containers[0][1].items() if key not in {"source", "result"}}
+        yield from _unknown(f"{path}.script", CONTAINER, own)
     else:
         return
     for where, container in containers:
@@ -131,6 +138,17 @@ def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:
     for where, value in values:
         if value is not None and not isinstance(value, str):
             yield Finding(f"{path}.{where}", f"must be a string, not {format_value(value)}; put it in quotes")
+
+
+def _unknown(path: str, of_type: str, value: Any) -> Iterator[Finding]:
+    """Find fields of a pod or a container that Kubernetes does not know, and for which the API server rejects the pod."""
+    for where, name, known in unknown_fields(of_type, value):
+        if name == NEEDS:
+            continue  # a field of Perdure, in containers
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean `{near[0]}`?" if near else "remove it"
+        message = f"Kubernetes {VERSION} has no such field, and rejects pods with unknown ones; {hint}"
+        yield Finding(f"{path}.{where}{name}", message, Severity.WARNING, local=True)
 
 
 def _reserved(path: str, what: str) -> Finding:

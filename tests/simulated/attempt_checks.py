@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from perdure.api import labels
 from perdure.api.times import read_kubernetes_time
-from perdure.runtime.outcomes import NODE_SILENCE
+from perdure.runtime.attempt_outcomes import NODE_SILENCE
 from perdure.simulation.cluster.store import Object, Write
 
 AttemptId = tuple[str, str, int]

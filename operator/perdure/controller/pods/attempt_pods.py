@@ -33,7 +33,7 @@ from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
 from perdure.observe import metrics
-from perdure.runtime.attempt_outcomes import tail
+from perdure.runtime.attempt_outcomes import recheck_time, tail
 from perdure.runtime.attempts import (
     Attempt,
     AttemptRefusedError,
@@ -44,7 +44,6 @@ from perdure.runtime.attempts import (
     pod_conflict,
 )
 from perdure.runtime.leases import build_lease
-from perdure.runtime.outcomes import recheck_time
 from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoid_nodes, build_pod, build_trial, retention_of
 from perdure.runtime.pods.status import ContainerGroup, EndedContainer, PodStatus
@@ -135,7 +134,7 @@ def may_run(pod: kube.Object, now: datetime, *, trusts_node: bool = False) -> bo
         pod: The pod.
         now: The time.
         trusts_node: Whether only its node, or its removal, can prove that it has ended. Otherwise, it also counts as ended when
-            its attempt would be lost because the node does not report: see `perdure.runtime.outcomes`.
+            its attempt would be lost because the node does not report: see `perdure.runtime.attempt_outcomes`.
     """
     status = PodStatus.of(pod)
     if has_ended(pod) or (status.delete_deadline is not None and status.node is None):

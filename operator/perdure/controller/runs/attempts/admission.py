@@ -35,8 +35,8 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.language.keys import activity_limit_keys, requested_limits
 from perdure.language.step_failures import StepError, application
+from perdure.runtime.attempt_outcomes import recheck_time
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.outcomes import recheck_time
 from perdure.runtime.retry_policies import Held, holder
 
 _LIMIT_REACHED = "LimitReached"

@@ -404,7 +404,7 @@ BUGS = (
     ),
     Bug(
         name="a run that waits for a library is not woken by its creation",
-        commit="e7c55a2f",
+        commit="1a0aec094",
         changes=(
             Change(
                 file="controller/runs/run.py",
@@ -417,7 +417,7 @@ BUGS = (
     ),
     Bug(
         name="a run reads its library again after a restart",
-        commit="e7c55a2f",
+        commit="1a0aec094",
         changes=(
             Change(
                 file="controller/workflows/definitions.py",

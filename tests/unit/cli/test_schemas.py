@@ -126,7 +126,7 @@ spec:
   limits: [{name: warehouse}]
   blocks: [{name: undo, maxConcurrency: 2}]
 """
-STEPS = "[{op: replace, path: /spec/steps/1/activity/name, value: pack}]"
+STEPS = "- {op: replace, path: /spec/steps/1/activity/name, value: pack}"
 
 
 def kustomized(folder: Path, *patches: dict[str, Any]) -> dict[str, Any]:

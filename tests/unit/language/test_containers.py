@@ -252,3 +252,41 @@ def test_new_runs_are_rejected_with_the_errors_of_containers() -> None:
     checked = check(WorkflowSpec.parse(spec))
     with pytest.raises(InvalidWorkflowError, match="nope"):
         raise InvalidWorkflowError(checked.errors)
+
+
+# Services
+
+_SERVED = "container: {image: i}\nservices:\n- "
+
+
+@pytest.mark.parametrize(
+    ("service", "want"),
+    [
+        ("{name: db, image: i, readinessProbe: {tcpSocket: {port: 1}}}", None),
+        ("{name: db, image: i, startupProbe: {tcpSocket: {port: 1}}}", None),
+        ("{name: db, image: i}", "Warning spec.activities[0].services[0].readinessProbe: is not set"),
+        (
+            "{name: db, image: i, startupProbe: {}, restartPolicy: Never}",
+            "Error spec.activities[0].services[0].restartPolicy: must not be used",
+        ),
+        ("{name: db, image: i, startupProbe: {}, comand: [x]}", "Warning spec.activities[0].services[0].comand"),
+        (
+            "{name: db, image: '${inputs.x}', startupProbe: {}}",
+            "Error spec.activities[0].services[0].image: `inputs.x`",
+        ),
+        ("{name: db, image: i, startupProbe: {}, args: [1]}", "Error spec.activities[0].services[0].args[0]: must be"),
+    ],
+)
+def test_services_are_checked_as_containers(service: str, want: str | None) -> None:
+    findings = findings_of(_SERVED + service)
+    assert len(findings) == (want is not None), findings
+    assert all(finding.startswith(want or "") for finding in findings)
+
+
+def test_the_expressions_of_a_service_are_evaluated_for_each_attempt() -> None:
+    service = {"name": "db", "image": "db:${input}", "env": [{"name": "N", "value": "${attempt}"}]}
+    made = Activity.parse(
+        {"name": "a", "startToCloseTimeout": "1m", "container": {"image": "i"}, "services": [service]}
+    )
+    (found,) = containers.resolve(made, input="18", run=RUN, attempt=2).services
+    assert found.dump() == {"name": "db", "image": "db:18", "env": [{"name": "N", "value": "2"}]}

@@ -31,6 +31,8 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
     yield from _unknown(f"{path}.podSpecPatch", POD_SPEC, activity.pod_spec_patch)
     volumes = {pods.VOLUME, pods.ORDER, *((pods.SIDECAR, pods.ACCOUNT_VOLUME) if has_sidecar else ())}
     volumes |= {pods.ARTIFACTS, pods.OUTPUTS, pods.LOG} if has_artifacts else set()
+    services = [(f"{path}.services[{i}]", each.dump()) for i, each in enumerate(activity.services)]
+    yield from _services(services)
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
         yield from _order(path, spec)
@@ -51,8 +53,8 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
         own = {key: each for key, each in containers[0][1].items() if key not in {"source", "result"}}
         yield from _unknown(f"{path}.script", CONTAINER, own)
     else:
-        return
-    for where, container in containers:
+        containers = []
+    for where, container in (*containers, *services):
         yield from _not_text(where, container)
         names = {*((pods.SIDECAR,) if has_sidecar else ())}
         names |= {pods.ARTIFACTS, pods.OUTPUTS} if has_artifacts else set()
@@ -60,6 +62,17 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
             yield _reserved(f"{where}.name", f"a container named `{container['name']}`")
     if containers:
         yield from _main(*containers[0], activity)
+
+
+def _services(services: list[tuple[str, dict[str, Any]]]) -> Iterator[Finding]:
+    """Check the services of an activity, each with its path."""
+    for path, service in services:
+        yield from _unknown(path, CONTAINER, service)
+        if "restartPolicy" in service:
+            yield Finding(f"{path}.restartPolicy", "must not be used: Kubernetes restarts a service that ends")
+        if not service.keys() & {"readinessProbe", "startupProbe"}:
+            message = "is not set, so the activity does not wait until the service is ready"
+            yield Finding(f"{path}.readinessProbe", message, Severity.WARNING)
 
 
 def _main(path: str, container: dict[str, Any], activity: Activity) -> Iterator[Finding]:

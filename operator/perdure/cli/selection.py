@@ -45,7 +45,7 @@ selector_option = option("--selector", "-l", metavar="SELECTOR", help="Only runs
 workflow_option = option(
     "--workflow",
     metavar="WORKFLOW",
-    type=Named("Workflow"),
+    type=Named("Workflow", str.strip),  # a workflow type of code can have a slash
     help="Only runs of this Workflow, or of this workflow type",
 )
 since_option = option("--since", help="Only runs created within this time, such as 2h")

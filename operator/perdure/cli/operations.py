@@ -33,7 +33,6 @@ DONE = {
     "backfill": "backfilled",
     "cancel": "cancelled",
     "completeActivity": "completed",
-    "delete": "deleted",
     "pause": "paused",
     "redrive": "re-driven",
     "reset": "reset",
@@ -45,8 +44,6 @@ DONE = {
     "terminate": "terminated",
     "trigger": "triggered",
     "unpause": "unpaused",
-    "updateActivityOptions": "updated",
-    "updateOptions": "updated",
 }
 """The past participle for messages, by the field of the request in the spec of an Operation."""
 

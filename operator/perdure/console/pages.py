@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, StreamingRe
 from starlette.routing import Route
 
 from perdure.api.json_values import mapping, mappings, text
+from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.phases import Phase
 from perdure.client.archived_logs import ArchivedLogError, ArchivedLogs
 from perdure.client.cluster import Cluster
@@ -141,9 +142,6 @@ class Pages:
             later = await _later(cluster, found)
         now = clock.now()
         shown = await asyncio.to_thread(lambda: read_run(found, now=now, live=live, trace=trace(found)))
-        definition = mapping(mapping(found["spec"]).get("inline")) or mapping(
-            mapping(found.get("status")).get("definition")
-        )
         steps = list(shown.every_step())
         order = {step.path: number for number, step in enumerate(steps)}
         logs = [*logs_of(shown, pods), *missing_logs(shown, pods)]
@@ -151,12 +149,12 @@ class Pages:
             request,
             "run.html",
             run=shown,
-            graph=lay_out(shown.steps, definition) if shown.steps else None,
+            graph=lay_out(shown.steps, definition_of(found)) if shown.steps else None,
             steps=steps[:STEPS],
             more=max(len(steps) - STEPS, 0),
             titles=shown.titles(),
             logs=sorted(logs, key=lambda log: (order.get(log.step, len(order)), log.attempt)),
-            archived=_archived(shown, definition),
+            archived=_archived(shown, definition_of(found)),
             retries=[rows.retry(each) for each in later],
             no_pods=live is None,
             awaited=awaited_signals(found),

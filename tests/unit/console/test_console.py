@@ -168,7 +168,7 @@ async def test_an_archived_log_is_read_by_a_pod(api: ApiServer) -> None:
         "container": {},
     }
     run = console.order().object
-    run["spec"] = {**run["spec"], "inline": {**run["status"]["definition"], "activities": [archived]}}
+    run["status"] = {**run["status"], "definition": {**run["status"]["definition"], "activities": [archived]}}
     api.answers[f"{PERDURE}/workflowruns/order-42"] = run
     path = "/namespaces/shop/runs/order-42/logs/order-42-2-1/archived"
     key = log_key("shop", console.UID, 2, 1)

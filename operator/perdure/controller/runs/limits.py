@@ -107,6 +107,8 @@ class RunLimits:
 
     async def _acquire(self, use: LimitUse | StepLimit, entry: LimitEntry, now: datetime) -> None:
         queues = use.overflow_policy.value != OverflowPolicy.FAIL.value
+        if entry.cancels_running and not self._limits.lists(self._run.namespace, use.name, entry):
+            await self._record.confirm()  # only a run that still waits may replace another one
         answer = await self._limits.claim(self._run.namespace, use.name, Claim(self._run, entry, queues=queues))
         due = None if use.wait_timeout is None else entry.created + use.wait_timeout
         match answer:

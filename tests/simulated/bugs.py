@@ -421,7 +421,7 @@ BUGS = (
         commit="365ddbf3",
         changes=(
             Change(
-                file="runtime/outcomes.py",
+                file="runtime/attempt_outcomes.py",
                 good="        if not self.succeeded() or self.stopping or self.left_result():\n            return False\n",
                 bad="        return False\n",
             ),

@@ -20,7 +20,8 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.queues import FORGOTTEN_AFTER, TaskQueues
+from perdure.frontend.matching.polls import FORGOTTEN_AFTER
+from perdure.frontend.matching.queues import TaskQueues
 from perdure.frontend.messages import values
 from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import from_enum

@@ -420,3 +420,10 @@ def test_an_open_run_keeps_the_definition_with_which_it_started(namespace: Clust
     assert reported.startswith("does not replay: event 2 differs")
     assert '"person":"bob"' in reported
     assert '"person":"eve"' in reported
+
+
+def test_a_service_is_ready_before_its_activity(example: Use) -> None:
+    """The service sleeps before it listens, and the activity tries once."""
+    services = example("services")
+    services.start("services")
+    services.ends_like("services", "asked")

@@ -10,8 +10,10 @@ from temporalio.api.worker.v1 import WorkerHeartbeat
 
 from perdure.frontend import workers as of_workers
 from perdure.frontend.errors import RpcError, unauthenticated
+from perdure.frontend.matching import polls
 from perdure.frontend.matching import queues as of_queues
-from perdure.frontend.matching.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.matching.polls import FORGOTTEN_AFTER
+from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.messages.tokens import MAX_BYTES, page_of
 from perdure.frontend.messages.values import UnfitError
 from perdure.frontend.workers import KnownWorkers, field_of, listed
@@ -125,7 +127,7 @@ async def test_a_poller_whose_permission_is_revoked_gets_no_task() -> None:
 async def test_queues_and_pollers_of_a_namespace_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     with stopped_clock() as clock:
         monkeypatch.setattr(of_queues, "MAX_POLLED", 3)
-        monkeypatch.setattr(of_queues, "MAX_POLLERS", 2)
+        monkeypatch.setattr(polls, "MAX_POLLERS", 2)
         queues = TaskQueues()
         for number in range(3):
             await queues.poll(QUEUE, f"worker-{number}", 0, allowed)
@@ -196,7 +198,7 @@ async def test_only_a_cancelled_last_poll_makes_a_queue_deserted() -> None:
 
 
 async def test_identities_of_pollers_are_limited_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_queues, "MAX_POLLER_BYTES", 20_000)
+    monkeypatch.setattr(polls, "MAX_POLLER_BYTES", 20_000)
     queues, other = TaskQueues(), QueueName("another", Kind.WORKFLOW, "orders")
     names = [QueueName("default", Kind.WORKFLOW, f"queue-{number}") for number in range(3)]
     await queues.poll(other, "worker", 0, allowed)

@@ -44,6 +44,7 @@ def test_an_expression_that_always_fails_is_reported(expression: str, want: str 
     [
         "${input.nights > 1.5 || input.nights == 3.0}",
         "${input.rooms[input.nights % 2].n + 1}",
+        "${now.getHours('+02:00') + now.getMinutes(input.guest)}",
         "${input.price * 2 + 1.5}",
         "${input.either + 'x'}",
         "${input.level + 1}",

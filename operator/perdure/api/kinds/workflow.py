@@ -246,6 +246,13 @@ class Container(SpecModel):
     activity), `run` and `attempt`."""
 
 
+class Service(Container):
+    """A container beside the activity, such as a database, that starts and is ready before it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of the container."""
+
+
 class PodSpec(SpecModel):
     """A Kubernetes pod spec (core/v1 PodSpec)."""
 
@@ -392,6 +399,11 @@ class Activity(SpecModel):
             lambda activity: activity.pod_spec_patch is None or activity.worker is None,
         ),
         Rule(
+            "`services` must not be used with `worker`: a worker has no pod for each attempt",
+            "!has(self.services) || !has(self.worker)",
+            lambda activity: not activity.services or activity.worker is None,
+        ),
+        Rule(
             "`retryOnAnotherNode` must not be used with `worker`: a worker has no pod for each attempt",
             "!has(self.retryOnAnotherNode) || !has(self.worker)",
             lambda activity: not activity.retry_on_another_node or activity.worker is None,
@@ -466,6 +478,10 @@ class Activity(SpecModel):
 
     resource: KubernetesResource | None = None
     """An action on a Kubernetes object that is the activity; a new pod performs it for each attempt."""
+
+    services: Annotated[list[Service], map_list("name", 8)] = Field(default_factory=list, exclude_if=not_)
+    """Containers beside the activity in its pod, which reaches them at `localhost`. The activity starts when the
+    `readinessProbe` of each has succeeded. Default: none."""
 
     limits: Annotated[list[ActivityLimit], map_list("name", MAX_LIMITS)] = Field(default_factory=list, exclude_if=not_)
     """WorkflowLimits that the activity takes before the pod of its first attempt is created. It holds them, across retries,

@@ -21,7 +21,7 @@ from perdure.engine.events import AnyEvent
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope
 from perdure.language.program import InvalidWorkflowError, Program
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.schedule.run_manifests import schedule_scope
 from perdure.view import text
 from perdure.view.events import readable
@@ -74,7 +74,7 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
     """
     try:
         documents = [
-            status_texts.decode(document) for document in yaml.safe_load_all(content) if isinstance(document, dict)
+            status_encoding.decode(document) for document in yaml.safe_load_all(content) if isinstance(document, dict)
         ]
     except yaml.YAMLError as error:
         raise CliError(f"{source} is not valid YAML: {error}") from error

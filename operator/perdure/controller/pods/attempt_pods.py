@@ -32,6 +32,7 @@ from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
 from perdure.observe import metrics
+from perdure.runtime.attempt_outcomes import tail
 from perdure.runtime.attempts import (
     Attempt,
     AttemptRefusedError,
@@ -42,7 +43,6 @@ from perdure.runtime.attempts import (
     pod_conflict,
 )
 from perdure.runtime.leases import build_lease
-from perdure.runtime.outcomes import tail
 from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoid_nodes, build_pod, build_trial, retention_of
 from perdure.runtime.pods.status import ContainerGroup, EndedContainer, PodStatus

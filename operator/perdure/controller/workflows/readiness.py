@@ -43,6 +43,7 @@ _FREE_FORM = frozenset(
         "http",
         "resource",
         "podSpecPatch",
+        "services",
         "schema",
         "default",
         "details",

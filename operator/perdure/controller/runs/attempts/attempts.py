@@ -44,10 +44,10 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.clock import polling
 from perdure.language.step_failures import StepError
+from perdure.runtime.attempt_outcomes import failed_container, outcome, recheck_time
 from perdure.runtime.attempts import AttemptRefusedError, RunRef
 from perdure.runtime.chains import ResetOrigin
 from perdure.runtime.leases import Pulse, heartbeat
-from perdure.runtime.outcomes import failed_container, outcome, recheck_time
 from perdure.runtime.pods.builder import main_container_name
 from perdure.runtime.pods.status import is_problem, waiting_reason
 

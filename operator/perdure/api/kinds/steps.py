@@ -225,8 +225,8 @@ _WAIT_CEL = (
     "type(self) in [int] ? self > 0 : "
     "self in ['All', 'Any'] || self >= '1' && self < ':' && self.size() < 4 && int(self) > 0"
 )
-"""The same for the API server. Kubernetes 1.32 and 1.33 ignore `maxLength` of a field that is an integer or a string, so `matches`
-and even `type(self) == int` exceed the cost budget. The character after `9` is `:`."""
+"""The same for the API server. Kubernetes 1.32 and 1.33 ignore `maxLength` of a field that is an integer or a string, so
+`matches` and even `type(self) == int` exceed the cost budget. The character after `9` is `:`."""
 
 WAIT_MESSAGE = "must be `All`, `Any`, or a number of branches, such as `2`"
 """Validation message for any other value."""

@@ -226,7 +226,7 @@ class Run:
         if self.state is None and not await self._load(time):
             wake = self._try_again
         else:
-            wake = await self._continue(time)
+            wake = await self._advance(time)
         if self._start is not None:  # the run exists only in this process
             return wake
         if self.state is not None:
@@ -235,10 +235,10 @@ class Run:
             await self._store.blobs.tidy(self._record.status)
         return wake
 
-    async def _continue(self, now: datetime) -> datetime | None:
+    async def _advance(self, now: datetime) -> datetime | None:
         """Decide and commit; then offer the tasks of the committed state to workers, and apply its effects."""
         assert self.state is not None
-        state, more = await self._decide(self.state, now)
+        state, more = await self._decide_and_commit(self.state, now)
         if more:
             return now
         self._services.workers.follow(self)
@@ -330,7 +330,7 @@ class Run:
 
     # Decisions, and the commit
 
-    async def _decide(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
+    async def _decide_and_commit(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
         """Step the engine with the inputs, and commit the transition; return the new state, and whether to decide again."""
         forgotten, requests = list(self._forgotten), await next_requests(self.inbox, self._effects.context)
         task_started = state.code is not None and state.code.task_started

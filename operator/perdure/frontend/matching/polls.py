@@ -32,7 +32,9 @@ class Pollers(Generic[Queue]):
     Only the newest are kept: clients choose their identities, so their number and size are limited.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_pollers: int = MAX_POLLERS, max_bytes: int = MAX_POLLER_BYTES) -> None:
+        """Keep at most `max_pollers` of each queue, and as many as fit into `max_bytes`."""
+        self._max_pollers, self._max_bytes = max_pollers, max_bytes
         self._of_queue: dict[Queue, dict[str, datetime]] = {}
         self._oldest_first: dict[tuple[Queue, str], None] = {}
         self._bytes = 0
@@ -43,9 +45,9 @@ class Pollers(Generic[Queue]):
         self._of_queue.setdefault(name, {})[identity] = time
         self._oldest_first[name, identity] = None
         self._bytes += _poller_bytes(identity)
-        if len(self._of_queue[name]) > MAX_POLLERS:
+        if len(self._of_queue[name]) > self._max_pollers:
             self._drop(name, next(iter(self._of_queue[name])))
-        while self._bytes > MAX_POLLER_BYTES:
+        while self._bytes > self._max_bytes:
             self._drop(*next(iter(self._oldest_first)))
         self._forget(time)
 

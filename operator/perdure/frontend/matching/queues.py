@@ -176,13 +176,26 @@ class _Queue:
 class TaskQueues:
     """All task queues."""
 
-    def __init__(self, moved: Callable[[Offer], None] = lambda _: None) -> None:
-        """`moved` is called with each offer in a queue when its last poller leaves."""
+    def __init__(
+        self,
+        moved: Callable[[Offer], None] = lambda _: None,
+        *,
+        max_polled: int = MAX_POLLED,
+        pollers: Callable[[], Pollers[QueueName]] = Pollers,
+    ) -> None:
+        """Create the queues.
+
+        Args:
+            moved: Called with each offer in a queue when its last poller leaves.
+            max_polled: Maximum number of polled queues per namespace.
+            pollers: Creates the list of the pollers of a namespace.
+        """
         self._moved = moved
+        self._max_polled = max_polled
         self._queues: dict[QueueName, _Queue] = {}
         self._of_key: dict[str, dict[Offer, QueueName]] = {}
         self._of_namespace: Counter[str] = Counter()
-        self._pollers: defaultdict[str, Pollers[QueueName]] = defaultdict(Pollers)
+        self._pollers: defaultdict[str, Pollers[QueueName]] = defaultdict(pollers)
         """By namespace."""
         self._settings: dict[str, Mapping[str, TaskQueueSettings]] = {}
         """By namespace and task queue."""
@@ -232,11 +245,11 @@ class TaskQueues:
         Raises:
             RpcError: The namespace has the maximum number of polled queues.
         """
-        if name in self._queues or self._of_namespace[name.namespace] < MAX_POLLED:
+        if name in self._queues or self._of_namespace[name.namespace] < self._max_polled:
             return
         self._forget()
-        if self._of_namespace[name.namespace] >= MAX_POLLED:
-            raise exhausted(f"too many task queues: {MAX_POLLED:,} in a namespace; retry later")
+        if self._of_namespace[name.namespace] >= self._max_polled:
+            raise exhausted(f"too many task queues: {self._max_polled:,} in a namespace; retry later")
 
     def _forget(self) -> None:
         """Drop empty queues that were not polled for minutes, because every worker has its own sticky queue."""
@@ -297,19 +310,19 @@ class TaskQueues:
             name: The queue.
             identity: The identity of the poller.
             seconds: How long to wait.
-            recheck: May reject the poller once there is an offer, which then goes to another poller.
+            recheck: May reject the poller at the end of the wait. Its offer, if it got one, then goes to another poller.
             per_second: How many offers the whole queue may dispatch per second, until the next poll changes this; zero:
                 none; None: no limit (Temporal: ``max_tasks_per_second``).
         """
         self._check_room(name)
         self._queue(name).limits.request_rate(per_second)
         offer = await self._next(name, identity, seconds)
-        if offer is not None:
-            try:
-                await recheck()
-            except BaseException:
+        try:
+            await recheck()
+        except BaseException:
+            if offer is not None:
                 self._enqueue(offer, name)
-                raise
+            raise
         return offer
 
     async def _next(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
@@ -589,7 +602,7 @@ class Matching:
             queue: The task queue.
             identity: Identity of the worker.
             seconds: The longest wait.
-            recheck: May reject the worker once there is an offer, as in `TaskQueues.poll`.
+            recheck: May reject the worker at the end of a wait, as in `TaskQueues.poll`.
             sticky: Whether the queue is the worker's sticky queue.
             through: The member that the worker is connected to; empty for this one.
             per_second: The limit of the whole queue that the worker sets; see there.

@@ -417,6 +417,32 @@ BUGS = (
         found="runs without the files of",
     ),
     Bug(
+        name="a run that waits for a library is not woken by its creation",
+        commit="1a0aec094",
+        changes=(
+            Change(
+                file="controller/runs/run.py",
+                good="            self._libraries = error.libraries\n",
+                bad="            self._libraries = frozenset()\n",
+            ),
+        ),
+        scenario="libraries",
+        found="is Pending",
+    ),
+    Bug(
+        name="a run reads its library again after a restart",
+        commit="1a0aec094",
+        changes=(
+            Change(
+                file="controller/workflows/definitions.py",
+                good='snapshot, sources = (status or {}).get("definition"),',
+                bad='snapshot, sources = inline or (status or {}).get("definition"),',
+            ),
+        ),
+        scenario="libraries",
+        found="",
+    ),
+    Bug(
         name="exit code 0 after SIGTERM taken for success",
         commit="365ddbf3",
         changes=(

@@ -18,6 +18,7 @@ from simulated.artifacts import artifacts
 from simulated.caching import caching
 from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
+from simulated.libraries import libraries
 from simulated.limits import activity_limits, limits, newest_wins, step_limits
 from simulated.neighbors import neighbors
 from simulated.schedule_starts import wait_for_starts
@@ -486,6 +487,7 @@ SCENARIOS: dict[str, Scenario] = {
         activity_limits,
         step_limits,
         neighbors,
+        libraries,
         workspaces,
         artifacts,
         caching,

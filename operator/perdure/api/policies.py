@@ -4,7 +4,6 @@ These are enumerations of the fields of manifests. The module needs no pydantic.
 """
 
 from enum import StrEnum
-from typing import Final
 
 
 class ParentClosePolicy(StrEnum):
@@ -34,10 +33,6 @@ class FailurePolicy(StrEnum):
 
     CONTINUE = "Continue"
     """Continue with everything that does not need what has failed."""
-
-
-ANY_TYPE: Final = "*"
-"""In a request to the open activities of a run: those of all types."""
 
 
 class ResetPoint(StrEnum):

@@ -77,8 +77,9 @@ class ConditionReason(StrEnum):
     the name of the one that the Operation would create. Delete that WorkflowRun and create the Operation again."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    """The Workflow does not exist in the namespace. Create it. WorkflowRun: The run starts then. Schedule: Runs
-    are created when they are due, and wait for the Workflow."""
+    """A Workflow does not exist in the namespace: the one to run, or one from which the definition copies parts. Create it.
+    WorkflowRun: The run starts then. Workflow: Its runs wait until then. Schedule: Runs are created when they are due, and wait
+    for the Workflow."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
     """The definition or another field has errors, which the message lists. WorkflowRun: Unknown means that the run waits until
@@ -347,7 +348,7 @@ class EventReason(StrEnum):
     """The run waits until another run of its workflow ID has closed."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    """The run, or the runs of the Schedule, wait for a Workflow that does not exist. Create it."""
+    """The run, or the runs of the Workflow or of the Schedule, wait for a Workflow that does not exist. Create it."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
     """The run, or the runs of the Schedule, wait for a Workflow that has errors. Fix the Workflow."""

@@ -31,7 +31,6 @@ DONE = {
     "backfill": "backfilled",
     "cancel": "cancelled",
     "completeActivity": "completed",
-    "delete": "deleted",
     "pause": "paused",
     "redrive": "re-driven",
     "reset": "reset",
@@ -43,8 +42,6 @@ DONE = {
     "terminate": "terminated",
     "trigger": "triggered",
     "unpause": "unpaused",
-    "updateActivityOptions": "updated",
-    "updateOptions": "updated",
 }
 """The past participle for messages, by the field of the request in the spec of an Operation."""
 

@@ -96,7 +96,6 @@ class Frontend:
         runs, payloads, deployments = self.runs, self.payloads, self.deployments
         search_attributes = self.search_attributes
         creator = RunCreator(runs, self.first_tasks)
-        control = WorkflowControl(runs, self.visibility, deployments)
         listing = Listing(runs, self.visibility, search_attributes)
         activities = ActivityTasks(runs, self.matching, self.versions, payloads)
         dispatch = TaskDispatch(
@@ -151,7 +150,7 @@ class Frontend:
             StandaloneActivities(runs, creator, search_attributes),
             StandaloneNexusOperations(runs, creator, payloads, self.endpoints, search_attributes),
             starts,
-            control,
+            WorkflowControl(runs, self.visibility, deployments),
             queries,
             WorkflowDescriptions(runs, payloads),
             updates,
@@ -159,7 +158,7 @@ class Frontend:
             listing,
             ScheduleRpcs(runs.client, runs, self.manager.schedules, search_attributes),
             ActivityChanges(runs),
-            Batches(runs.client, runs, listing, control),
+            Batches(runs.client, runs, listing),
             TaskQueueRpcs(self.queues, deployments, self.task_queues),
             WorkerRpcs(self.workers),
             WorkerDeployments(deployments, self.versions, self.queues),

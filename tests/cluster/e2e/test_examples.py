@@ -358,6 +358,15 @@ def test_a_sweep_continues_after_a_failure_and_reports_within_its_own_limit(exam
     assert "`train[2]`" in sweeps.ended("diverged")["status"]["conditions"][0]["message"]
 
 
+def test_a_pipeline_uses_the_activities_and_the_failure_handler_of_its_library(example: Use) -> None:
+    pipeline = example("reuse")
+    pipeline.start("rows")
+    pipeline.start("none", {"rows": 0})
+    status = pipeline.ends_like("rows", "loaded")
+    assert [source["workflow"] for source in status["sources"]] == ["team-library"]
+    pipeline.ends_like("none", "no-rows", {"rows": 0})
+
+
 def test_frames_on_nodes_that_are_taken_away_are_rendered_again_or_elsewhere(example: Use, namespace: Cluster) -> None:
     """A program that exits with 0 when it is stopped has not rendered its frame (argo-workflows#12231, airflow#53015)."""
     render = example("spot")

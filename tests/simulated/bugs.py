@@ -455,6 +455,32 @@ BUGS = (
         scenario="mixed",
         found="whose pod was stopped and left no result",
     ),
+    Bug(
+        name="a retry starts while the container of the previous attempt runs",
+        commit="2185fed3",
+        changes=(
+            Change(
+                file="controller/runs/attempts/admission.py",
+                good="        if pod is not None and may_run(pod, now, trusts_node=exclusive):\n",
+                bad="        if False:\n",
+            ),
+        ),
+        scenario="replacements",
+        found="is created while the container of attempt",
+    ),
+    Bug(
+        name="a lost node lets two containers run under a limit of one",
+        commit="2185fed3",
+        changes=(
+            Change(
+                file="controller/runs/attempts/definitions.py",
+                good="        return self._run_limited or by_step or bool(self.of(activity).limits)\n",
+                bad="        return self._run_limited or by_step\n",
+            ),
+        ),
+        scenario="replacements",
+        found="is created while the container of attempt",
+    ),
 )
 
 

@@ -21,6 +21,7 @@ from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT,
 from simulated.libraries import libraries
 from simulated.limits import activity_limits, limits, newest_wins, step_limits
 from simulated.neighbors import neighbors
+from simulated.replacements import replacements
 from simulated.schedule_starts import wait_for_starts
 from simulated.sdk.scenario import code, crowd
 from simulated.upgrades import upgrades
@@ -492,6 +493,7 @@ SCENARIOS: dict[str, Scenario] = {
         artifacts,
         caching,
         container_groups,
+        replacements,
         upgrades,
         code,
     )

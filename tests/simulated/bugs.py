@@ -279,6 +279,20 @@ BUGS = (
         found="is deleted although its activity has completed",
     ),
     Bug(
+        name="waiting run that a newer one replaces starts when the limit is released",
+        commit="7f6b99888",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good="len(holders) < MAX_HOLDERS and not entry.replaced_by\n",
+                bad="len(holders) < MAX_HOLDERS\n",
+            ),
+        ),
+        scenario="newest_wins",
+        first_seed=8,
+        found="but a newer run replaced it",
+    ),
+    Bug(
         name="closed run reconciled without end",
         commit="b8f3e911",
         changes=(Change(file="controller/runs/attempts/attempts.py", good="(new and not state.closed)", bad="new"),),
@@ -440,6 +454,32 @@ BUGS = (
         ),
         scenario="mixed",
         found="whose pod was stopped and left no result",
+    ),
+    Bug(
+        name="a retry starts while the container of the previous attempt runs",
+        commit="2185fed3",
+        changes=(
+            Change(
+                file="controller/runs/attempts/admission.py",
+                good="        if pod is not None and may_run(pod, now, trusts_node=exclusive):\n",
+                bad="        if False:\n",
+            ),
+        ),
+        scenario="replacements",
+        found="is created while the container of attempt",
+    ),
+    Bug(
+        name="a lost node lets two containers run under a limit of one",
+        commit="2185fed3",
+        changes=(
+            Change(
+                file="controller/runs/attempts/definitions.py",
+                good="        return self._run_limited or by_step or bool(self.of(activity).limits)\n",
+                bad="        return self._run_limited or by_step\n",
+            ),
+        ),
+        scenario="replacements",
+        found="is created while the container of attempt",
     ),
 )
 

@@ -379,6 +379,15 @@ def test_frames_on_nodes_that_are_taken_away_are_rendered_again_or_elsewhere(exa
     render.ends_like("all", "rendered")
 
 
+def test_a_writer_waits_for_the_end_of_one_that_hangs(example: Use, namespace: Cluster) -> None:
+    """The containers of two attempts do not overlap (kubernetes#115844): the first ignores SIGTERM for 10 seconds."""
+    imports = example("exclusive")
+    imports.start("one")
+    waiting = namespace.pending("one", activity="write", attempt=2, state="Scheduled")
+    assert "pod one-5-1 of an earlier attempt is still being stopped" in waiting["waitingReason"]
+    imports.ends_like("one", "hangs")
+
+
 def test_a_deployment_holds_its_limits_until_it_has_ended(example: Use, namespace: Cluster) -> None:
     deploys = example("deploy")
     deploys.start("alone", {"environment": "staging", "version": "1.4"})

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from unit.runtime.attempt_outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptLost, AttemptStarted
 from perdure.runtime.attempt_outcomes import outcome, recheck_time
+from unit.runtime.attempt_outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 
 @pytest.mark.parametrize(

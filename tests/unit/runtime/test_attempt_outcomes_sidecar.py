@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from unit.runtime.attempt_outcomes import document, failure_of, outcome_of
 
 from perdure.api.pods import SIDECAR
 from perdure.engine.inputs import AttemptCompleted
+from unit.runtime.attempt_outcomes import document, failure_of, outcome_of
 
 
 def beside(make: Any, main: dict[str, Any], sidecar: dict[str, Any], **fields: Any) -> Any:

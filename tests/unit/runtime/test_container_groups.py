@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.runtime.attempt_outcomes import failure_of, outcome_of
 
 from perdure.api import labels
 from perdure.engine.inputs import AttemptCompleted, AttemptStarted
@@ -17,6 +16,7 @@ from perdure.runtime.attempt_outcomes import failed_container
 from perdure.runtime.attempts import InvalidDefinitionError, PodSettings
 from perdure.runtime.pods.builder import build_pod
 from perdure.runtime.pods.status import ContainerGroup, PodStatus, waiting_reason
+from unit.runtime.attempt_outcomes import failure_of, outcome_of
 
 CONTAINERS: list[dict[str, Any]] = [
     {"name": "report", "image": "i", "command": ["join"], "args": ["$(WORDS)"], "needs": ["left", "right"]},

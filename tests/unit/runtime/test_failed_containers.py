@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.runtime.attempt_outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of, outcome_of
 
 from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime.attempt_outcomes import LOG_LIMIT, tail
+from unit.runtime.attempt_outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of, outcome_of
 
 # --- Failed: exit codes -----------------------------------------------------------------------------------------------
 

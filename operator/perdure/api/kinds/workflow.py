@@ -349,6 +349,16 @@ class PodRetention(SpecModel):
     operator always deletes pods that it had to stop."""
 
 
+class PodReplacementPolicy(StrEnum):
+    """When the pod of the next attempt is created, as in a Job (kubernetes.io/docs/concepts/workloads/controllers/job)."""
+
+    FAILED = "Failed"
+    """When no container of the previous attempt runs any more, or its node is lost."""
+
+    TERMINATING_OR_FAILED = "TerminatingOrFailed"
+    """As soon as the previous pod is being stopped, so the containers of two attempts can run at the same time."""
+
+
 class Sidecar(SpecModel):
     """A container that heartbeats, returns the result and passes on cancellation for the activity, by files.
 
@@ -450,6 +460,15 @@ class Activity(SpecModel):
             lambda activity: activity.cache is None or activity.worker is None,
         ),
         Rule(
+            "`podReplacementPolicy` must not be used with `worker`, and must be Failed with `limits`",
+            "!has(self.podReplacementPolicy) || "
+            "!has(self.worker) && (!has(self.limits) || self.podReplacementPolicy == 'Failed')",
+            lambda activity: (
+                activity.pod_replacement_policy is None
+                or (activity.worker is None and not (activity.limits and activity.may_overlap))
+            ),
+        ),
+        Rule(
             "`workspaces` must be used with `container`, `podTemplate` or `script`",
             "!has(self.workspaces) || has(self.container) || has(self.podTemplate) || has(self.script)",
             lambda activity: not activity.workspaces or activity.work in {"container", "podTemplate", "script"},
@@ -488,6 +507,10 @@ class Activity(SpecModel):
     pod_retention: PodRetention | None = None
     """What happens to the pods of attempts that have ended. Default: the operator keeps those that succeeded for five minutes,
     and those that failed until the run is deleted."""
+
+    pod_replacement_policy: PodReplacementPolicy | None = None
+    """When the pod of a retry is created: Failed waits until no container of the previous attempt runs, TerminatingOrFailed does
+    not wait for one that is being stopped. Must be Failed with `limits`. Default: Failed."""
 
     result_size: ResultSize = ResultSize.SMALL
     """Maximum size of the result of a pod. Default: Small."""
@@ -550,6 +573,11 @@ class Activity(SpecModel):
     def work(self) -> str:
         """What runs the activity: the name of the one field that is set, such as `container` or `podTemplate`."""
         return next(json_name(kind) for kind in (*WORK_KINDS, "from_") if getattr(self, kind) is not None)
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether an attempt may start while the containers of the previous one are being stopped."""
+        return self.pod_replacement_policy is PodReplacementPolicy.TERMINATING_OR_FAILED
 
 
 class InputSpec(SpecModel):

@@ -279,6 +279,20 @@ BUGS = (
         found="is deleted although its activity has completed",
     ),
     Bug(
+        name="waiting run that a newer one replaces starts when the limit is released",
+        commit="7f6b99888",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good="len(holders) < MAX_HOLDERS and not entry.replaced_by\n",
+                bad="len(holders) < MAX_HOLDERS\n",
+            ),
+        ),
+        scenario="newest_wins",
+        first_seed=8,
+        found="but a newer run replaced it",
+    ),
+    Bug(
         name="closed run reconciled without end",
         commit="b8f3e911",
         changes=(Change(file="controller/runs/attempts/attempts.py", good="(new and not state.closed)", bad="new"),),

@@ -120,6 +120,80 @@ def _start(world: World, watch: LimitWatch, random: Random, number: int) -> str:
     return name
 
 
+def deployment(limit: str) -> dict[str, Any]:
+    """A definition whose newest run of a key wins. A cancelled run undoes its work in a pod."""
+    activities = [{"name": each, "container": {"image": "i"}, "startToCloseTimeout": "5m"} for each in ("work", "undo")]
+    return {
+        "limits": [{"name": limit, "key": "${input}", "overflowPolicy": "CancelRunning"}],
+        "activities": activities,
+        "steps": [{"name": "work", "activity": {"name": "work"}}, {"name": "more", "activity": {"name": "work"}}],
+        "blocks": [{"name": "undo", "steps": [{"name": "undo", "activity": {"name": "undo"}}]}],
+        "onCancel": {"block": "undo"},
+    }
+
+
+class NewestWatch:
+    """Checks that a run never has a pod after it waited for a limit with a newer run of its key, and finds such runs."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.replaced: set[str] = set()
+        """The names of the runs."""
+        self._began: set[str] = set()
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        if write.key.plural == "workflowlimits":
+            status = write.after.get("status") or {}
+            newest: dict[str, str] = {}
+            for each in (*status.get("holders", ()), *status.get("waiters", ())):
+                newest[each["key"]] = max(each["created"], newest.get(each["key"], ""))
+            older = {each["run"] for each in status.get("waiters", ()) if each["created"] < newest[each["key"]]}
+            self.replaced |= older - self._began  # an operator whose watch lags may list a run that has ended
+        elif write.key.plural == "workflowruns" and (write.after.get("status") or {}).get("state"):
+            self._began.add(write.key.name)
+        elif write.key.plural == "pods":
+            name = write.after["metadata"]["annotations"]["perdure.dev/run"]
+            if name in self.replaced:
+                self.world.checker.fail(
+                    f"{write.time:.3f} {write.actor}: {name} has a pod, but a newer run replaced it"
+                )
+
+    def check_replaced(self) -> None:
+        """Check that the runs ended with nothing but their cancellation."""
+        for name in sorted(self.replaced):
+            types = [each["eventType"] for each in self.world.checker.history(self.world.run(name))]
+            if types != ["WorkflowExecutionStarted", "WorkflowExecutionCancelRequested", "WorkflowExecutionCanceled"]:
+                self.world.checker.fail(f"{name} was replaced while it waited, and its history is {types}")
+
+
+async def newest_wins(world: World) -> None:
+    """Runs of three keys of which the newest replaces those that wait, and has the one cancelled that holds the limit."""
+    watch, random = NewestWatch(world), world.random("newest wins")
+    limited = LimitWatch(world)
+    world.script = lambda _pod: ContainerExit(after=random.uniform(0.5, 12))
+    world.begin()
+    world.create("WorkflowLimit", "mutex", {"capacity": 1})
+    for i in range(24):
+        await asyncio.sleep(
+            random.uniform(1, 3)
+        )  # a creation time has whole seconds: which one is newer must be certain
+        name, key = f"run{i:02}", random.choice("abc")
+        limited.takes[name] = [("mutex", key)]
+        world.create("WorkflowRun", name, {"inline": deployment("mutex"), "input": key})
+    await world.trouble(60)
+    await world.calm(300)
+    await world.rest()
+    watch.check_replaced()
+    for key in "abc":
+        runs = [world.run(name) for name, taken in limited.takes.items() if taken == [("mutex", key)]]
+        created = max((run["metadata"]["creationTimestamp"] for run in runs), default="")
+        newest = [run["status"]["phase"] for run in runs if run["metadata"]["creationTimestamp"] == created]
+        if newest not in ([], ["Completed"]):
+            world.checker.fail(f"the newest run of {key} did not complete")
+    check_free(world)
+
+
 class ActivityWatch:
     """Checks at every write that no more activities have begun, and not ended with all their pods, than there is room for.
 

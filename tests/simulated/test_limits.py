@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from simulated.limits import LimitWatch, phases, succeeded, work
+from simulated.limits import LimitWatch, NewestWatch, deployment, phases, restart, succeeded, work
 from simulated.world import Setting, World, simulate
 
 _CALM = Setting(seed=1, faults=0, kills=0)
@@ -82,6 +83,56 @@ def test_the_newest_run_cancels_the_older_one() -> None:
         events = world.checker.history(world.run("build2"))
         (asked,) = [each for each in events if each["eventType"] == "WorkflowExecutionCancelRequested"]
         assert "`build3` replaces it in WorkflowLimit `group`" in str(asked)
+
+    _calm(scenario)
+
+
+def test_a_run_that_a_newer_one_replaces_while_it_waits_never_starts() -> None:
+    """B08: actions/runner#2227. The newest run starts as soon as the older one has ended."""
+
+    async def scenario(world: World) -> None:
+        watch = NewestWatch(world)
+        world.script = lambda _pod: ContainerExit(after=20)
+        world.begin()
+        world.create("WorkflowLimit", "deploy", {})
+        for i in range(5):
+            world.create("WorkflowRun", f"deploy{i}", {"inline": deployment("deploy"), "input": "main"})
+            await asyncio.sleep(2)
+        assert phases(world) == {
+            "deploy0": "Running",
+            "deploy4": "Pending",
+            **dict.fromkeys(["deploy1", "deploy2", "deploy3"], "Cancelled"),
+        }
+        (limit,) = world.server.of("workflowlimits")
+        assert [each["run"] for each in limit["status"]["waiters"]] == ["deploy4"]
+        await world.rest()
+        assert watch.replaced == {"deploy1", "deploy2", "deploy3"}
+        watch.check_replaced()
+        ended, began = (world.run(name)["status"] for name in ("deploy0", "deploy4"))
+        assert (ended["phase"], began["phase"]) == ("Cancelled", "Completed")
+        waited = datetime.fromisoformat(began["startTime"]) - datetime.fromisoformat(ended["completionTime"])
+        assert waited < timedelta(seconds=2)
+        (_, requested, _) = world.checker.history(world.run("deploy1"))
+        assert "`deploy2` replaces it in WorkflowLimit `deploy`" in str(requested)
+
+    _calm(scenario)
+
+
+def test_an_older_run_that_comes_late_does_not_start_after_the_newer_one() -> None:
+    async def scenario(world: World) -> None:
+        watch = NewestWatch(world)
+        world.script = lambda _pod: ContainerExit(after=20)
+        world.begin()
+        world.create("WorkflowLimit", "deploy", {})
+        world.create("WorkflowRun", "older", {"workflow": {"name": "absent"}, "input": "main"})
+        await asyncio.sleep(2)
+        world.create("WorkflowRun", "newer", {"inline": deployment("deploy"), "input": "main"})
+        await asyncio.sleep(2)
+        world.create("Workflow", "absent", deployment("deploy"))
+        await restart(world)
+        await world.rest()
+        assert phases(world) == {"older": "Cancelled", "newer": "Completed"}
+        watch.check_replaced()
 
     _calm(scenario)
 

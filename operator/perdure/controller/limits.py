@@ -48,7 +48,7 @@ from perdure.language.step_paths import Path
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import is_open
-from perdure.runtime.limits import LimitQueue, limit_status, room
+from perdure.runtime.limits import LimitQueue, claim_of, limit_status, room
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -64,8 +64,6 @@ class Claim:
     entry: LimitEntry
     queues: bool = True
     """Whether it waits if the limit has no room."""
-    cancels: bool = False
-    """Whether it has the run cancelled that has held the limit the longest."""
 
     @property
     def id(self) -> str:
@@ -127,6 +125,8 @@ class Full:
     spec: WorkflowLimitSpec
     to_cancel: LimitEntry | None = None
     """The run that must be cancelled to make room."""
+    replaced_by: str | None = None
+    """Name of the newer run that replaces the waiting one, which must end."""
 
     def reason(self, name: str, key: str, noun: str) -> str:
         """Say why a claim waits for the limit with a name; `noun` is what takes it.
@@ -213,11 +213,10 @@ class WorkflowLimits:
         return [(name, known.by_run[uid]) for name, known in self._known[namespace].items() if uid in known.by_run]
 
     def lists(self, namespace: str, name: str, entry: LimitEntry) -> bool:
-        """Whether a limit is known to have an entry as a holder or a waiter, with this key and priority."""
+        """Whether a limit is known to have an entry as a holder or a waiter, with the same claim."""
         known = self._known[namespace].get(name)
         return known is not None and any(
-            (each.id, each.key, each.priority) == (entry.id, entry.key, entry.priority)
-            for each in known.by_run.get(entry.run_id, ())
+            claim_of(each) == claim_of(entry) for each in known.by_run.get(entry.run_id, ())
         )
 
     def forget_run(self, namespace: str, uid: str) -> None:
@@ -268,7 +267,7 @@ class WorkflowLimits:
             return Unusable(newer=known is not None and bool(known.newer))
         if claim.queues:
             self._waiting[namespace, name][claim.id] = claim
-        return Full(known.spec, known.queue.to_cancel(claim.id) if claim.cancels else None)
+        return Full(known.spec, known.queue.to_cancel(claim.id), known.queue.replaced_by(claim.id))
 
     async def change(self, namespace: str, name: str, change: Change) -> None:
         """Change the holders and waiters of a limit, and update the rest of its status.
@@ -335,12 +334,11 @@ class WorkflowLimits:
 
 
 def _to_wake(claims: Iterable[Claim], queue: LimitQueue) -> list[Claim]:
-    """The waiting claims to wake: they hold the limit, may be listed now, or may cancel another run."""
+    """The waiting claims to wake: they hold the limit, may be listed now, may cancel another run, or are replaced."""
     found, room = [], MAX_WAITERS - len(queue.waiters)
     for claim in sorted(claims, key=lambda each: (-each.entry.priority, each.entry.created)):
         if queue.waits(claim.id):
-            first = queue.first(claim.entry.key)
-            due = claim.cancels and first is not None and first.id == claim.id
+            due = queue.to_cancel(claim.id) is not None or queue.replaced_by(claim.id) is not None
         elif queue.holds(claim.id):
             due = True
         else:

@@ -6,7 +6,7 @@ it as a holder. Every change also admits waiters up to the capacity, so that no 
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
@@ -62,8 +62,8 @@ class LimitQueue:
     def claim(self, entry: LimitEntry, capacity: int, rate: StartRate | None = None, *, queues: bool = True) -> Self:
         """Add an entry as a holder of the limit, or as a waiter.
 
-        A listed entry keeps its place, unless its key or priority has changed because the definition was edited before the run
-        started.
+        A listed entry keeps its place, unless its key, priority, or policy has changed because the definition was edited before
+        the run started.
 
         Args:
             entry: The run, or the activity.
@@ -72,13 +72,14 @@ class LimitQueue:
             queues: Whether it waits if the limit is reached; otherwise it is not added.
         """
         listed = next((each for each in (*self.holders, *self.waiters) if each.id == entry.id), None)
-        if listed is not None and _claim_of(listed) == _claim_of(entry):
+        if listed is not None and (listed.replaced_by or claim_of(listed) == claim_of(entry)):
             claimed = self.admit(capacity, entry.since, rate)
         else:
             others = self.release({entry.id})
             waiters = list(others.waiters)
             insort(waiters, entry, key=_order)
-            claimed = replace(others, waiters=tuple(waiters)).admit(capacity, entry.since, rate)
+            queued = replace(others, waiters=_without_older(others.holders, waiters, entry.key, capacity))
+            claimed = queued.admit(capacity, entry.since, rate)
         if not queues and not claimed.holds(entry.id):
             return claimed.release({entry.id})
         return replace(claimed, waiters=claimed.waiters[:MAX_WAITERS])
@@ -95,7 +96,7 @@ class LimitQueue:
         holders, waiters = list(self.holders), []
         for entry in self.waiters:
             key = entry.key
-            has_room = held[key] < capacity and len(holders) < MAX_HOLDERS
+            has_room = held[key] < capacity and len(holders) < MAX_HOLDERS and not entry.replaced_by
             if not has_room or (rate is not None and (started[key] >= rate.count or len(recent) >= MAX_RECENT)):
                 waiters.append(entry)
                 continue
@@ -113,7 +114,7 @@ class LimitQueue:
         if rate is None or len(self.holders) >= MAX_HOLDERS:
             return None
         held = Counter(each.key for each in self.holders)
-        waiting = {each.key for each in self.waiters if held[each.key] < capacity}
+        waiting = {each.key for each in self.waiters if held[each.key] < capacity and not each.replaced_by}
         recent = self._recent(rate, now)
         if waiting and len(recent) >= MAX_RECENT:
             return min(each.time for each in recent) + rate.period
@@ -126,14 +127,18 @@ class LimitQueue:
 
     def first(self, key: str) -> LimitEntry | None:
         """Return the next waiter to be admitted for a key."""
-        return next((each for each in self.waiters if each.key == key), None)
+        return next((each for each in self.waiters if each.key == key and not each.replaced_by), None)
+
+    def replaced_by(self, id: str) -> str | None:  # noqa: A002
+        """Return the name of the newer run that replaces a waiting one."""
+        return next((each.replaced_by for each in self.waiters if each.id == id), None)
 
     def to_cancel(self, id: str) -> LimitEntry | None:  # noqa: A002
         """Return the run that has held the limit the longest, to cancel it for the next waiter of its key, unless all are newer.
 
-        For any other waiter, and if only activities hold the limit, return None.
+        For any other waiter, one with another policy, and if only activities hold the limit, return None.
         """
-        first = next((each for each in self.waiters if each.id == id), None)
+        first = next((each for each in self.waiters if each.id == id and each.cancels_running), None)
         if first is None or self.first(first.key) is not first:
             return None
         runs = [each for each in self.holders if each.event_id is None and each.key == first.key]
@@ -145,12 +150,28 @@ def _order(entry: LimitEntry) -> tuple[int, datetime]:
     return -entry.priority, entry.created
 
 
-def _claim_of(entry: LimitEntry) -> tuple[str, int]:
-    return entry.key, entry.priority
+def claim_of(entry: LimitEntry) -> tuple[str, str, int, bool]:
+    """What an entry claims. If this changes, the entry is queued again."""
+    return entry.id, entry.key, entry.priority, entry.cancels_running
 
 
 def _without(entries: tuple[LimitEntry, ...], ids: Collection[str]) -> tuple[LimitEntry, ...]:
     return tuple(each for each in entries if each.id not in ids)
+
+
+def _without_older(
+    holders: Iterable[LimitEntry], waiters: Iterable[LimitEntry], key: str, capacity: int
+) -> tuple[LimitEntry, ...]:
+    """The waiters, of which newer runs of a key replace the older ones that wait with CancelRunning.
+
+    As many of the newest runs remain as can hold the limit, but at least one.
+    """
+    runs = [each for each in (*holders, *waiters) if each.key == key and each.cancels_running and not each.replaced_by]
+    runs.sort(key=lambda each: (each.created, each.since))
+    older = {each.id for each in runs[: -max(capacity, 1)]}
+    return tuple(
+        each.model_copy(update={"replaced_by": runs[-1].run}) if each.id in older else each for each in waiters
+    )
 
 
 def limit_status(

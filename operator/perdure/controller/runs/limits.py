@@ -25,6 +25,15 @@ from perdure.language.keys import limit_keys, requested_limits
 from perdure.language.program import Program
 
 
+class ReplacedError(Exception):
+    """A newer run replaces the waiting one, which ends without starting."""
+
+    def __init__(self, request: inputs.CancelRequested) -> None:
+        super().__init__(request.reason)
+        self.request = request
+        """What ends the run."""
+
+
 class RunLimits:
     """The limits of one run that has not started."""
 
@@ -53,6 +62,7 @@ class RunLimits:
         Raises:
             NotReadyError: The run must wait for a limit.
             RefusedError: The run must not wait, or has waited too long.
+            ReplacedError: A newer run replaces it.
             InvalidWorkflowError: A key cannot be evaluated.
             ConflictError: Another client has written the run, so it may no longer wait.
             RequestError: The Kubernetes API request failed. Call again to retry.
@@ -63,7 +73,13 @@ class RunLimits:
         schedule = scope_of(self._record.object).schedule
         for use, key in limit_keys(program, values, schedule):
             entry = LimitEntry(
-                run=self._run.name, run_id=self._run.uid, key=key, priority=spec.priority, created=created, since=now
+                run=self._run.name,
+                run_id=self._run.uid,
+                key=key,
+                priority=spec.priority,
+                cancels_running=use.overflow_policy is OverflowPolicy.CANCEL_RUNNING,
+                created=created,
+                since=now,
             )
             await self._acquire(use, entry, now)
 
@@ -90,14 +106,10 @@ class RunLimits:
             await self._acquire(use, entry, now)
 
     async def _acquire(self, use: LimitUse | StepLimit, entry: LimitEntry, now: datetime) -> None:
-        policy = OverflowPolicy(use.overflow_policy.value)
-        claim = Claim(
-            self._run,
-            entry,
-            queues=policy is not OverflowPolicy.FAIL,
-            cancels=policy is OverflowPolicy.CANCEL_RUNNING,
-        )
-        answer = await self._limits.claim(self._run.namespace, use.name, claim)
+        queues = use.overflow_policy.value != OverflowPolicy.FAIL.value
+        if entry.cancels_running and not self._limits.lists(self._run.namespace, use.name, entry):
+            await self._record.confirm()  # only a run that still waits may replace another one
+        answer = await self._limits.claim(self._run.namespace, use.name, Claim(self._run, entry, queues=queues))
         due = None if use.wait_timeout is None else entry.created + use.wait_timeout
         match answer:
             case Unusable(newer=True):
@@ -108,9 +120,14 @@ class RunLimits:
                 _check_time(due, now, message)
                 message = f"{message}; the run starts once there is one"
                 raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
+            case Full(replaced_by=str(newer)):
+                reason, request_id = _replaces(newer, use.name), f"{self._run.uid}/replaced/{use.name}"
+                raise ReplacedError(
+                    inputs.CancelRequested(request_id=request_id, reason=reason, identity=inputs.OPERATOR)
+                )
             case Full():
                 failure = answer.failure(use.name, entry.key, "run")
-                if policy is OverflowPolicy.FAIL:
+                if not queues:
                     raise RefusedError(ConditionReason.LIMIT_REACHED, f"{failure}, and it is full")
                 _check_time(due, now, failure)
                 if answer.to_cancel is not None:
@@ -126,11 +143,17 @@ class RunLimits:
         other = self._peers.directory.get(holder.run_id)
         if other is None:
             return
-        reason = f"`{self._run.name}` replaces it in WorkflowLimit `{use.name}` (overflowPolicy: CancelRunning)"
         request = inputs.CancelRequested(
-            request_id=f"{self._run.uid}/limit/{use.name}", reason=reason, identity=inputs.OPERATOR
+            request_id=f"{self._run.uid}/limit/{use.name}",
+            reason=_replaces(self._run.name, use.name),
+            identity=inputs.OPERATOR,
         )
         self._peers.send(other, request, lambda _: None)
+
+
+def _replaces(newer: str, limit: str) -> str:
+    """Why a run is cancelled."""
+    return f"`{newer}` replaces it in WorkflowLimit `{limit}` (overflowPolicy: CancelRunning)"
 
 
 def _check_time(due: datetime | None, now: datetime, message: str) -> None:

@@ -284,8 +284,8 @@ BUGS = (
         changes=(
             Change(
                 file="runtime/limits.py",
-                good="len(holders) < MAX_HOLDERS and not entry.replaced_by\n",
-                bad="len(holders) < MAX_HOLDERS\n",
+                good="not has_room or entry.replaced_by:\n",
+                bad="not has_room:\n",
             ),
         ),
         scenario="newest_wins",

@@ -303,8 +303,7 @@ class RunStarter:
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` must close first")
         if fork.definition is not None:
             values = with_defaults(fork.definition.program, spec.input)
-            await self._limits.acquire(fork.definition.program, values, spec, now)
-            await self._limits.acquire_again(fork.state.holds.values(), spec, now)
+            await self._limits.acquire(fork.definition.program, values, spec, now, fork.state.holds.values())
         reapplied = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         if fork.definition is not None:

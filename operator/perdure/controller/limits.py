@@ -354,16 +354,13 @@ class WorkflowLimits:
 
     def _round(self, namespace: str, group: Sequence[Wanted]) -> int:
         """The round in which the group takes its places."""
-        entry = self._queue_of(namespace, group[-1]).entry(group[-1].id)
-        return entry.round if entry is not None else 0
+        entries = [self._queue_of(namespace, each).entry(each.id) for each in group]
+        return max(each.round if each is not None else 0 for each in entries)
 
     def _holds_all(self, namespace: str, group: Sequence[Wanted]) -> bool:
-        """Whether a stored status has each claim as a holder, in the round of the last one."""
+        """Whether a stored status has each claim as a holder, in the same round."""
         current = self._round(namespace, group)
-        return all(
-            any(each.id == place.id and each.round == current for each in self._queue_of(namespace, place).holders)
-            for place in group
-        )
+        return all(self._has_taken(namespace, each, current) for each in group)
 
     def _lacking(self, namespace: str, group: Sequence[Wanted], now: datetime) -> list[Wanted]:
         """The places that the group cannot take now."""
@@ -381,15 +378,11 @@ class WorkflowLimits:
         """Take all places, one after the other; return whether that succeeded. The last write decides."""
         current = self._round(namespace, group)
         for place in group:
-            is_last = place is group[-1]
 
-            async def change(
-                queue: LimitQueue, spec: WorkflowLimitSpec, place: Wanted = place, is_last: bool = is_last
-            ) -> LimitQueue:
+            async def change(queue: LimitQueue, spec: WorkflowLimitSpec, place: Wanted = place) -> LimitQueue:
                 listed = queue.entry(place.id)
-                stored = listed.round if listed is not None else 0
-                if stored > current or (is_last and stored != current):
-                    return queue  # another operator is ahead
+                if listed is not None and listed.round > current:
+                    return queue  # another operator has given the places of this round back
                 entry = place.claim.entry.model_copy(update={"since": wall_clock(), "round": current})
                 return queue.claim(entry, spec.capacity, spec.rate, queues=place.claim.queues)
 

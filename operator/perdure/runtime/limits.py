@@ -158,7 +158,7 @@ class LimitQueue:
             ):
                 has_room = False
             others = bool(entry.together) and entry.id != taking
-            if others and entry.reserves:
+            if others and entry.reserves and not entry.replaced_by:
                 kept[key] = 1
             if others or not has_room or entry.replaced_by:
                 waiters.append(entry)

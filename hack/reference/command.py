@@ -1,4 +1,4 @@
-"""The command: write or check all pages."""
+"""The command: write or check all pages, and the list of values that the chart checks."""
 
 import argparse
 import sys
@@ -50,6 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder = options.root / FOLDER
     pages = generated_pages()
+    listed = options.root / values.REQUIRED
+    if not listed.exists() or listed.read_text(encoding="utf-8") != values.required():
+        if options.check:
+            sys.stderr.write(f"{values.REQUIRED} is stale: run `make generate`\n")
+            return 1
+        listed.parent.mkdir(parents=True, exist_ok=True)
+        listed.write_text(values.required(), encoding="utf-8")
     stale = stale_pages(folder, pages)
     for name in stale:
         if options.check:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Write
 from simulated.world import World
@@ -412,7 +412,7 @@ class StepWatch:
         world.server.observers.append(self._observe)
 
     def _observe(self, write: Write) -> None:
-        after, name = status_texts.decode(write.after), write.key.name
+        after, name = status_encoding.decode(write.after), write.key.name
         status = after.get("status") or {}
         if write.key.plural == "pods":
             limit, key = json.loads(after["metadata"]["annotations"]["perdure.dev/input"])

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import Route
 
 from perdure.api.json_values import mapping
+from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.phases import Phase
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError, UnreachableError
@@ -117,16 +118,13 @@ class Pages:
             pods = [] if live is None else await cluster.runs.pods(found)
         now = clock.now()
         shown = await asyncio.to_thread(lambda: read_run(found, now=now, live=live, trace=trace(found)))
-        definition = mapping(mapping(found["spec"]).get("inline")) or mapping(
-            mapping(found.get("status")).get("definition")
-        )
         steps = list(shown.every_step())
         logs = [*logs_of(shown, pods), *missing_logs(shown, pods)]
         return self._site.show(
             request,
             "run.html",
             run=shown,
-            graph=lay_out(shown.steps, definition) if shown.steps else None,
+            graph=lay_out(shown.steps, definition_of(found)) if shown.steps else None,
             steps=steps[:STEPS],
             more=max(len(steps) - STEPS, 0),
             logs=sorted(logs, key=lambda log: (log.step, log.attempt)),

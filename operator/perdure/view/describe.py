@@ -99,6 +99,7 @@ def header(run: RunView, page: Page) -> Iterator[Text]:
         yield _field("Endpoint", run.endpoint)
     else:
         yield _field("Workflow", run.workflow or "inline")
+    yield from _sources(run)
     yield from _workers(run)
     if run.workflow_id != run.name:
         yield _field(_id_label(run), run.workflow_id)
@@ -130,6 +131,22 @@ def _chain(run: RunView) -> Iterator[Text]:
         yield _field("After", chain.continues)
     if chain.continued_as:
         yield _field("Continues as", chain.continued_as)
+
+
+def _sources(run: RunView) -> Iterator[Text]:
+    """Yield a line for each Workflow from which the definition has copied parts."""
+    for source in run.sources:
+        parts = [
+            text.join((noun, ", ".join(_renamed(local, name) for local, name in mapping(source.get(key)).items())), " ")
+            for key, noun in (("activities", "activity"), ("blocks", "block"))
+            if source.get(key)
+        ]
+        generation = f", generation {source.get('generation')}"
+        yield _field("Copied from", text.join((f"{source.get('workflow')}{generation}", "; ".join(parts)), ": "))
+
+
+def _renamed(local: str, name: str) -> str:
+    return local if local == name else f"{local} ({name})"
 
 
 def _workspaces(run: RunView) -> Iterator[Text]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
+from perdure.api.json_values import mapping
 from perdure.language.step_tree import OPEN
 from perdure.view import text
 from perdure.view.failure import summary
@@ -158,11 +159,18 @@ def _cells(step: StepView, run: RunView, page: Page) -> tuple[str, ...]:
     return (
         text.one_line(step.name),
         f"{page.glyphs.icons.get(step.state, '?')} {text.one_line(step.state)}",
-        text.one_line(f"{step.kind} {step.target}".strip()),
+        text.one_line(f"{step.kind} {step.target}{_source(step, run)}".strip()),
         "" if step.attempt is None else attempt_count(step.attempt, step.maximum_attempts, step.losses),
         start,
         "" if length is None else text.duration(length),
     )
+
+
+def _source(step: StepView, run: RunView) -> str:
+    """Name the Workflow from which the activity or block of a step was copied."""
+    key = {"activity": "activities", "call": "blocks"}.get(step.kind, "")
+    workflow = next((source.get("workflow") for source in run.sources if step.target in mapping(source.get(key))), "")
+    return f" (of {workflow})" if workflow else ""
 
 
 def _widths(table: Sequence[Sequence[str]], page: Page) -> list[int]:

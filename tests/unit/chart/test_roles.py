@@ -178,6 +178,13 @@ def test_the_worker_role_allows_only_polling_and_reading(render: Render) -> None
     assert worker == {"workflowruns/tasks": {"update"}, "workflowruns": {"get"}}
 
 
+def test_the_maintainer_role_allows_no_config_map(render: Render) -> None:
+    role = named(render(), "ClusterRole", "perdure-temporal-maintainer")
+    resources = ("workerdeployments", "taskqueues", "searchattributes")
+    assert granted(role, "perdure.dev") == {f"{each}/temporal": {"update", "delete"} for each in resources}
+    assert len(role["rules"]) == 1
+
+
 def test_the_client_role_writes_only_through_the_frontend(render: Render) -> None:
     client = granted(named(render(), "ClusterRole", "perdure-temporal-client"), "perdure.dev")
     assert client == {

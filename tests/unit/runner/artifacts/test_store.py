@@ -20,8 +20,8 @@ from perdure.runner.artifacts.programs import ArtifactError
 from perdure.runner.artifacts.store import ArtifactStore
 from support.artifacts.gateway import Gateway, serving
 from support.ports import free_port
-from unit.artifacts.proxy import proxied
-from unit.artifacts.stopping import stopped
+from unit.runner.artifacts.proxy import proxied
+from unit.runner.artifacts.stopping import stopped
 
 AT = "shop/uid-1/5-2"
 _MIB = 1024 * 1024

@@ -279,13 +279,26 @@ BUGS = (
         found="is deleted although its activity has completed",
     ),
     Bug(
+        name="place that is reserved for what takes several limits goes to others",
+        commit="e5860bfee",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good="                kept[key] = 1\n",
+                bad="                pass\n",
+            ),
+        ),
+        scenario="together",
+        found="after it was created",
+    ),
+    Bug(
         name="waiting run that a newer one replaces starts when the limit is released",
         commit="7f6b99888",
         changes=(
             Change(
                 file="runtime/limits.py",
-                good="len(holders) < MAX_HOLDERS and not entry.replaced_by\n",
-                bad="len(holders) < MAX_HOLDERS\n",
+                good="not has_room or entry.replaced_by:\n",
+                bad="not has_room:\n",
             ),
         ),
         scenario="newest_wins",

@@ -279,6 +279,33 @@ BUGS = (
         found="is deleted although its activity has completed",
     ),
     Bug(
+        name="place that is reserved for what takes several limits goes to others",
+        commit="e5860bfee",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good="                kept[key] = 1\n",
+                bad="                pass\n",
+            ),
+        ),
+        scenario="together",
+        found="after it was created",
+    ),
+    Bug(
+        name="waiting run that a newer one replaces starts when the limit is released",
+        commit="7f6b99888",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good="not has_room or entry.replaced_by:\n",
+                bad="not has_room:\n",
+            ),
+        ),
+        scenario="newest_wins",
+        first_seed=8,
+        found="but a newer run replaced it",
+    ),
+    Bug(
         name="closed run reconciled without end",
         commit="b8f3e911",
         changes=(Change(file="controller/runs/attempts/attempts.py", good="(new and not state.closed)", bad="new"),),

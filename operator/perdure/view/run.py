@@ -26,7 +26,7 @@ from perdure.view.history import HistoryView, read_history
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenSignal, Timer, read_open_work
 from perdure.view.page import Page
 from perdure.view.runs import RunSummary, read_summary
-from perdure.view.steps import StepSource, StepView, read_code_steps, read_steps
+from perdure.view.steps import StepSource, StepView, read_code_steps, read_steps, titles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +148,10 @@ class RunView(RunSummary):
     """When the run will be removed, if it is closed."""
     live: LiveState | None
     """The state in the cluster; None if the cluster was not queried."""
+
+    def titles(self) -> dict[str, str]:
+        """Name all steps for users, by their paths: items of loops also by their values, as in `train[3: lr=0.1]/fit`."""
+        return titles(self.steps)
 
     def every_step(self) -> Iterator[StepView]:
         """Yield all steps, including nested ones."""

@@ -13,7 +13,7 @@ from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.frontend import ExecutionRef
 from perdure.cli.inputs import json_or_text
-from perdure.cli.options import context_option, namespace_option, report_option
+from perdure.cli.options import Named, context_option, namespace_option, report_option
 from perdure.cli.routes import RouteOptions, address_options
 from perdure.cli.terminal import Output, Screen, program_of
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _run_argument = argument(
     "run",
     metavar="RUN",
+    type=Named("WorkflowRun"),
     required=False,
     shell_complete=names_of("workflowruns"),
     help="Name of the WorkflowRun; leave it out with --workflow-id",

@@ -30,7 +30,7 @@ from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDeciders
 from perdure.controller.runs.effects import relations
 from perdure.controller.runs.effects.context import EffectContext
-from perdure.controller.runs.limits import RunLimits
+from perdure.controller.runs.limits import ReplacedError, RunLimits
 from perdure.controller.runs.resets import check_exists, check_files, fork_of, open_children, since_fork
 from perdure.controller.runs.store import ForeignSegmentError, Origin, RunStore
 from perdure.controller.services import ALREADY_STARTED, Peers, Services
@@ -102,6 +102,8 @@ class _Draft:
     input: Any = None
     policy: RetryPolicy | None = None
     extras: StartExtras | None = None
+    ended_by: Sequence[inputs.CancelRequested] = ()
+    """What ends the run before it starts, apart from the requests to it."""
 
 
 class RunStarter:
@@ -152,6 +154,8 @@ class RunStarter:
             if not self._inbox.has(*ENDS):
                 raise
             draft.decider = Idle()
+        except ReplacedError as error:
+            draft.decider, draft.ended_by = Idle(), (error.request,)
         except NotYetError:
             # A cancellation waits for the definition: whether handlers run must not depend on how long compiling takes.
             if not self._inbox.has(inputs.TerminateRequested):
@@ -245,8 +249,9 @@ class RunStarter:
             policies=self._services.policies.of(self._run.namespace),
         )
         requests = [each for each in self._inbox if idle and not isinstance(each.request, _PAUSES)]
-        if requests:
-            ended = step(transition.state, [each.request for each in requests], now, Idle())
+        if requests or draft.ended_by:
+            ending = [*(each.request for each in requests), *draft.ended_by]
+            ended = step(transition.state, ending, now, Idle())
             transition = replace(ended, events=(*transition.events, *ended.events))
         return RunStart(decider=draft.decider, definition=draft.definition, transition=transition, requests=requests)
 
@@ -304,8 +309,7 @@ class RunStarter:
         if fork.definition is not None:
             values = with_defaults(fork.definition.program, spec.input)
             await self._await_pods(fork.definition.program, now)
-            await self._limits.acquire(fork.definition.program, values, spec, now)
-            await self._limits.acquire_again(fork.state.holds.values(), spec, now)
+            await self._limits.acquire(fork.definition.program, values, spec, now, fork.state.holds.values())
         reapplied = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         if fork.definition is not None:

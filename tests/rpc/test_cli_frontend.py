@@ -1,5 +1,6 @@
 """`perdure deployment`, `task-queue`, `worker`, `batch`, and `list --query`: the command line against the operator."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,6 +40,16 @@ class Order:
     @workflow.signal
     def pay(self, by: str) -> None:
         self.paid = by
+
+
+@workflow.defn(sandboxed=False)
+class Payment(Order):
+    """The same on workers without versions."""
+
+    @workflow.run
+    async def run(self) -> str:
+        await workflow.wait_condition(lambda: bool(self.paid))
+        return self.paid
 
 
 @activity.defn
@@ -82,6 +93,10 @@ async def test_versions_workers_and_task_queues_are_shown_and_changed(served: tu
     assert (nothing_yet.exit_code, nothing_yet.stdout) == (0, "")
     client = await Client.connect(served[0], namespace="shop")
     async with worker_of(client, "1"), worker_of(client, "2"):
+        async with asyncio.timeout(30):
+            for build in ("1", "2"):
+                while (await perdure("deployment", "set-current", "shop", "--build-id", build, *at)).exit_code:  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)  # the worker has not polled yet
         await perdure("deployment", "set-current", "shop", "--build-id", "1", "--allow-no-pollers", *at)
         assert succeeded(
             await perdure("deployment", "set-ramping", "shop", "--build-id", "2", "--percentage", "10", *at)
@@ -119,7 +134,7 @@ async def test_a_batch_is_started_described_and_listed(served: tuple[str, str], 
     at = ("--address", served[1])
     client = await Client.connect(served[0], namespace="shop")
     handles = [
-        await client.start_workflow(Order.run, id=f"batched-{number}", task_queue="unserved") for number in range(2)
+        await client.start_workflow(Payment.run, id=f"batched-{number}", task_queue="unserved") for number in range(2)
     ]
     query = "WorkflowId STARTS_WITH 'batched-'"
 
@@ -148,7 +163,7 @@ async def test_a_batch_is_started_described_and_listed(served: tuple[str, str], 
     declined = await perdure(*start)
     assert declined.exit_code != 0  # nobody confirmed
     assert succeeded(await perdure(*start, "--yes", "--reason", "why")) == "job\n"
-    async with Worker(client, task_queue="unserved", workflows=[Order]):
+    async with Worker(client, task_queue="unserved", workflows=[Payment]):
         assert [await handle.result() for handle in handles] == ["ada", "ada"]
     shown = succeeded(await perdure("batch", "describe", "job", *at)).splitlines()
     assert "Runs:       2: 2 done, 0 failed, 0 left" in shown

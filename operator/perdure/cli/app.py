@@ -29,7 +29,6 @@ VERBS: Final = {
     "lint": "files:lint",
     "list": "lists:list_",
     "logs": "show:logs",
-    "migrate": "migration:migrate",
     "operations": "lists:operations",
     "options": "reference:options",
     "pause": "requests:pause",

@@ -32,7 +32,6 @@ OFFLINE = {"completion", "console", "explain", "import", "lint", "options", "rep
     "test",
     "ui",
     "version",
-    "migrate",
 }
 """Verbs that make no request, or run for long."""
 

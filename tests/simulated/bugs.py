@@ -279,6 +279,33 @@ BUGS = (
         found="is deleted although its activity has completed",
     ),
     Bug(
+        name="place that is reserved for what takes several limits goes to others",
+        commit="e5860bfee",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good="                kept[key] = 1\n",
+                bad="                pass\n",
+            ),
+        ),
+        scenario="together",
+        found="after it was created",
+    ),
+    Bug(
+        name="waiting run that a newer one replaces starts when the limit is released",
+        commit="7f6b99888",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good="not has_room or entry.replaced_by:\n",
+                bad="not has_room:\n",
+            ),
+        ),
+        scenario="newest_wins",
+        first_seed=8,
+        found="but a newer run replaced it",
+    ),
+    Bug(
         name="closed run reconciled without end",
         commit="b8f3e911",
         changes=(Change(file="controller/runs/attempts/attempts.py", good="(new and not state.closed)", bad="new"),),
@@ -403,6 +430,32 @@ BUGS = (
         found="runs without the files of",
     ),
     Bug(
+        name="a run that waits for a library is not woken by its creation",
+        commit="1a0aec094",
+        changes=(
+            Change(
+                file="controller/runs/run.py",
+                good="            self._libraries = error.libraries\n",
+                bad="            self._libraries = frozenset()\n",
+            ),
+        ),
+        scenario="libraries",
+        found="is Pending",
+    ),
+    Bug(
+        name="a run reads its library again after a restart",
+        commit="1a0aec094",
+        changes=(
+            Change(
+                file="controller/workflows/definitions.py",
+                good='snapshot, sources = (status or {}).get("definition"),',
+                bad='snapshot, sources = inline or (status or {}).get("definition"),',
+            ),
+        ),
+        scenario="libraries",
+        found="",
+    ),
+    Bug(
         name="exit code 0 after SIGTERM taken for success",
         commit="365ddbf3",
         changes=(
@@ -414,6 +467,32 @@ BUGS = (
         ),
         scenario="mixed",
         found="whose pod was stopped and left no result",
+    ),
+    Bug(
+        name="a retry starts while the container of the previous attempt runs",
+        commit="2185fed3",
+        changes=(
+            Change(
+                file="controller/runs/attempts/admission.py",
+                good="        if pod is not None and may_run(pod, now, trusts_node=exclusive):\n",
+                bad="        if False:\n",
+            ),
+        ),
+        scenario="replacements",
+        found="is created while the container of attempt",
+    ),
+    Bug(
+        name="a lost node lets two containers run under a limit of one",
+        commit="2185fed3",
+        changes=(
+            Change(
+                file="controller/runs/attempts/definitions.py",
+                good="        return self._run_limited or by_step or bool(self.of(activity).limits)\n",
+                bad="        return self._run_limited or by_step\n",
+            ),
+        ),
+        scenario="replacements",
+        found="is created while the container of attempt",
     ),
 )
 

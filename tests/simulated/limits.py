@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -16,6 +17,11 @@ _CAPACITY = {"pool": 3, "mutex": 1}
 _ATTEMPTS = 5
 """The last attempt of each activity succeeds."""
 _RATE = {"count": 4, "period": "10s"}
+_GIVE_BACK_SECONDS = 200
+"""An operator that is frozen for a minute gives back places after its return; meanwhile, another one may wait for an outage."""
+_LONGEST_TURN = timedelta(seconds=400)
+"""After a minute, what takes two limits waits for older ones and for those that hold them, and works for 25 seconds at most;
+operators are disturbed for up to two minutes. Without its turn, it would end after all others, 760 seconds later."""
 _SKEW = timedelta(seconds=1)
 """The clocks of two operators differ by at most this much."""
 
@@ -63,6 +69,104 @@ class LimitWatch:
             self.world.checker.fail(f"{write.time:.3f} {write.actor}: {taken} is taken by {sorted(busy)}")
 
 
+class TogetherWatch:
+    """Checks at every write that what takes several limits together does not hold one for long while it waits for another one.
+
+    An operator that was killed, frozen, or disconnected gives back places once it works again.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._held: defaultdict[str, set[str]] = defaultdict(set)
+        """The names of the limits that an entry holds, by its run and event."""
+        self._complete: set[str] = set()
+        """The entries that held all of their limits at the same time."""
+        self._partial: dict[str, float] = {}
+        """When other entries took their first limit."""
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        if write.key.plural == "workflowlimits":
+            holders = {
+                f"{each['runId']}/{each.get('eventId')}": each["together"]
+                for each in (write.after.get("status") or {}).get("holders", ())
+                if each.get("together")
+            }
+            for entry in {*holders, *self._held}:
+                (self._held[entry].add if entry in holders else self._held[entry].discard)(write.key.name)
+            self._complete |= {entry for entry, places in holders.items() if len(self._held[entry]) == places}
+            partial = {entry for entry, held in self._held.items() if held} - self._complete
+            self._partial = {entry: self._partial.get(entry, write.time) for entry in partial}
+        for entry, since in self._partial.items():
+            if write.time > since + _GIVE_BACK_SECONDS:
+                self.world.checker.fail(
+                    f"{write.time:.3f} {entry} holds {self._held[entry]} since {since:.3f}, not all"
+                )
+
+
+class PodWatch:
+    """Checks at every write that no two pods run of which each uses the same limit; their input names what they use."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._pods: dict[str, set[str]] = {}
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        if write.key.plural != "pods":
+            return
+        self._pods[write.key.name] = set(json.loads(write.after["metadata"]["annotations"]["perdure.dev/input"]))
+        if write.type == "DELETED" or write.after["status"]["phase"] in {"Succeeded", "Failed"}:
+            del self._pods[write.key.name]
+        for limit in ("left", "right"):
+            users = sorted(name for name, uses in self._pods.items() if limit in uses)
+            if len(users) > 1:
+                self.world.checker.fail(f"{write.time:.3f} {write.actor}: {limit} is used by {users}")
+
+
+def user(limits: Sequence[str], taker: str = "run") -> dict[str, Any]:
+    """A definition with one activity in a pod that uses limits, which its run, step, or activity takes."""
+    uses: list[dict[str, Any]] = [{"name": each} for each in limits]
+    activity = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "10m"}
+    step: dict[str, Any] = {"name": "work", "activity": {"name": "work", "input": list(limits)}}
+    match taker:
+        case "run":
+            return {"limits": uses, "activities": [activity], "steps": [step]}
+        case "step":
+            return {"activities": [activity], "steps": [{**step, "limits": uses}]}
+        case _:
+            return {"activities": [{**activity, "limits": uses}], "steps": [step]}
+
+
+async def together(world: World) -> None:
+    """Runs, steps, and activities that take two limits together, each of which is always taken by others that need only one."""
+    TogetherWatch(world)
+    PodWatch(world)
+    random = world.random("together")
+    world.script = lambda _pod: ContainerExit(after=random.uniform(15, 25))
+    world.begin()
+    for name in ("left", "right"):
+        world.create("WorkflowLimit", name, {"capacity": 1})
+    trouble = world.loop.create_task(world.trouble(60))
+    for i in range(40):
+        world.create("WorkflowRun", f"left{i:02}", {"inline": user(["left"], random.choice(["run", "activity"]))})
+        await asyncio.sleep(random.uniform(0, 19))
+        world.create("WorkflowRun", f"right{i:02}", {"inline": user(["right"], random.choice(["run", "activity"]))})
+        if i in {1, 4, 10}:
+            spec = {"inline": user(["left", "right"], random.choice(["run", "step", "activity"]))}
+            world.create("WorkflowRun", f"both{i:02}", spec)
+        await asyncio.sleep(random.uniform(0, 19))
+    await trouble
+    await world.calm(300)
+    await world.rest()
+    for name, run in world.runs().items():
+        created, ended = run["metadata"]["creationTimestamp"], run["status"]["completionTime"]
+        took = datetime.fromisoformat(ended) - datetime.fromisoformat(created)
+        if name.startswith("both") and took > _LONGEST_TURN:
+            world.checker.fail(f"{name} ended {took} after it was created")
+    check_free(world)
+
+
 async def limits(world: World) -> None:
     """Runs that take a semaphore, a mutex for one of three keys, or both; some are terminated or deleted."""
     watch, random = LimitWatch(world), world.random("limits")
@@ -78,6 +182,7 @@ async def limits(world: World) -> None:
 
 
 def _create_limits(world: World) -> None:
+    TogetherWatch(world)
     for name, capacity in _CAPACITY.items():
         world.create("WorkflowLimit", name, {"capacity": capacity})
 
@@ -118,6 +223,80 @@ def _start(world: World, watch: LimitWatch, random: Random, number: int) -> str:
     limits = [{"name": limit, "key": "${input.key}" if limit == "mutex" else ""} for limit in takes]
     world.create("WorkflowRun", name, {"inline": work(*limits), "input": {"key": key}})
     return name
+
+
+def deployment(limit: str) -> dict[str, Any]:
+    """A definition whose newest run of a key wins. A cancelled run undoes its work in a pod."""
+    activities = [{"name": each, "container": {"image": "i"}, "startToCloseTimeout": "5m"} for each in ("work", "undo")]
+    return {
+        "limits": [{"name": limit, "key": "${input}", "overflowPolicy": "CancelRunning"}],
+        "activities": activities,
+        "steps": [{"name": "work", "activity": {"name": "work"}}, {"name": "more", "activity": {"name": "work"}}],
+        "blocks": [{"name": "undo", "steps": [{"name": "undo", "activity": {"name": "undo"}}]}],
+        "onCancel": {"block": "undo"},
+    }
+
+
+class NewestWatch:
+    """Checks that a run never has a pod after it waited for a limit with a newer run of its key, and finds such runs."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.replaced: set[str] = set()
+        """The names of the runs."""
+        self._began: set[str] = set()
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        if write.key.plural == "workflowlimits":
+            status = write.after.get("status") or {}
+            newest: dict[str, str] = {}
+            for each in (*status.get("holders", ()), *status.get("waiters", ())):
+                newest[each["key"]] = max(each["created"], newest.get(each["key"], ""))
+            older = {each["run"] for each in status.get("waiters", ()) if each["created"] < newest[each["key"]]}
+            self.replaced |= older - self._began  # an operator whose watch lags may list a run that has ended
+        elif write.key.plural == "workflowruns" and (write.after.get("status") or {}).get("state"):
+            self._began.add(write.key.name)
+        elif write.key.plural == "pods":
+            name = write.after["metadata"]["annotations"]["perdure.dev/run"]
+            if name in self.replaced:
+                self.world.checker.fail(
+                    f"{write.time:.3f} {write.actor}: {name} has a pod, but a newer run replaced it"
+                )
+
+    def check_replaced(self) -> None:
+        """Check that the runs ended with nothing but their cancellation."""
+        for name in sorted(self.replaced):
+            types = [each["eventType"] for each in self.world.checker.history(self.world.run(name))]
+            if types != ["WorkflowExecutionStarted", "WorkflowExecutionCancelRequested", "WorkflowExecutionCanceled"]:
+                self.world.checker.fail(f"{name} was replaced while it waited, and its history is {types}")
+
+
+async def newest_wins(world: World) -> None:
+    """Runs of three keys of which the newest replaces those that wait, and has the one cancelled that holds the limit."""
+    watch, random = NewestWatch(world), world.random("newest wins")
+    limited = LimitWatch(world)
+    world.script = lambda _pod: ContainerExit(after=random.uniform(0.5, 12))
+    world.begin()
+    world.create("WorkflowLimit", "mutex", {"capacity": 1})
+    for i in range(24):
+        await asyncio.sleep(
+            random.uniform(1, 3)
+        )  # a creation time has whole seconds: which one is newer must be certain
+        name, key = f"run{i:02}", random.choice("abc")
+        limited.takes[name] = [("mutex", key)]
+        world.create("WorkflowRun", name, {"inline": deployment("mutex"), "input": key})
+    await world.trouble(60)
+    await world.calm(300)
+    await world.rest()
+    watch.check_replaced()
+    for key in "abc":
+        runs = [world.run(name) for name, taken in limited.takes.items() if taken == [("mutex", key)]]
+        created = max((run["metadata"]["creationTimestamp"] for run in runs), default="")
+        newest = [run["status"]["phase"] for run in runs if run["metadata"]["creationTimestamp"] == created]
+        if newest not in ([], ["Completed"]):
+            world.checker.fail(f"the newest run of {key} did not complete")
+    check_free(world)
 
 
 class ActivityWatch:

@@ -50,6 +50,16 @@ def test_the_pod_policy_trusts_the_operator_and_selects_by_its_label(render: Ren
     assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
 
 
+def test_pods_that_delete_artifacts_are_protected_in_the_same_way(render: Render) -> None:
+    policies = [named(render(), "ValidatingAdmissionPolicy", f"perdure-{name}") for name in ("pods", "deletion-pods")]
+    (selector,) = policies[1]["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
+    assert selector == {"key": labels.ARTIFACT_STORE_LABEL, "operator": "Exists"}
+    binding = named(render(), "ValidatingAdmissionPolicyBinding", "perdure-deletion-pods")
+    assert binding["spec"]["policyName"] == "perdure-deletion-pods"
+    rules = [policy["spec"]["validations"][1:] for policy in policies]
+    assert rules[0] == rules[1]
+
+
 def test_the_run_policy_trusts_the_operator_and_protects_its_labels(render: Render) -> None:
     policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-runs")
     assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")

@@ -378,7 +378,7 @@ def test_an_invalid_cron_line_is_not_also_reported_as_missing() -> None:
         ("{steps: {}}", "spec.steps"),
         ("{steps: [1, null, x]}", "spec.steps[0]"),
         ("{activities: [{name: a, container: {}}, {name: a}]}", "spec.activities[0].container.image"),
-        ("{blocks: [{name: b}], steps: [{name: s, call: {block: b}}]}", "spec.blocks[0].steps"),
+        ("{blocks: [{name: b}], steps: [{name: s, call: {block: b}}]}", "spec.blocks[0]"),
         ("{finally: {blok: b}}", "spec.finally.blok"),
         ("[]", "spec"),
     ],
@@ -467,3 +467,48 @@ def test_a_long_path_in_a_finding_is_truncated() -> None:
     [line, _] = done.stdout.splitlines()
     assert "nested more than 100 deep" in line
     assert len(line) < 240
+
+
+LIBRARY = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: library}
+spec:
+  activities: [{name: post, startToCloseTimeout: 1m, container: {image: i}}]
+"""
+USER = """
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowRun
+metadata: {name: run}
+spec:
+  inline:
+    activities:
+    - name: post
+      from:
+        workflow: library
+    steps: [{name: s, activity: {name: post}}]
+"""
+
+
+def test_a_library_is_found_in_another_file(tmp_path: Path) -> None:
+    (tmp_path / "library.yaml").write_text(LIBRARY)
+    (tmp_path / "run.yaml").write_text(USER)
+    assert [str(each.finding) for each in lint([str(tmp_path)]).found] == []
+    (note,) = lint([str(tmp_path / "run.yaml")]).found
+    assert note.finding.severity is Severity.NOTE
+    assert str(note.finding).startswith(
+        "spec.inline.activities[0].from.workflow: Workflow `library` is in none of the files"
+    )
+    (tmp_path / "library.yaml").write_text(LIBRARY.replace("post", "send"))
+    (error,) = lint([str(tmp_path)]).found
+    assert (error.position.line, error.finding.severity) == (9, Severity.ERROR)
+    assert str(error.finding) == (
+        "spec.inline.activities[0].from: Workflow `library` has no activity `post`; it has send"
+    )
+
+
+def test_namespaces_that_an_inline_definition_allows_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(USER.replace("inline:", "inline:\n    allowedNamespaces: [shop]"))
+    (tmp_path / "library.yaml").write_text(LIBRARY.replace("spec:", "spec:\n  allowedNamespaces: [shop]"))
+    (warning,) = lint([str(tmp_path)]).found
+    assert str(warning.finding).startswith("spec.inline.allowedNamespaces: has no effect in an inline definition")

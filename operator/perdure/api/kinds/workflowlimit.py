@@ -59,8 +59,9 @@ class OverflowPolicy(StrEnum):
     """Fail with the type `LimitReached`."""
 
     CANCEL_RUNNING = "CancelRunning"
-    """Wait in the queue. When the run is the next of its key, the operator requests the cancellation of the run that has held the
-    limit the longest, unless that run is newer."""
+    """Wait in the queue, in which the newest runs of a key replace older ones: one that waits with this policy ends without
+    having started. When the run is the next of its key, the operator requests the cancellation of the run that has held it the
+    longest, unless that run is newer."""
 
 
 class LimitUse(SpecModel):
@@ -186,6 +187,21 @@ class LimitEntry(StatusModel):
 
     priority: Priority = 0
     """The priority of the run; higher values go first."""
+
+    cancels_running: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether it is a run with the `overflowPolicy` CancelRunning. Default: false."""
+
+    replaced_by: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the newer run that replaces it. It never gets the limit, and ends without having started."""
+
+    together: Annotated[Count, Field(exclude_if=not_)] = 0
+    """Number of places in WorkflowLimits that it takes together, all or none. Default: 0, only this one."""
+
+    round: Annotated[Count, Field(exclude_if=not_)] = 0
+    """How often it gave places back because it could not take all of them. Default: 0."""
+
+    reserves: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the next free place is kept for it while it waits for the others that it takes together. Default: false."""
 
     created: Time
     """When the run was created, or the activity was scheduled; of two with the same priority, the older one goes first."""

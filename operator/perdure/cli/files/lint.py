@@ -4,10 +4,11 @@ A manifest with mistakes is read as far as it is valid, so that one run of `lint
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import pydantic
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from perdure.api.crdgen import KINDS
 from perdure.api.fields import NAME_PATTERN
+from perdure.api.json_values import Json
 from perdure.api.kinds.operation import Operation, OperationSpec
 from perdure.api.kinds.retrypolicy import RetryPolicy
 from perdure.api.kinds.schedule import Schedule, ScheduleSpec
@@ -26,10 +28,10 @@ from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
 from perdure.cli.files.documents import Document, Position, UnreadableFileError, read_files
 from perdure.kube import clock
+from perdure.language import checks
 from perdure.language.checks import (
     CheckedDefinition,
     Documents,
-    check,
     check_references,
     in_data,
     labels,
@@ -37,8 +39,10 @@ from perdure.language.checks import (
     unevaluated,
 )
 from perdure.language.checks.definition import policies_of, run_input
+from perdure.language.compiler import NO_STEPS
 from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, Severity
+from perdure.language.reuse import in_namespace, is_library
 from perdure.language.schedule_input import input_mistakes, sample_input
 from perdure.language.signals import SignalNames
 from perdure.language.webhooks import WebhookProgram
@@ -251,11 +255,11 @@ class LintResult:
 class _Object:
     document: Document
     resource: Resource
-    checked: CheckedDefinition | None
     replaced: tuple[str, ...] = ()
     """Paths of unreadable parts."""
     mistaken: frozenset[str] = frozenset()
     """Paths of fields that could not be read."""
+    checked: CheckedDefinition | None = None
 
     @property
     def subject(self) -> str:
@@ -288,6 +292,7 @@ def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
         except UnreadableFileError as error:
             linted.unreadable.append(str(error))
     linted.objects += len(objects)
+    objects = _checked(objects)
     documents = _known(objects)
     for each in objects:
         alone = filter(each.is_certain, each.checked.findings if each.checked else ())
@@ -360,9 +365,7 @@ def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
         return
     if not resource.metadata.name and not resource.metadata.generate_name:
         wrong("metadata.name", "must be set", subject=subject)
-    yield _Object(
-        document, resource, _checked(resource), readable.replaced, frozenset(path for path, _ in readable.mistakes)
-    )
+    yield _Object(document, resource, readable.replaced, frozenset(path for path, _ in readable.mistakes))
 
 
 def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
@@ -380,14 +383,42 @@ def _of_values(document: Document) -> Iterator[Finding]:
         yield Finding(path, message, Severity.WARNING)
 
 
-def _checked(resource: Resource) -> CheckedDefinition | None:
+def _checked(objects: Iterable[_Object]) -> list[_Object]:
+    """Check the definitions of the objects, which can copy parts of the Workflows among them."""
+    found = [each.resource for each in objects if isinstance(each.resource, Workflow)]
+    known = [(each.metadata.namespace, each.metadata.name, each.spec.dump()) for each in found]
+    return [replace(each, checked=_check(each.resource, known)) for each in objects]
+
+
+def _check(resource: Resource, workflows: Sequence[tuple[str, str, Json]]) -> CheckedDefinition | None:
+    """Check the definition of an object, if it has one.
+
+    Args:
+        resource: The object.
+        workflows: The Workflows: namespace, name, and spec.
+    """
+    namespace = resource.metadata.namespace
+    libraries = in_namespace(workflows, namespace)
+    check = partial(checks.check, libraries=libraries, namespace=namespace)
     if isinstance(resource, Workflow):
-        return check(resource.spec)
-    if isinstance(resource, WorkflowRun) and resource.spec.inline is not None:
-        return check(resource.spec.inline, path="spec.inline")
-    if isinstance(resource, Schedule) and resource.spec.workflow_run_template.spec.inline is not None:
-        return check(resource.spec.workflow_run_template.spec.inline, path="spec.workflowRunTemplate.spec.inline")
-    return None
+        checked = check(resource.spec)
+        if not is_library(resource.spec.dump()):
+            return checked
+        return replace(checked, findings=tuple(finding for finding in checked.findings if finding != NO_STEPS))
+    if isinstance(resource, WorkflowRun):
+        inline, path = resource.spec.inline, "spec.inline"
+    elif isinstance(resource, Schedule):
+        inline, path = resource.spec.workflow_run_template.spec.inline, "spec.workflowRunTemplate.spec.inline"
+    else:
+        return None
+    if inline is None:
+        return None
+    checked = check(inline, path=path)
+    if not inline.allowed_namespaces:
+        return checked
+    message = "has no effect in an inline definition, which others cannot copy from; move it to a Workflow"
+    finding = Finding(f"{path}.allowedNamespaces", message, Severity.WARNING)
+    return replace(checked, findings=(*checked.findings, finding))
 
 
 def _across_documents(each: _Object, documents: Documents, now: datetime) -> Iterator[Finding]:

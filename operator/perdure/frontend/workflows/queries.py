@@ -311,11 +311,11 @@ class WorkflowQueries:
         return QueryWorkflowResponse(query_result=answer(run, query, definition.workflow_type))
 
     async def _definition(self, view: View) -> Definition:
-        spec, snapshot = view.object["spec"], (view.object.get("status") or {}).get("definition")
+        spec, status = view.object["spec"], view.object.get("status")
 
         async def find() -> Definition:
             return self._runs.definitions.pinned(
-                view.entry.namespace, view.entry.name, read_spec(spec), spec.get("inline"), snapshot
+                view.entry.namespace, view.entry.name, read_spec(spec), spec.get("inline"), status
             )
 
         try:

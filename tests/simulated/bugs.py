@@ -279,13 +279,45 @@ BUGS = (
         found="is deleted although its activity has completed",
     ),
     Bug(
+        name="place that is reserved for what takes several limits goes to others",
+        commit="e5860bfee",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good="                kept[key] = 1\n",
+                bad="                pass\n",
+            ),
+        ),
+        scenario="together",
+        found="after it was created",
+    ),
+    Bug(
+        name="one limit is held while another one is full",
+        commit="e5860bfee",
+        changes=(
+            Change(
+                file="controller/limits.py",
+                good="        if not self._lacking(namespace, group, wall_clock()) and await self._take(namespace, group):\n",
+                bad="        if await self._take(namespace, group):\n",
+            ),
+            Change(
+                file="controller/limits.py",
+                good="        await self._give_back(namespace, group)\n",
+                bad="",
+            ),
+        ),
+        scenario="together",
+        first_seed=4,
+        found=", not all",
+    ),
+    Bug(
         name="waiting run that a newer one replaces starts when the limit is released",
         commit="7f6b99888",
         changes=(
             Change(
                 file="runtime/limits.py",
-                good="len(holders) < MAX_HOLDERS and not entry.replaced_by\n",
-                bad="len(holders) < MAX_HOLDERS\n",
+                good="not has_room or entry.replaced_by:\n",
+                bad="not has_room:\n",
             ),
         ),
         scenario="newest_wins",

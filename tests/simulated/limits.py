@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -16,6 +17,13 @@ _CAPACITY = {"pool": 3, "mutex": 1}
 _ATTEMPTS = 5
 """The last attempt of each activity succeeds."""
 _RATE = {"count": 4, "period": "10s"}
+_GIVE_BACK_SECONDS = 200
+"""An operator that is frozen for a minute gives back places after its return; meanwhile, another one may wait for an outage."""
+_CALM_GIVE_BACK_SECONDS = 40
+"""The same for an operator that is not disturbed, some of whose requests fail or get no response."""
+_LONGEST_TURN = timedelta(seconds=400)
+"""After a minute, what takes two limits waits for older ones and for those that hold them, and works for 25 seconds at most;
+operators are disturbed for up to two minutes. Without its turn, it would end after all others, 760 seconds later."""
 _SKEW = timedelta(seconds=1)
 """The clocks of two operators differ by at most this much."""
 
@@ -63,6 +71,112 @@ class LimitWatch:
             self.world.checker.fail(f"{write.time:.3f} {write.actor}: {taken} is taken by {sorted(busy)}")
 
 
+class TogetherWatch:
+    """Checks at every write that what takes several limits together does not hold one for long while it waits for another one.
+
+    An operator that was killed, frozen, or disconnected gives back places once it works again.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.calm_from = float("inf")
+        """From when on no operator is disturbed."""
+        self._held: defaultdict[str, set[str]] = defaultdict(set)
+        """The names of the limits that an entry holds, by its run and event."""
+        self._complete: set[str] = set()
+        """The entries that held all of their limits at the same time."""
+        self._partial: dict[str, float] = {}
+        """When other entries took their first limit."""
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        if write.key.plural == "workflowlimits":
+            holders = {
+                f"{each['runId']}/{each.get('eventId')}": each["together"]
+                for each in (write.after.get("status") or {}).get("holders", ())
+                if each.get("together")
+            }
+            for entry in {*holders, *self._held}:
+                (self._held[entry].add if entry in holders else self._held[entry].discard)(write.key.name)
+            self._complete |= {entry for entry, places in holders.items() if len(self._held[entry]) == places}
+            partial = {entry for entry, held in self._held.items() if held} - self._complete
+            self._partial = {entry: self._partial.get(entry, write.time) for entry in partial}
+        for entry, since in self._partial.items():
+            if write.time > min(since + _GIVE_BACK_SECONDS, max(since, self.calm_from) + _CALM_GIVE_BACK_SECONDS):
+                self.world.checker.fail(
+                    f"{write.time:.3f} {entry} holds {self._held[entry]} since {since:.3f}, not all"
+                )
+
+
+class PodWatch:
+    """Checks at every write that no two pods run of which each uses the same limit; their input names what they use."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._pods: dict[str, set[str]] = {}
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        if write.key.plural != "pods":
+            return
+        self._pods[write.key.name] = set(json.loads(write.after["metadata"]["annotations"]["perdure.dev/input"]))
+        if write.type == "DELETED" or write.after["status"]["phase"] in {"Succeeded", "Failed"}:
+            del self._pods[write.key.name]
+        for limit in ("left", "right"):
+            users = sorted(name for name, uses in self._pods.items() if limit in uses)
+            if len(users) > 1:
+                self.world.checker.fail(f"{write.time:.3f} {write.actor}: {limit} is used by {users}")
+
+
+def user(limits: Sequence[str], taker: str = "run") -> dict[str, Any]:
+    """A definition with one activity in a pod that uses limits, which its run, step, or activity takes."""
+    uses: list[dict[str, Any]] = [{"name": each} for each in limits]
+    activity = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "10m"}
+    step: dict[str, Any] = {"name": "work", "activity": {"name": "work", "input": list(limits)}}
+    match taker:
+        case "run":
+            return {"limits": uses, "activities": [activity], "steps": [step]}
+        case "step":
+            return {"activities": [activity], "steps": [{**step, "limits": uses}]}
+        case _:
+            return {"activities": [{**activity, "limits": uses}], "steps": [step]}
+
+
+async def together(world: World) -> None:
+    """Runs, steps, and activities that take two limits together, each of which is always taken by others that need only one."""
+    watch = TogetherWatch(world)
+    PodWatch(world)
+    random = world.random("together")
+    world.script = lambda _pod: ContainerExit(after=random.uniform(15, 25))
+    world.begin()
+    for name in ("left", "right"):
+        world.create("WorkflowLimit", name, {"capacity": 1})
+
+    async def disturb() -> None:
+        await world.trouble(60)
+        await world.calm(0)
+        watch.calm_from = world.loop.time()
+
+    trouble = world.loop.create_task(disturb())
+    for i in range(40):
+        world.create("WorkflowRun", f"left{i:02}", {"inline": user(["left"], random.choice(["run", "activity"]))})
+        await asyncio.sleep(random.uniform(0, 19))
+        world.create("WorkflowRun", f"right{i:02}", {"inline": user(["right"], random.choice(["run", "activity"]))})
+        if i in {1, 4, 10, 16, 20}:
+            spec = {"inline": user(["left", "right"], random.choice(["run", "step", "activity"]))}
+            world.create("WorkflowRun", f"both{i:02}", spec)
+        await asyncio.sleep(random.uniform(0, 19))
+    await trouble
+    await world.calm(300)
+    await world.rest()
+    for name, run in world.runs().items():
+        created, ended = run["metadata"]["creationTimestamp"], run["status"]["completionTime"]
+        took = datetime.fromisoformat(ended) - datetime.fromisoformat(created)
+        if name.startswith("both") and took > _LONGEST_TURN:
+            world.checker.fail(f"{name} ended {took} after it was created")
+    check_free(world)
+
+
 async def limits(world: World) -> None:
     """Runs that take a semaphore, a mutex for one of three keys, or both; some are terminated or deleted."""
     watch, random = LimitWatch(world), world.random("limits")
@@ -78,6 +192,7 @@ async def limits(world: World) -> None:
 
 
 def _create_limits(world: World) -> None:
+    TogetherWatch(world)
     for name, capacity in _CAPACITY.items():
         world.create("WorkflowLimit", name, {"capacity": capacity})
 

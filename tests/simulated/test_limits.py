@@ -5,8 +5,22 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from perdure.simulation.cluster.kubelet import ContainerExit
-from simulated.limits import LimitWatch, NewestWatch, deployment, phases, restart, succeeded, work
+from simulated.limits import (
+    LimitWatch,
+    NewestWatch,
+    PodWatch,
+    TogetherWatch,
+    check_free,
+    deployment,
+    phases,
+    restart,
+    succeeded,
+    user,
+    work,
+)
 from simulated.world import Setting, World, simulate
 
 _CALM = Setting(seed=1, faults=0, kills=0)
@@ -114,6 +128,91 @@ def test_a_run_that_a_newer_one_replaces_while_it_waits_never_starts() -> None:
         assert waited < timedelta(seconds=2)
         (_, requested, _) = world.checker.history(world.run("deploy1"))
         assert "`deploy2` replaces it in WorkflowLimit `deploy`" in str(requested)
+
+    _calm(scenario)
+
+
+@pytest.mark.parametrize("taker", ["run", "step", "activity"])
+@pytest.mark.parametrize("order", [["left", "right"], ["right", "left"]])
+def test_what_takes_two_limits_holds_none_while_it_waits(taker: str, order: list[str]) -> None:
+    """B09: argo-workflows#13630."""
+
+    async def scenario(world: World) -> None:
+        TogetherWatch(world)
+        PodWatch(world)
+        world.script = lambda pod: ContainerExit(after=55 if "long" in pod["metadata"]["name"] else 5)
+        world.begin()
+        for name in ("left", "right"):
+            world.create("WorkflowLimit", name, {})
+        world.create("WorkflowRun", "long", {"inline": user(["right"], taker)})
+        await asyncio.sleep(2)
+        world.create("WorkflowRun", "both", {"inline": user(order, taker)})
+        await asyncio.sleep(5)
+        world.create("WorkflowRun", "short", {"inline": user(["left"], taker)})
+        await asyncio.sleep(10)
+        assert phases(world)["short"] == "Completed"
+        limits = {each["metadata"]["name"]: each["status"] for each in world.server.of("workflowlimits")}
+        assert (limits["left"]["holders"], limits["left"]["waiters"]) == ([], [])
+        assert [each["run"] for each in limits["right"]["waiters"]] == ["both"]
+        reason, message = _waits(world, "both")
+        assert reason == "LimitReached"
+        assert "WorkflowLimit `right` is full: it allows 1 " in message
+        assert "`left` and `right` together" in message
+        await world.rest()
+        assert set(phases(world).values()) == {"Completed"}
+        check_free(world)
+
+    _calm(scenario)
+
+
+def test_others_overtake_what_takes_two_limits_for_a_minute() -> None:
+    """No place of one limit is kept while the other one is full, and then it gets its turn."""
+
+    async def scenario(world: World) -> None:
+        PodWatch(world)
+        world.script = lambda _pod: ContainerExit(after=19)
+        world.begin()
+        for name in ("left", "right"):
+            world.create("WorkflowLimit", name, {})
+        for i in range(12):
+            world.create("WorkflowRun", f"left{i:02}", {"inline": user(["left"])})
+            if i == 1:
+                world.create("WorkflowRun", "both", {"inline": user(["left", "right"])})
+            await asyncio.sleep(10)
+            world.create("WorkflowRun", f"right{i:02}", {"inline": user(["right"])})
+            await asyncio.sleep(10)
+        await world.rest()
+        began = {name: datetime.fromisoformat(run["status"]["startTime"]) for name, run in world.runs().items()}
+        overtook = [name for name, time in began.items() if time < began["both"] and name > "right00"]
+        assert began["both"] - began["left01"] > timedelta(seconds=60)
+        assert began["both"] - began["left01"] < timedelta(seconds=130), overtook
+        assert overtook
+
+    _calm(scenario)
+
+
+def test_a_reset_takes_the_limits_of_its_run_and_its_steps_together() -> None:
+    async def scenario(world: World) -> None:
+        TogetherWatch(world)
+        world.script = lambda _pod: ContainerExit(after=15)
+        world.begin()
+        for name in ("left", "right"):
+            world.create("WorkflowLimit", name, {})
+        nap = {
+            "name": "nap",
+            "steps": [{"name": "one", "sleep": {"duration": "5s"}}, {"name": "two", "sleep": {"duration": "60s"}}],
+        }
+        steps = [{"name": "nap", "limits": [{"name": "right"}], "call": {"block": "nap"}}]
+        world.create(
+            "WorkflowRun", "first", {"inline": {"limits": [{"name": "left"}], "steps": steps, "blocks": [nap]}}
+        )
+        await asyncio.sleep(10)
+        world.create("WorkflowRun", "next", {"inline": user(["right"])})
+        await asyncio.sleep(2)
+        world.operate("again", "first", reset={"to": "LastWorkflowTask"})
+        await world.rest()
+        assert set(phases(world).values()) == {"Completed", "Terminated"}
+        check_free(world)
 
     _calm(scenario)
 

@@ -33,6 +33,7 @@ DONE = {
     "backfill": "backfilled",
     "cancel": "cancelled",
     "completeActivity": "completed",
+    "delete": "deleted",
     "pause": "paused",
     "redrive": "re-driven",
     "reset": "reset",
@@ -44,6 +45,8 @@ DONE = {
     "terminate": "terminated",
     "trigger": "triggered",
     "unpause": "unpaused",
+    "updateActivityOptions": "updated",
+    "updateOptions": "updated",
 }
 """The past participle for messages, by the field of the request in the spec of an Operation."""
 

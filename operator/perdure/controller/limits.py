@@ -5,6 +5,19 @@
 
 An activity does the same before the pod of its first attempt (`runs.attempts.admission`).
 
+A run or an activity that needs several limits takes places in all of them or in none: it waits until all have room, and then
+takes one after the other. If one is full by then, it gives the others back. Two operators may do this for the same run at the
+same time, so every entry has a round. The write of the last place is the decision: all are taken in the round that the entry of
+the last limit had before it. Places are given back only after that entry has moved to the next round, which it cannot do once
+it holds its place:
+
+    take, in round n     place 1 ─▶ … ─▶ last place, if its entry is still in round n: all are taken
+    give back            last entry: round n + 1 ─▶ place 1 waits again, if it was taken in round n or before
+
+Others overtake it in a limit with room while it waits for another one. After RESERVE_AFTER, it reserves a place in the full limit
+whose places change hands least often; when that is free, in the next one. So a limit is reserved only as long as it must be, and
+waiters get their turn: all limits have them in the same order, and the first one that reserves gets each place next.
+
 Any operator may write the status, even if it does not work on the run. A waiting run is woken by this process's own writes and
 by its watch.
 
@@ -22,8 +35,9 @@ A step counts as an activity: first the activity that takes its limits is open, 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import pydantic
@@ -48,7 +62,7 @@ from perdure.language.step_paths import Path
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import is_open
-from perdure.runtime.limits import LimitQueue, claim_of, limit_status, room
+from perdure.runtime.limits import RESERVE_AFTER, LimitQueue, claim_of, limit_status, room
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -69,6 +83,41 @@ class Claim:
     def id(self) -> str:
         """Identifies it in the queue."""
         return self.entry.id
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A place in a limit."""
+
+    limit: str
+    """Name of the WorkflowLimit."""
+    claim: Claim
+
+    @property
+    def id(self) -> str:
+        """Identifies the claim in the queue of the limit."""
+        return self.claim.id
+
+
+def taken_together(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
+    """The places of a run, an activity, or a step, in the order in which they are taken: all of them, or none.
+
+    The last one, which decides, is one that waits, if any does.
+    """
+    places = sorted(wanted, key=lambda each: (each.claim.queues, each.limit, each.id))
+    if len(places) == 1:
+        return tuple(places)
+    update = {"together": len(places)}
+    entries = [each.claim.entry.model_copy(update=update) for each in places]
+    return tuple(
+        replace(each, claim=replace(each.claim, entry=entry)) for each, entry in zip(places, entries, strict=True)
+    )
+
+
+def names_of(group: Sequence[Wanted]) -> str:
+    """The names of the limits that are taken together, for messages; empty for a single one."""
+    names = sorted({f"`{each.limit}`" for each in group})
+    return "" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def limit_entry(  # noqa: PLR0917 (the fields of the entry)
@@ -127,6 +176,8 @@ class Full:
     """The run that must be cancelled to make room."""
     replaced_by: str | None = None
     """Name of the newer run that replaces the waiting one, which must end."""
+    until: datetime | None = None
+    """When to claim it again without an event."""
 
     def reason(self, name: str, key: str, noun: str) -> str:
         """Say why a claim waits for the limit with a name; `noun` is what takes it.
@@ -190,6 +241,8 @@ class WorkflowLimits:
         self._known: dict[str, dict[str, _KnownLimit]] = defaultdict(dict)
         self._waiting: dict[Name, dict[str, Claim]] = defaultdict(dict)
         """The waiting claims of this process, by limit and ID."""
+        self._together: dict[Name, dict[str, tuple[Wanted, ...]]] = defaultdict(dict)
+        """The places that are taken together and that this process waits for, by limit and ID of the last one."""
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._newer: dict[Name, NewerStateReports] = {}
 
@@ -225,6 +278,8 @@ class WorkflowLimits:
             waiting = self._waiting[namespace, name]
             for claim in [claim for claim in waiting.values() if claim.run.uid == uid]:
                 del waiting[claim.id]
+            for group in [each for each in self._together[namespace, name].values() if each[-1].claim.run.uid == uid]:
+                self._stop_waiting(namespace, group)
 
     def _forget(self, namespace: str, name: str) -> None:
         self._known[namespace].pop(name, None)
@@ -241,6 +296,206 @@ class WorkflowLimits:
         for claim in _to_wake(waiting.values(), known.queue):
             del waiting[claim.id]
             self.wake(claim.run)
+        for group in [each for each in self._together[namespace, name].values() if self._is_due(namespace, each)]:
+            self._stop_waiting(namespace, group)
+            self.wake(group[-1].claim.run)
+
+    # Several limits
+
+    async def acquire(self, namespace: str, group: tuple[Wanted, ...]) -> list[tuple[Wanted, Full | Unusable]]:
+        """Try to acquire places in limits: all of them, or none.
+
+        Args:
+            namespace: The namespace.
+            group: The result of `taken_together`.
+
+        Returns:
+            What is missing; those whose claims do not wait come first, then those that are taken least often. Empty if all places
+            are held.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        if len(group) == 1:
+            answer = await self.claim(namespace, group[0].limit, group[0].claim)
+            return [] if isinstance(answer, Granted) else [(group[0], answer)]
+        for each in group:
+            if each.limit not in self._known[namespace]:
+                await self._read(namespace, each.limit)
+        if self._unusable(namespace, group):
+            self._start_waiting(namespace, group)
+            return [*self._unusable(namespace, group)]
+        if self._holds_all(namespace, group):
+            return []
+        if not self._lacking(namespace, group, wall_clock()) and await self._take(namespace, group):
+            return []
+        await self._give_back(namespace, group)
+        if self._holds_all(namespace, group):  # another operator has taken the last place in the meantime
+            return []
+        self._start_waiting(namespace, group)
+        await self._queue(namespace, group)
+        return self._missing(namespace, group)
+
+    def lists_all(self, namespace: str, group: Iterable[Wanted]) -> bool:
+        """Whether each claim is known to hold its limit or to wait for it."""
+        return all(self.lists(namespace, each.limit, each.claim.entry) for each in group)
+
+    def _unusable(self, namespace: str, group: Sequence[Wanted]) -> list[tuple[Wanted, Unusable]]:
+        known = [(each, self._known[namespace].get(each.limit)) for each in group]
+        return [
+            (each, Unusable(newer=found is not None and bool(found.newer)))
+            for each, found in known
+            if found is None or found.spec is None
+        ]
+
+    def _queue_of(self, namespace: str, place: Wanted) -> LimitQueue:
+        known = self._known[namespace].get(place.limit)
+        return known.queue if known is not None else LimitQueue()
+
+    def _round(self, namespace: str, group: Sequence[Wanted]) -> int:
+        """The round in which the group takes its places."""
+        entries = [self._queue_of(namespace, each).entry(each.id) for each in group]
+        return max(each.round if each is not None else 0 for each in entries)
+
+    def _holds_all(self, namespace: str, group: Sequence[Wanted]) -> bool:
+        """Whether a stored status has each claim as a holder, in the same round."""
+        current = self._round(namespace, group)
+        return all(self._has_taken(namespace, each, current) for each in group)
+
+    def _lacking(self, namespace: str, group: Sequence[Wanted], now: datetime) -> list[Wanted]:
+        """The places that the group cannot take now."""
+        queues: dict[str, LimitQueue] = {}
+        for place in group:
+            known = self._known[namespace].get(place.limit)
+            if known is None or known.spec is None:
+                return list(group)
+            queue = queues.get(place.limit, known.queue)
+            entry = place.claim.entry.model_copy(update={"since": now})
+            queues[place.limit] = queue.claim(entry, known.spec.capacity, known.spec.rate)
+        return [each for each in group if not queues[each.limit].holds(each.id)]
+
+    async def _take(self, namespace: str, group: Sequence[Wanted]) -> bool:
+        """Take all places, one after the other; return whether that succeeded. The last write decides."""
+        current = self._round(namespace, group)
+        for place in group:
+
+            async def change(queue: LimitQueue, spec: WorkflowLimitSpec, place: Wanted = place) -> LimitQueue:
+                listed = queue.entry(place.id)
+                if listed is not None and listed.round > current:
+                    return queue  # another operator has given the places of this round back
+                entry = place.claim.entry.model_copy(update={"since": wall_clock(), "round": current})
+                return queue.claim(entry, spec.capacity, spec.rate, queues=place.claim.queues)
+
+            if not self._has_taken(namespace, place, current):
+                await self.change(namespace, place.limit, change)
+            if not self._has_taken(namespace, place, current):
+                return False
+        return True
+
+    def _has_taken(self, namespace: str, place: Wanted, current: int) -> bool:
+        holders = self._queue_of(namespace, place).holders
+        return any(each.id == place.id and each.round == current for each in holders)
+
+    async def _give_back(self, namespace: str, group: Sequence[Wanted]) -> None:
+        """Give back the places that the group holds without the others."""
+        last, current = group[-1], self._round(namespace, group)
+        if not last.claim.queues:
+            return  # none of them waits: the run or the activity fails
+        held = [each for each in group[:-1] if self._queue_of(namespace, each).holds(each.id)]
+        if not held or self._queue_of(namespace, last).holds(last.id):
+            return
+
+        async def advance(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
+            if queue.holds(last.id):
+                return queue
+            entry = last.claim.entry.model_copy(update={"since": wall_clock(), "round": current + 1})
+            return queue.claim(entry, spec.capacity, spec.rate, takes=False)
+
+        await self.change(namespace, last.limit, advance)
+        if self._round(namespace, group) <= current:
+            return  # the last place is taken, so all are
+        for place in held:
+
+            async def change(queue: LimitQueue, spec: WorkflowLimitSpec, place: Wanted = place) -> LimitQueue:
+                given = queue.give_back(place.id, current, spec.capacity, wall_clock(), spec.rate)
+                return given if place.claim.queues or given.holds(place.id) else given.release({place.id})
+
+            await self.change(namespace, place.limit, change)
+
+    async def _queue(self, namespace: str, group: Sequence[Wanted]) -> None:
+        """Let the group wait where there is no room, and reserve a place if it has waited for long."""
+        for place in self._lacking(namespace, group, wall_clock()):
+            if place.claim.queues and not self.lists(namespace, place.limit, place.claim.entry):
+                await self.change(namespace, place.limit, _waits(place))
+        for place in group:
+            if place.claim.entry.cancels_running and not self.lists(namespace, place.limit, place.claim.entry):
+                await self.change(namespace, place.limit, _waits(place))
+        while (next_place := self._to_reserve(namespace, group, wall_clock())) is not None:
+
+            async def change(queue: LimitQueue, spec: WorkflowLimitSpec, place: Wanted = next_place) -> LimitQueue:
+                return queue.reserve(place.id).admit(spec.capacity, wall_clock(), spec.rate)
+
+            await self.change(namespace, next_place.limit, change)
+
+    def _to_reserve(self, namespace: str, group: Sequence[Wanted], now: datetime) -> Wanted | None:
+        """The place to reserve next: that of the full limit whose last place was taken the longest ago.
+
+        The next one follows only once the place that was reserved before is free: until then, others may use the other limits.
+        """
+        if now < group[-1].claim.entry.created + RESERVE_AFTER:
+            return None
+        lacking = [each for each in self._lacking(namespace, group, now) if each.claim.queues]
+        listed = [self._queue_of(namespace, each).entry(each.id) for each in lacking]
+        if any(each is None or each.reserves for each in listed):
+            return None
+        return min(lacking, key=partial(self._scarcity, namespace), default=None)
+
+    def _scarcity(self, namespace: str, place: Wanted) -> tuple[bool, datetime, str]:
+        taken = self._queue_of(namespace, place).last_taken(place.claim.entry.key)
+        return place.claim.queues, taken or datetime.min.replace(tzinfo=UTC), place.limit
+
+    def _missing(self, namespace: str, group: Sequence[Wanted]) -> list[tuple[Wanted, Full | Unusable]]:
+        now = wall_clock()
+        if self._can_proceed(namespace, group, now):  # a limit has changed in the meantime
+            self._stop_waiting(namespace, group)
+            self.wake(group[-1].claim.run)
+        lacking = self._lacking(namespace, group, now) or group
+        reserves = group[-1].claim.entry.created + RESERVE_AFTER
+        found: list[tuple[Wanted, Full | Unusable]] = []
+        for place in sorted(group, key=partial(self._scarcity, namespace)):
+            known, queue = self._known[namespace].get(place.limit), self._queue_of(namespace, place)
+            if known is None or known.spec is None:
+                found.append((place, Unusable(newer=known is not None and bool(known.newer))))
+                continue
+            newer, older = queue.replaced_by(place.id), queue.to_cancel(place.id)
+            if place in lacking or newer or older:
+                times = (reserves, queue.next_start(known.spec.capacity, now, known.spec.rate))
+                until = min((each for each in times if each is not None and each > now), default=None)
+                found.append((place, Full(known.spec, older, newer, until)))
+        return found
+
+    def _can_proceed(self, namespace: str, group: Sequence[Wanted], now: datetime) -> bool:
+        """Whether a group can take its places, or reserve one."""
+        return not self._lacking(namespace, group, now) or self._to_reserve(namespace, group, now) is not None
+
+    def _is_due(self, namespace: str, group: Sequence[Wanted]) -> bool:
+        """Whether to wake a waiting group: it can proceed, must end, may cancel another run, or waits in no queue."""
+        if self._unusable(namespace, group):
+            return False
+        now = wall_clock()
+        queues = [(self._queue_of(namespace, each), each.id) for each in group]
+        if any(queue.replaced_by(key) or queue.to_cancel(key) for queue, key in queues):
+            return True
+        lacking = [self._queue_of(namespace, each).waits(each.id) for each in self._lacking(namespace, group, now)]
+        return not any(lacking) or self._to_reserve(namespace, group, now) is not None
+
+    def _start_waiting(self, namespace: str, group: tuple[Wanted, ...]) -> None:
+        for place in group:
+            self._together[namespace, place.limit][group[-1].id] = group
+
+    def _stop_waiting(self, namespace: str, group: Sequence[Wanted]) -> None:
+        for place in group:
+            self._together[namespace, place.limit].pop(group[-1].id, None)
 
     # Changes
 
@@ -331,6 +586,16 @@ class WorkflowLimits:
             self.update(await self._client.get(kube.path(kube.PERDURE, namespace, "workflowlimits", name)))
         except kube.NotFoundError:
             return
+
+
+def _waits(place: Wanted) -> Change:
+    """The change that lets a claim wait."""
+
+    async def change(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
+        entry = place.claim.entry.model_copy(update={"since": wall_clock()})
+        return queue.claim(entry, spec.capacity, spec.rate, takes=False)
+
+    return change
 
 
 def _to_wake(claims: Iterable[Claim], queue: LimitQueue) -> list[Claim]:

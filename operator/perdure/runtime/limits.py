@@ -2,14 +2,17 @@
 
 The status is the transaction: it is written by compare-and-swap, and a run or an activity starts only once a stored status lists
 it as a holder. Every change also admits waiters up to the capacity, so that no release is lost.
+
+Entries that take several places together are admitted only by a process that takes all of them (`controller.limits`). Others
+overtake them, unless they reserve their place.
 """
 
 from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, Self
+from datetime import datetime, timedelta
+from typing import Any, Final, Self
 
 from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.kinds.workflowlimit import (
@@ -23,6 +26,9 @@ from perdure.api.kinds.workflowlimit import (
 )
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import show_duration
+
+RESERVE_AFTER: Final = timedelta(minutes=1)
+"""After which wait a waiter that takes several places together has others not overtake it any more, one limit at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,11 @@ class LimitQueue:
         found = WorkflowLimitStatus.parse(status)
         return cls(tuple(found.holders), tuple(found.waiters), tuple(found.recent))
 
-    def holds(self, id: str) -> bool:  # noqa: A002 (that of `LimitEntry`)
+    def entry(self, id: str) -> LimitEntry | None:  # noqa: A002 (that of `LimitEntry`)
+        """Return a holder or a waiter."""
+        return next((each for each in (*self.holders, *self.waiters) if each.id == id), None)
+
+    def holds(self, id: str) -> bool:  # noqa: A002
         """Whether an entry holds the limit."""
         return any(each.id == id for each in self.holders)
 
@@ -59,7 +69,15 @@ class LimitQueue:
             found.setdefault(each.run_id, []).append(each)
         return found
 
-    def claim(self, entry: LimitEntry, capacity: int, rate: StartRate | None = None, *, queues: bool = True) -> Self:
+    def claim(
+        self,
+        entry: LimitEntry,
+        capacity: int,
+        rate: StartRate | None = None,
+        *,
+        queues: bool = True,
+        takes: bool = True,
+    ) -> Self:
         """Add an entry as a holder of the limit, or as a waiter.
 
         A listed entry keeps its place, unless its key, priority, or policy has changed because the definition was edited before
@@ -70,34 +88,79 @@ class LimitQueue:
             capacity: Maximum number of holders per key.
             rate: Maximum number of starts per key and period.
             queues: Whether it waits if the limit is reached; otherwise it is not added.
+            takes: Whether it takes the place if it has room, for one that takes several together. It is then of its `round`.
         """
-        listed = next((each for each in (*self.holders, *self.waiters) if each.id == entry.id), None)
+        taking, listed = entry.id if takes else "", self.entry(entry.id)
         if listed is not None and (listed.replaced_by or claim_of(listed) == claim_of(entry)):
-            claimed = self.admit(capacity, entry.since, rate)
+            claimed = self._advance(entry.id, entry.round).admit(capacity, entry.since, rate, taking=taking)
         else:
             others = self.release({entry.id})
+            if listed is not None and listed.round > entry.round:
+                entry = entry.model_copy(update={"round": listed.round})
             waiters = list(others.waiters)
             insort(waiters, entry, key=_order)
             queued = replace(others, waiters=_without_older(others.holders, waiters, entry.key, capacity))
-            claimed = queued.admit(capacity, entry.since, rate)
+            claimed = queued.admit(capacity, entry.since, rate, taking=taking)
         if not queues and not claimed.holds(entry.id):
             return claimed.release({entry.id})
-        return replace(claimed, waiters=claimed.waiters[:MAX_WAITERS])
+        return replace(claimed, waiters=_first_waiters(claimed.waiters))
+
+    def give_back(self, id: str, round: int, capacity: int, now: datetime, rate: StartRate | None) -> Self:  # noqa: A002
+        """Let a holder wait again, unless it has taken the place in a later round."""
+        entry = next((each for each in self.holders if each.id == id and each.round <= round), None)
+        if entry is None:
+            return self
+        waiters = list(self.waiters)
+        insort(waiters, entry, key=_order)
+        changed = replace(self, holders=_without(self.holders, {id}), waiters=tuple(waiters)).admit(capacity, now, rate)
+        return replace(changed, waiters=_first_waiters(changed.waiters))
+
+    def reserve(self, id: str) -> Self:  # noqa: A002
+        """Keep the next free place for a waiter."""
+        waiters = (each.model_copy(update={"reserves": True}) if each.id == id else each for each in self.waiters)
+        return replace(self, waiters=tuple(waiters))
+
+    def last_taken(self, key: str) -> datetime | None:
+        """When a holder of a key has taken its place last; None if nothing holds it."""
+        return max((each.since for each in self.holders if each.key == key), default=None)
+
+    def _advance(self, id: str, round: int) -> Self:  # noqa: A002
+        """Move an entry to a later round."""
+        entry = self.entry(id)
+        if entry is None or entry.round >= round:
+            return self
+        later = entry.model_copy(update={"round": round})
+        holders, waiters = (
+            tuple(later if each is entry else each for each in entries) for entries in (self.holders, self.waiters)
+        )
+        return replace(self, holders=holders, waiters=waiters)
 
     def release(self, ids: Collection[str]) -> Self:
         """Remove entries from the holders and the waiters."""
         return replace(self, holders=_without(self.holders, ids), waiters=_without(self.waiters, ids))
 
-    def admit(self, capacity: int, now: datetime, rate: StartRate | None = None) -> Self:
-        """Make the first waiters holders, up to the capacity and the rate. One key does not block another."""
+    def admit(self, capacity: int, now: datetime, rate: StartRate | None = None, *, taking: str = "") -> Self:
+        """Make the first waiters holders, up to the capacity and the rate. One key does not block another.
+
+        Of those that take several places together, only the one with the ID `taking` is admitted. For the first of each key that
+        reserves its place, one is kept free.
+        """
         held = Counter(each.key for each in self.holders)
         recent = list(self._recent(rate, now))
         started = Counter(each.key for each in recent)
         holders, waiters = list(self.holders), []
+        kept = Counter[str]()
         for entry in self.waiters:
             key = entry.key
-            has_room = held[key] < capacity and len(holders) < MAX_HOLDERS and not entry.replaced_by
-            if not has_room or (rate is not None and (started[key] >= rate.count or len(recent) >= MAX_RECENT)):
+            has_room = held[key] + kept[key] < capacity and len(holders) + kept.total() < MAX_HOLDERS
+            if rate is not None and (
+                started[key] + kept[key] >= rate.count or len(recent) + kept.total() >= MAX_RECENT
+            ):
+                has_room = False
+            others = bool(entry.together) and entry.id != taking
+            if others and entry.reserves and not entry.replaced_by:
+                kept[key] = 1
+            if others or not has_room or entry.replaced_by:
                 waiters.append(entry)
                 continue
             held[key] += 1
@@ -146,13 +209,23 @@ class LimitQueue:
         return min(held, key=lambda each: each.since, default=None)
 
 
-def _order(entry: LimitEntry) -> tuple[int, datetime]:
-    return -entry.priority, entry.created
+def _order(entry: LimitEntry) -> tuple[int, datetime, str]:
+    """The order of waiters. Those that take several places together have the same order in all limits."""
+    return -entry.priority, entry.created, entry.id if entry.together else ""
 
 
-def claim_of(entry: LimitEntry) -> tuple[str, str, int, bool]:
+def claim_of(entry: LimitEntry) -> tuple[str, str, int, bool, int]:
     """What an entry claims. If this changes, the entry is queued again."""
-    return entry.id, entry.key, entry.priority, entry.cancels_running
+    return entry.id, entry.key, entry.priority, entry.cancels_running, entry.together
+
+
+def _first_waiters(waiters: Sequence[LimitEntry]) -> tuple[LimitEntry, ...]:
+    """The waiters to list. One that gave places back is always listed: its round must not be forgotten."""
+    extra = len(waiters) - MAX_WAITERS
+    if extra <= 0:
+        return tuple(waiters)
+    dropped = {each.id for each in [each for each in waiters if not each.round][-extra:]}
+    return tuple(each for each in waiters if each.id not in dropped)
 
 
 def _without(entries: tuple[LimitEntry, ...], ids: Collection[str]) -> tuple[LimitEntry, ...]:

@@ -97,6 +97,19 @@ def test_the_definition_policy_trusts_the_operator_and_checks_permission_to_crea
         assert validation["expression"].endswith(may_create.format(resource))
 
 
+def test_only_users_who_can_delete_runs_can_create_operations_that_delete_them(render: Render) -> None:
+    """People on call may create Operations, but not delete runs."""
+    policy = named(render(), "ValidatingAdmissionPolicy", "perdure-deletions")["spec"]
+    assert policy["failurePolicy"] == "Fail"
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["operations"], ["CREATE"])
+    (condition,) = policy["matchConditions"]
+    assert condition["expression"] == "has(dyn(object).spec.delete)"
+    (validation,) = policy["validations"]
+    assert "resource('workflowruns')" in validation["expression"]
+    assert validation["expression"].endswith(".check('delete').allowed()")
+
+
 def test_inline_definitions_can_be_denied_only_with_the_definition_policy(helm: Helm, render: Render) -> None:
     deny = 'definitionFence.inlineDefinitions="Deny"'
     name = "perdure-inline-definitions"

@@ -8,7 +8,7 @@ import pytest
 from temporalio.api.enums.v1 import WorkerStatus
 from temporalio.api.worker.v1 import WorkerHeartbeat
 
-from perdure.frontend.errors import RpcError, unauthenticated
+from perdure.frontend.errors import RpcError, denied, unauthenticated
 from perdure.frontend.matching.polls import FORGOTTEN_AFTER, Pollers
 from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.messages.tokens import MAX_BYTES, page_of
@@ -117,6 +117,17 @@ async def test_a_poller_whose_permission_is_revoked_gets_no_task() -> None:
     queues.settle("1", {Offer("run", 1): QUEUE})
     with pytest.raises(RpcError, match="no longer valid"):
         await polling
+    assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
+
+
+async def test_a_poll_without_an_offer_ends_with_the_refusal_of_its_poller() -> None:
+    async def refused() -> None:
+        raise denied("revoked")
+
+    queues = TaskQueues()
+    with pytest.raises(RpcError, match="revoked"):
+        await queues.poll(QUEUE, "worker", 0.01, refused)
+    queues.settle("1", {Offer("run", 1): QUEUE})
     assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
 
 

@@ -120,6 +120,55 @@ def test_a_newer_holder_replaces_a_run_that_comes_late() -> None:
     assert replaced(queue.claim(entry("old", age=60), 1)) == {}
 
 
+def both(name: str, *, age: int = 0, round: int = 0) -> LimitEntry:  # noqa: A002 (that of `LimitEntry`)
+    return entry(name, age=age).model_copy(update={"together": 2, "round": round})
+
+
+def test_only_its_own_process_admits_what_takes_several_limits() -> None:
+    queue = LimitQueue().claim(both("a", age=60), 1, takes=False).claim(entry("b"), 1)
+    assert (names(queue.holders), names(queue.waiters)) == (["b"], ["a"])
+    queue = queue.release({"uid-b"}).admit(1, NOW)
+    assert queue.holders == ()
+    assert names(queue.claim(both("a", age=60), 1).holders) == ["a"]
+
+
+def test_a_place_is_kept_for_the_first_that_reserves_one() -> None:
+    queue = LimitQueue().claim(entry("x"), 2).claim(entry("y"), 2)
+    for name, age in (("a", 60), ("b", 50)):
+        queue = queue.claim(both(name, age=age), 2, takes=False).reserve(f"uid-{name}")
+    queue = queue.claim(entry("old", age=90), 2).claim(entry("new"), 2)
+    queue = queue.release({"uid-x"}).admit(2, NOW)
+    assert names(queue.holders) == ["y", "old"]
+    queue = queue.release({"uid-old"}).admit(2, NOW)
+    assert names(queue.holders) == ["y"]
+    assert names(queue.claim(both("b", age=50), 2).holders) == ["y"]
+    assert names(queue.claim(both("a", age=60), 2).holders) == ["y", "a"]
+    assert names(queue.release({"uid-y"}).admit(2, NOW).holders) == ["new"]
+
+
+def test_a_place_of_a_later_round_is_not_given_back() -> None:
+    queue = LimitQueue().claim(both("a", round=1), 1).claim(entry("b"), 1)
+    assert queue.give_back("uid-a", 0, 1, NOW, None) == queue
+    given = queue.give_back("uid-a", 1, 1, NOW, None)
+    assert (names(given.holders), names(given.waiters)) == (["b"], ["a"])
+    (waiter,) = given.claim(both("a", round=2), 1).waiters
+    assert waiter.round == 2
+
+
+def test_one_that_gave_back_places_stays_listed() -> None:
+    queue = LimitQueue().claim(entry("holder"), 1).claim(both("a", round=1), 1)
+    for i in range(MAX_WAITERS):
+        queue = queue.claim(entry(f"run-{i}", priority=1), 1)
+    assert (len(queue.waiters), queue.waits("uid-a")) == (MAX_WAITERS, True)
+
+
+def test_those_that_take_several_limits_have_one_order_in_all_of_them() -> None:
+    full = LimitQueue().claim(entry("holder"), 1)
+    one = full.claim(both("a"), 1, takes=False).claim(both("b"), 1, takes=False)
+    other = full.claim(both("b"), 1, takes=False).claim(both("a"), 1, takes=False)
+    assert names(one.waiters) == names(other.waiters)
+
+
 def test_as_many_of_the_newest_runs_wait_as_can_hold_the_limit() -> None:
     for capacity, waiting in ((0, ["d"]), (1, ["d"]), (2, ["c", "d"])):
         queue = LimitQueue(holders=(entry("x"), entry("y")))

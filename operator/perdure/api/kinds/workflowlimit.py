@@ -194,6 +194,15 @@ class LimitEntry(StatusModel):
     replaced_by: Annotated[str, Field(max_length=253)] | None = None
     """Name of the newer run that replaces it. It never gets the limit, and ends without having started."""
 
+    together: Annotated[Count, Field(exclude_if=not_)] = 0
+    """Number of places in WorkflowLimits that it takes together, all or none. Default: 0, only this one."""
+
+    round: Annotated[Count, Field(exclude_if=not_)] = 0
+    """How often it gave places back because it could not take all of them. Default: 0."""
+
+    reserves: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the next free place is kept for it while it waits for the others that it takes together. Default: false."""
+
     created: Time
     """When the run was created, or the activity was scheduled; of two with the same priority, the older one goes first."""
 

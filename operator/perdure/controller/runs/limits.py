@@ -1,19 +1,19 @@
 """Acquire the WorkflowLimits of a run's definition, and after a reset, of its steps. It starts once it holds all of them.
 
-A run acquires limits in the order of their names, so that runs with several limits cannot block each other. It keeps its limits
-while it waits for the next one, and after a restart of the operator, because the status of a limit has its holders.
+A run takes all of its limits together, or none (`controller.limits`). It keeps them after a restart of the operator, because the
+status of a limit has its holders.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from perdure.api.kinds.workflowlimit import LimitEntry, LimitUse, OverflowPolicy, StepLimit
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import parse_time
 from perdure.controller.errors import RefusedError
-from perdure.controller.limits import Claim, Full, Unusable, limit_entry
+from perdure.controller.limits import Claim, Full, Unusable, Wanted, limit_entry, names_of, taken_together
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.deciders import scope_of
 from perdure.controller.runs.effects.context import EffectContext
@@ -23,6 +23,8 @@ from perdure.engine import inputs
 from perdure.engine.state import HeldLimits
 from perdure.language.keys import limit_keys, requested_limits
 from perdure.language.program import Program
+
+_TURN: Final = "the run starts when its turn comes"
 
 
 class ReplacedError(Exception):
@@ -50,14 +52,17 @@ class RunLimits:
         self._peers = context.peers
         self._record = record
 
-    async def acquire(self, program: Program, values: Any, spec: WorkflowRunSpec, now: datetime) -> None:
-        """Acquire all limits of the run's definition.
+    async def acquire(
+        self, program: Program, values: Any, spec: WorkflowRunSpec, now: datetime, holds: Iterable[HeldLimits] = ()
+    ) -> None:
+        """Acquire all limits of the run's definition and, after a reset, those that steps hold at its point: all, or none.
 
         Args:
             program: The program of the run.
             values: The input, including defaults.
             spec: The spec of the run.
             now: The time.
+            holds: The holds of steps at the point where a reset begins.
 
         Raises:
             NotReadyError: The run must wait for a limit.
@@ -67,10 +72,10 @@ class RunLimits:
             ConflictError: Another client has written the run, so it may no longer wait.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        if not program.limits:
-            return
         created = parse_time(self._record.object["metadata"]["creationTimestamp"])
         schedule = scope_of(self._record.object).schedule
+        uses: dict[str, LimitUse | StepLimit] = {}
+        wanted: list[Wanted] = []
         for use, key in limit_keys(program, values, schedule):
             entry = LimitEntry(
                 run=self._run.name,
@@ -81,61 +86,75 @@ class RunLimits:
                 created=created,
                 since=now,
             )
-            await self._acquire(use, entry, now)
+            wanted.append(self._wanted(use, entry, uses))
+        for hold in holds:
+            for step_use, key in requested_limits(hold.limits):
+                entry = limit_entry(self._run, hold, key, spec.priority, created, now)
+                wanted.append(self._wanted(step_use, entry, uses))
+        if not wanted:
+            return
+        group = taken_together(wanted)
+        # An outdated state must not take a limit for a step that has ended, nor replace another run.
+        must_confirm = any(each.claim.entry.event_id or each.claim.entry.cancels_running for each in group)
+        if must_confirm and not self._limits.lists_all(self._run.namespace, group):
+            await self._record.confirm()
+        missing = await self._limits.acquire(self._run.namespace, group)
+        if missing:
+            await self._wait(group, missing, uses, now)
 
-    async def acquire_again(self, holds: Iterable[HeldLimits], spec: WorkflowRunSpec, now: datetime) -> None:
-        """Acquire the limits that steps hold at the point where a reset begins.
+    def _wanted(self, use: LimitUse | StepLimit, entry: LimitEntry, uses: dict[str, LimitUse | StepLimit]) -> Wanted:
+        uses[f"{use.name}/{entry.id}"] = use
+        return Wanted(use.name, Claim(self._run, entry, queues=use.overflow_policy.value != OverflowPolicy.FAIL.value))
 
-        Args:
-            holds: The holds at that point.
-            spec: The spec of the run.
-            now: The time.
+    async def _wait(
+        self,
+        group: Sequence[Wanted],
+        missing: Iterable[tuple[Wanted, Full | Unusable]],
+        uses: Mapping[str, LimitUse | StepLimit],
+        now: datetime,
+    ) -> None:
+        """Report what is missing.
 
         Raises:
-            NotReadyError: The run must wait for a limit.
+            NotReadyError: The run must wait.
             RefusedError: The run must not wait, or has waited too long.
+            ReplacedError: A newer run replaces it.
             ConflictError: Another client has written the run.
-            RequestError: The Kubernetes API request failed. Call again to retry.
+            RequestError: The Kubernetes API request failed.
         """
-        created = parse_time(self._record.object["metadata"]["creationTimestamp"])
-        wanted = [(use, key, hold) for hold in holds for use, key in requested_limits(hold.limits)]
-        for use, key, hold in sorted(wanted, key=lambda each: (each[0].name, each[2].scheduled_event_id)):
-            entry = limit_entry(self._run, hold, key, spec.priority, created, now)
-            if not self._limits.lists(self._run.namespace, use.name, entry):
-                await self._record.confirm()  # an outdated state must not take a limit for a step that has ended
-            await self._acquire(use, entry, now)
-
-    async def _acquire(self, use: LimitUse | StepLimit, entry: LimitEntry, now: datetime) -> None:
-        queues = use.overflow_policy.value != OverflowPolicy.FAIL.value
-        if entry.cancels_running and not self._limits.lists(self._run.namespace, use.name, entry):
-            await self._record.confirm()  # only a run that still waits may replace another one
-        answer = await self._limits.claim(self._run.namespace, use.name, Claim(self._run, entry, queues=queues))
-        due = None if use.wait_timeout is None else entry.created + use.wait_timeout
-        match answer:
-            case Unusable(newer=True):
-                message = f"{answer.reason(use.name, self._run.namespace)}; the run waits for a newer operator"
-                raise NotReadyError(ConditionReason.NEWER_STATE, message)
-            case Unusable():
-                message = answer.reason(use.name, self._run.namespace)
-                _check_time(due, now, message)
-                message = f"{message}; the run starts once there is one"
-                raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
-            case Full(replaced_by=str(newer)):
-                reason, request_id = _replaces(newer, use.name), f"{self._run.uid}/replaced/{use.name}"
-                raise ReplacedError(
-                    inputs.CancelRequested(request_id=request_id, reason=reason, identity=inputs.OPERATOR)
-                )
-            case Full():
-                failure = answer.failure(use.name, entry.key, "run")
-                if not queues:
-                    raise RefusedError(ConditionReason.LIMIT_REACHED, f"{failure}, and it is full")
-                _check_time(due, now, failure)
-                if answer.to_cancel is not None:
-                    await self._cancel(answer.to_cancel, use)
-                message = f"{answer.reason(use.name, entry.key, 'run')}; the run starts when its turn comes"
-                raise NotReadyError(ConditionReason.LIMIT_REACHED, message, until=due)
-            case _:
-                return
+        reports: list[tuple[ConditionReason, str]] = []
+        times: list[datetime] = []
+        for place, answer in missing:
+            use, entry = uses[f"{place.limit}/{place.id}"], place.claim.entry
+            due = None if use.wait_timeout is None else entry.created + use.wait_timeout
+            match answer:
+                case Unusable(newer=True):
+                    message = f"{answer.reason(use.name, self._run.namespace)}; the run waits for a newer operator"
+                    raise NotReadyError(ConditionReason.NEWER_STATE, message)
+                case Unusable():
+                    message = answer.reason(use.name, self._run.namespace)
+                    _check_time(due, now, message)
+                    reports.append((ConditionReason.LIMIT_NOT_FOUND, f"{message}; the run starts once there is one"))
+                case Full(replaced_by=str(newer)):
+                    reason, request_id = _replaces(newer, use.name), f"{self._run.uid}/replaced/{use.name}"
+                    raise ReplacedError(
+                        inputs.CancelRequested(request_id=request_id, reason=reason, identity=inputs.OPERATOR)
+                    )
+                case Full():
+                    failure = answer.failure(use.name, entry.key, "run")
+                    if not place.claim.queues:
+                        raise RefusedError(ConditionReason.LIMIT_REACHED, f"{failure}, and it is full")
+                    _check_time(due, now, failure)
+                    if answer.to_cancel is not None:
+                        await self._cancel(answer.to_cancel, use)
+                    names = names_of(group)
+                    turn = f"the run starts when it can take {names} together" if names else _TURN
+                    reason = f"{answer.reason(use.name, entry.key, 'run')}; {turn}"
+                    reports.append((ConditionReason.LIMIT_REACHED, reason))
+                    times += [answer.until] if answer.until is not None else []
+            times += [due] if due is not None else []
+        reason, message = reports[0]
+        raise NotReadyError(reason, message, until=min(times, default=None))
 
     async def _cancel(self, holder: LimitEntry, use: LimitUse | StepLimit) -> None:
         """Request the cancellation of a run that holds a limit."""

@@ -309,8 +309,7 @@ class RunStarter:
         if fork.definition is not None:
             values = with_defaults(fork.definition.program, spec.input)
             await self._await_pods(fork.definition.program, now)
-            await self._limits.acquire(fork.definition.program, values, spec, now)
-            await self._limits.acquire_again(fork.state.holds.values(), spec, now)
+            await self._limits.acquire(fork.definition.program, values, spec, now, fork.state.holds.values())
         reapplied = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         if fork.definition is not None:

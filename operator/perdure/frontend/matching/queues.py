@@ -310,19 +310,19 @@ class TaskQueues:
             name: The queue.
             identity: The identity of the poller.
             seconds: How long to wait.
-            recheck: May reject the poller once there is an offer, which then goes to another poller.
+            recheck: May reject the poller at the end of the wait. Its offer, if it got one, then goes to another poller.
             per_second: How many offers the whole queue may dispatch per second, until the next poll changes this; zero:
                 none; None: no limit (Temporal: ``max_tasks_per_second``).
         """
         self._check_room(name)
         self._queue(name).limits.request_rate(per_second)
         offer = await self._next(name, identity, seconds)
-        if offer is not None:
-            try:
-                await recheck()
-            except BaseException:
+        try:
+            await recheck()
+        except BaseException:
+            if offer is not None:
                 self._enqueue(offer, name)
-                raise
+            raise
         return offer
 
     async def _next(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
@@ -602,7 +602,7 @@ class Matching:
             queue: The task queue.
             identity: Identity of the worker.
             seconds: The longest wait.
-            recheck: May reject the worker once there is an offer, as in `TaskQueues.poll`.
+            recheck: May reject the worker at the end of a wait, as in `TaskQueues.poll`.
             sticky: Whether the queue is the worker's sticky queue.
             through: The member that the worker is connected to; empty for this one.
             per_second: The limit of the whole queue that the worker sets; see there.

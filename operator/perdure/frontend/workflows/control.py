@@ -207,7 +207,7 @@ class WorkflowControl:
             reason=request.reason,
         )
         for override in overrides:
-            await self._check_override(entry, override)
+            await self.check_override(entry, override)
         view = await self._runs.view(entry)
         attempt = partial(
             reset,
@@ -256,7 +256,7 @@ class WorkflowControl:
         )
         response = UpdateWorkflowExecutionOptionsResponse()
         if is_changed:
-            await self._check_override(entry, override)
+            await self.check_override(entry, override)
             changed = inputs.OverrideChanged(
                 request_id=uuid.uuid4().hex, override=override, identity=request.identity, principal=call.principal
             )
@@ -278,8 +278,12 @@ class WorkflowControl:
             return VersioningOverride(behavior=PINNED, version=pinned_to)
         return override_of(override)
 
-    async def _check_override(self, entry: Entry, override: VersioningOverride | None) -> None:
-        """Raise an error if the task queue of a run does not have the version of an override."""
+    async def check_override(self, entry: Entry, override: VersioningOverride | None) -> None:
+        """Check that the task queue of a run has the version of an override.
+
+        Raises:
+            RpcError: It does not have it.
+        """
         record = self._visibility.get(entry.namespace, entry.uid)
         queue = record.task_queue if record is not None else ""
         if refused := override_refused(await self._deployments.load(entry.namespace), override, queue):

@@ -4,15 +4,14 @@ A retry waits until no container of the previous attempt runs, unless the activi
 from the API server, because a watch may lag. If its node is lost, it counts as ended when its attempt would count as lost. But
 what holds a WorkflowLimit must not run twice, so such an attempt waits until Kubernetes removes the pod.
 
-An activity acquires limits in the order of their names, so that activities with several limits cannot block each other. It keeps
-them while it waits for the next one, and across retries and restarts of the operator, because the status of a limit has its
-holders. `controller.limits` releases them.
+An activity takes all of its limits together, or none. It keeps them across retries and restarts of the operator, because the
+status of a limit has its holders. `controller.limits` releases them.
 
 `Blocked` has the attempts that may not start, and those whose pods the API server rejects: temporarily, with the time of the next
 try, or permanently.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -20,7 +19,7 @@ from typing import Final
 
 from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
 from perdure.api.names import pod_name
-from perdure.controller.limits import Claim, Full, Granted, limit_entry
+from perdure.controller.limits import Claim, Full, Unusable, Wanted, limit_entry, names_of, taken_together
 from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, may_run, scope_of, stopping
 from perdure.controller.reconcile.record import Record
 from perdure.controller.reconcile.refusals import pause
@@ -300,9 +299,20 @@ class Admission:
     async def _acquire_limits(self, activity: PendingActivity, now: datetime) -> bool:
         if not activity.takes_limits and not self._definitions.of(activity).limits:
             return True
+        priority, uses = self._record.object["spec"].get("priority", 0), dict[str, ActivityLimit | StepLimit]()
+        wanted = []
         for use, key in self._required(activity):
-            if not await self._acquire(activity, use, key, now):
-                return False
+            uses[use.name] = use
+            entry = limit_entry(self._run, activity, key, priority, activity.first_scheduled_time, now)
+            queues = use.overflow_policy is ActivityOverflowPolicy.QUEUE
+            wanted.append(Wanted(use.name, Claim(self._run, entry, queues=queues)))
+        group, namespace = taken_together(wanted), self._run.namespace
+        if not self._limits.lists_all(namespace, group):
+            await self._record.confirm()  # an outdated state must not take a limit for an activity that has ended
+        missing = await self._limits.acquire(namespace, group)
+        if missing:
+            self._wait(activity, group, missing, uses, now)
+            return False
         self._blocked.clear_shared(PodKey.of(activity))
         return True
 
@@ -313,36 +323,42 @@ class Admission:
         values = self._definitions.attempt(activity).input
         return activity_limit_keys(self._definitions.of(activity), values, scope_of(self._run))
 
-    async def _acquire(
-        self, activity: PendingActivity, use: ActivityLimit | StepLimit, key: str, now: datetime
-    ) -> bool:
-        """Acquire one limit; otherwise, note why the attempt is blocked.
+    def _wait(
+        self,
+        activity: PendingActivity,
+        group: Sequence[Wanted],
+        missing: Iterable[tuple[Wanted, Full | Unusable]],
+        uses: Mapping[str, ActivityLimit | StepLimit],
+        now: datetime,
+    ) -> None:
+        """Note why the attempt is blocked.
 
         Raises:
             StepError: The activity must not wait, or has waited too long.
         """
-        priority = self._record.object["spec"].get("priority", 0)
-        entry = limit_entry(self._run, activity, key, priority, activity.first_scheduled_time, now)
-        queues = use.overflow_policy is ActivityOverflowPolicy.QUEUE
-        due = None if use.wait_timeout is None else entry.created + use.wait_timeout
-        namespace = self._run.namespace
-        if not self._limits.lists(namespace, use.name, entry):
-            await self._record.confirm()  # an outdated state must not take a limit for an activity that has ended
-        answer = await self._limits.claim(namespace, use.name, Claim(self._run, entry, queues=queues))
-        if isinstance(answer, Granted):
-            return True
-        if isinstance(answer, Full):
-            reason, failure = answer.reason(use.name, key, "holder"), answer.failure(use.name, key, "holder")
-            if not queues:
-                raise StepError(application(_LIMIT_REACHED, f"{failure}, and it is full"))
-        else:
-            reason = failure = answer.reason(use.name, namespace)
-            due = None if answer.newer else due
-        if due is not None and due <= now:
-            taker = "step" if activity.takes_limits else "activity"
-            raise StepError(application(_LIMIT_REACHED, f"{failure}; the `waitTimeout` of the {taker} has expired"))
-        self._blocked.by_limit(PodKey.of(activity), reason, due, queued=isinstance(answer, Full))
-        return False
+        reasons: list[str] = []
+        times: list[datetime] = []
+        names = names_of(group)
+        for place, answer in missing:
+            use, entry = uses[place.limit], place.claim.entry
+            due = None if use.wait_timeout is None else entry.created + use.wait_timeout
+            if isinstance(answer, Full):
+                reason = answer.reason(use.name, entry.key, "holder")
+                reason = f"{reason}; it takes {names} together" if names else reason
+                failure = answer.failure(use.name, entry.key, "holder")
+                if not place.claim.queues:
+                    raise StepError(application(_LIMIT_REACHED, f"{failure}, and it is full"))
+                times += [answer.until] if answer.until is not None else []
+            else:
+                reason = failure = answer.reason(use.name, self._run.namespace)
+                due = None if answer.newer else due
+            if due is not None and due <= now:
+                taker = "step" if activity.takes_limits else "activity"
+                raise StepError(application(_LIMIT_REACHED, f"{failure}; the `waitTimeout` of the {taker} has expired"))
+            reasons.append(reason)
+            times += [due] if due is not None else []
+        queued = all(isinstance(answer, Full) for _, answer in missing)
+        self._blocked.by_limit(PodKey.of(activity), reasons[0], min(times, default=None), queued=queued)
 
     async def _passes_circuit(self, activity: PendingActivity, now: datetime) -> bool:
         key, policy = PodKey.of(activity), activity.retry_policy

@@ -51,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = options.root / FOLDER
     pages = generated_pages()
     listed = options.root / values.REQUIRED
-    if not listed.exists() or listed.read_text(encoding="utf-8") != values.required():
-        if options.check:
-            sys.stderr.write(f"{values.REQUIRED} is stale: run `make generate`\n")
-            return 1
+    unlisted = not listed.exists() or listed.read_text(encoding="utf-8") != values.required()
+    if unlisted and options.check:
+        sys.stderr.write(f"{values.REQUIRED} is stale: run `make generate`\n")
+    elif unlisted:
         listed.parent.mkdir(parents=True, exist_ok=True)
         listed.write_text(values.required(), encoding="utf-8")
     stale = stale_pages(folder, pages)
@@ -66,4 +66,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (folder / name).write_text(pages[name], encoding="utf-8")
         else:
             (folder / name).unlink()
-    return 1 if options.check and stale else 0
+    return 1 if options.check and (stale or unlisted) else 0

@@ -292,6 +292,25 @@ BUGS = (
         found="after it was created",
     ),
     Bug(
+        name="one limit is held while another one is full",
+        commit="e5860bfee",
+        changes=(
+            Change(
+                file="controller/limits.py",
+                good="        if not self._lacking(namespace, group, wall_clock()) and await self._take(namespace, group):\n",
+                bad="        if await self._take(namespace, group):\n",
+            ),
+            Change(
+                file="controller/limits.py",
+                good="        await self._give_back(namespace, group)\n",
+                bad="",
+            ),
+        ),
+        scenario="together",
+        first_seed=4,
+        found=", not all",
+    ),
+    Bug(
         name="waiting run that a newer one replaces starts when the limit is released",
         commit="7f6b99888",
         changes=(

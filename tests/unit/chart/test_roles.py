@@ -103,10 +103,12 @@ def test_the_default_user_roles_include_perdures_kinds(render: Render) -> None:
     edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
     assert set(view) == PLURALS
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
-    assert set(edit) == PLURALS - {"historysegments", "payloads", "artifactsets"} | {"workflowruns/tasks"}
+    of_frontend = {f"{each}/temporal" for each in ("workerdeployments", "taskqueues", "searchattributes")}
+    of_operators = {"historysegments", "payloads", "artifactsets"}
+    assert set(edit) == PLURALS - of_operators | of_frontend | {"workflowruns/tasks"}
     assert edit["deadletters"] == edit["cachedresults"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
-    of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-nexus-admin", "-worker")]
+    of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-maintainer", "-nexus-admin", "-worker")]
     assert sorted(left) == ["perdure", "perdure-activity", *of_temporal]
 
 

@@ -217,6 +217,74 @@ def test_a_reset_takes_the_limits_of_its_run_and_its_steps_together() -> None:
     _calm(scenario)
 
 
+def _working(seconds: int = 30) -> dict[str, Any]:
+    return {"steps": [{"name": "nap", "sleep": {"duration": f"{seconds}s"}}]}
+
+
+def test_a_limit_selects_the_open_runs_of_a_namespace_without_children() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("WorkflowLimit", "open-runs", {"capacity": 2, "appliesTo": {}})
+        world.create("Workflow", "child", _working())
+        parent = {"steps": [{"name": "child", "childWorkflow": {"workflow": {"name": "child"}}}]}
+        world.create("WorkflowRun", "parent", {"inline": parent})
+        for name in ("second", "third"):
+            world.create("WorkflowRun", name, {"inline": _working()})
+            await asyncio.sleep(2)
+        assert phases(world)["third"] == "Pending"
+        assert _waits(world, "third")[0] == "LimitReached"
+        assert list(phases(world).values()).count("Running") == 3  # with the child
+        await world.rest()
+        assert set(phases(world).values()) == {"Completed"}
+        check_free(world)
+
+    _calm(scenario)
+
+
+def test_a_limit_selects_runs_of_each_workflow_separately_until_it_is_deleted() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        selector = {"workflows": ["a", "b"], "perWorkflow": True}
+        world.create("WorkflowLimit", "one-each", {"appliesTo": selector})
+        for name in "abc":
+            world.create("Workflow", name, _working(300))
+            for i in range(2):
+                world.create("WorkflowRun", f"{name}{i}", {"workflow": {"name": name}})
+                await asyncio.sleep(1.5)
+        running = {name for name, phase in phases(world).items() if phase == "Running"}
+        assert running == {"a0", "b0", "c0", "c1"}
+        world.delete("workflowlimits", "one-each")
+        await asyncio.sleep(5)
+        assert set(phases(world).values()) == {"Running"}
+        await world.rest()
+
+    _calm(scenario)
+
+
+def test_a_limit_selects_the_running_activities_of_a_workflow() -> None:
+    async def scenario(world: World) -> None:
+        world.script = lambda _pod: ContainerExit(after=20)
+        world.begin()
+        selector = {"takers": "Activities", "workflows": ["busy"]}
+        world.create("WorkflowLimit", "activities", {"capacity": 2, "appliesTo": selector})
+        world.create("WorkflowLimit", "named", {"capacity": 1})
+        activity = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "5m"}
+        steps = [{"name": f"s{i}", "needs": [], "activity": {"name": "work"}} for i in range(4)]
+        world.create("Workflow", "busy", {"activities": [activity], "steps": steps})
+        world.create("Workflow", "free", {"activities": [{**activity, "limits": [{"name": "named"}]}], "steps": steps})
+        for name in ("busy", "free"):
+            world.create("WorkflowRun", name, {"workflow": {"name": name}})
+        await asyncio.sleep(10)
+        held = {each["metadata"]["name"]: each["status"]["held"] for each in world.server.of("workflowlimits")}
+        assert held == {"activities": 2, "named": 1}
+        assert len(world.server.of("pods")) == 3
+        await world.rest()
+        assert set(phases(world).values()) == {"Completed"}
+        check_free(world)
+
+    _calm(scenario)
+
+
 def test_an_older_run_that_comes_late_does_not_start_after_the_newer_one() -> None:
     async def scenario(world: World) -> None:
         watch = NewestWatch(world)

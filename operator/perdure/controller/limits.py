@@ -43,7 +43,15 @@ from typing import Any, Final
 import pydantic
 
 from perdure.api import labels
-from perdure.api.kinds.workflowlimit import MAX_STEP, MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
+from perdure.api.kinds.workflowlimit import (
+    MAX_STEP,
+    MAX_WAITERS,
+    LimitEntry,
+    LimitSelector,
+    LimitTakers,
+    WorkflowLimitSpec,
+    WorkflowLimitStatus,
+)
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import EventReason
@@ -260,6 +268,31 @@ class WorkflowLimits:
         known = self._known[namespace].get(name)
         if known is None or known.is_of(obj):
             self._forget(namespace, name)
+            self._wake_all(namespace, name)
+
+    def selecting(self, namespace: str, takers: LimitTakers, workflow: str) -> list[tuple[str, str]]:
+        """The names of the limits that something takes without naming them, with its keys.
+
+        Args:
+            namespace: The namespace.
+            takers: What it is.
+            workflow: Name of the Workflow of its run; empty for an inline definition.
+        """
+        found = []
+        for name, known in self._known[namespace].items():
+            selector = known.spec.applies_to if known.spec is not None else None
+            key = selector.key(takers, workflow) if selector is not None else None
+            if key is not None:
+                found.append((name, key))
+        return found
+
+    def _wake_all(self, namespace: str, name: str) -> None:
+        """Wake everything that waits for a limit: it may not have to take it any more."""
+        for claim in self._waiting.pop((namespace, name), {}).values():
+            self.wake(claim.run)
+        for group in list(self._together[namespace, name].values()):
+            self._stop_waiting(namespace, group)
+            self.wake(group[-1].claim.run)
 
     def listing(self, namespace: str, uid: str) -> Iterable[tuple[str, Sequence[LimitEntry]]]:
         """The limits of a namespace whose status names a run or its activities, with these entries."""
@@ -290,7 +323,10 @@ class WorkflowLimits:
     def _keep(self, known: _KnownLimit) -> None:
         meta = known.object["metadata"]
         namespace, name = meta["namespace"], meta["name"]
+        before = self._known[namespace].get(name)
         self._known[namespace][name] = known
+        if _selector(before) != _selector(known):
+            self._wake_all(namespace, name)
         metrics.show_limit(namespace, name, holders=len(known.queue.holders), waiters=len(known.queue.waiters))
         waiting = self._waiting[namespace, name]
         for claim in _to_wake(waiting.values(), known.queue):
@@ -586,6 +622,10 @@ class WorkflowLimits:
             self.update(await self._client.get(kube.path(kube.PERDURE, namespace, "workflowlimits", name)))
         except kube.NotFoundError:
             return
+
+
+def _selector(known: _KnownLimit | None) -> LimitSelector | None:
+    return known.spec.applies_to if known is not None and known.spec is not None else None
 
 
 def _waits(place: Wanted) -> Change:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from perdure.api.kinds.workflowlimit import LimitEntry, LimitUse, OverflowPolicy, StepLimit
+from perdure.api.kinds.workflowlimit import LimitEntry, LimitTakers, LimitUse, OverflowPolicy, StepLimit
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import parse_time
@@ -23,6 +23,7 @@ from perdure.engine import inputs
 from perdure.engine.state import HeldLimits
 from perdure.language.keys import limit_keys, requested_limits
 from perdure.language.program import Program
+from perdure.runtime.chains import parent_of
 
 _TURN: Final = "the run starts when its turn comes"
 
@@ -77,20 +78,19 @@ class RunLimits:
         uses: dict[str, LimitUse | StepLimit] = {}
         wanted: list[Wanted] = []
         for use, key in limit_keys(program, values, schedule):
-            entry = LimitEntry(
-                run=self._run.name,
-                run_id=self._run.uid,
-                key=key,
-                priority=spec.priority,
-                cancels_running=use.overflow_policy is OverflowPolicy.CANCEL_RUNNING,
-                created=created,
-                since=now,
-            )
+            entry = self._entry(use, key, spec.priority, created, now)
             wanted.append(self._wanted(use, entry, uses))
         for hold in holds:
             for step_use, key in requested_limits(hold.limits):
                 entry = limit_entry(self._run, hold, key, spec.priority, created, now)
                 wanted.append(self._wanted(step_use, entry, uses))
+        if parent_of(self._record.object) is None:
+            named = {each.limit for each in wanted if each.claim.entry.event_id is None}
+            workflow = spec.workflow.name or "" if spec.workflow is not None else ""
+            for name, key in self._limits.selecting(self._run.namespace, LimitTakers.RUNS, workflow):
+                if name not in named:
+                    use = LimitUse.model_construct(name=name)
+                    wanted.append(self._wanted(use, self._entry(use, key, spec.priority, created, now), uses))
         if not wanted:
             return
         group = taken_together(wanted)
@@ -101,6 +101,17 @@ class RunLimits:
         missing = await self._limits.acquire(self._run.namespace, group)
         if missing:
             await self._wait(group, missing, uses, now)
+
+    def _entry(self, use: LimitUse, key: str, priority: int, created: datetime, now: datetime) -> LimitEntry:
+        return LimitEntry(
+            run=self._run.name,
+            run_id=self._run.uid,
+            key=key,
+            priority=priority,
+            cancels_running=use.overflow_policy is OverflowPolicy.CANCEL_RUNNING,
+            created=created,
+            since=now,
+        )
 
     def _wanted(self, use: LimitUse | StepLimit, entry: LimitEntry, uses: dict[str, LimitUse | StepLimit]) -> Wanted:
         uses[f"{use.name}/{entry.id}"] = use

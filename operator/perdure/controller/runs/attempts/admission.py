@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
-from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
+from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, LimitTakers, StepLimit
 from perdure.api.names import pod_name
 from perdure.controller.limits import Claim, Full, Unusable, Wanted, limit_entry, names_of, taken_together
 from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, scope_of
@@ -234,11 +234,12 @@ class Admission:
         return await self._acquire_limits(activity, now) and await self._passes_circuit(activity, now)
 
     async def _acquire_limits(self, activity: PendingActivity, now: datetime) -> bool:
-        if not activity.takes_limits and not self._definitions.of(activity).limits:
+        required = [*self._required(activity)]
+        if not required:
             return True
         priority, uses = self._record.object["spec"].get("priority", 0), dict[str, ActivityLimit | StepLimit]()
         wanted = []
-        for use, key in self._required(activity):
+        for use, key in required:
             uses[use.name] = use
             entry = limit_entry(self._run, activity, key, priority, activity.first_scheduled_time, now)
             queues = use.overflow_policy is ActivityOverflowPolicy.QUEUE
@@ -256,9 +257,18 @@ class Admission:
     def _required(self, activity: PendingActivity) -> Iterator[tuple[ActivityLimit | StepLimit, str]]:
         """The limits to acquire, with their keys, in order."""
         if activity.takes_limits:
-            return requested_limits(activity.input)
-        values = self._definitions.attempt(activity).input
-        return activity_limit_keys(self._definitions.of(activity), values, scope_of(self._run))
+            yield from requested_limits(activity.input)
+            return
+        definition, named = self._definitions.of(activity), set[str]()
+        if definition.limits:
+            values = self._definitions.attempt(activity).input
+            for use, key in activity_limit_keys(definition, values, scope_of(self._run)):
+                named.add(use.name)
+                yield use, key
+        workflow = (self._record.object["spec"].get("workflow") or {}).get("name") or ""
+        for name, key in self._limits.selecting(self._run.namespace, LimitTakers.ACTIVITIES, workflow):
+            if name not in named:
+                yield ActivityLimit.model_construct(name=name), key
 
     def _wait(
         self,

@@ -11,7 +11,7 @@ from pathlib import Path
 from cluster import commands, debian
 from cluster.console import stage
 from cluster.errors import ClusterError
-from cluster.paths import NODE_IMAGE, Cache
+from cluster.paths import NODE_IMAGE, REPOSITORY, Cache
 from cluster.store import ensure_entry, fingerprint
 
 GO_VERSION = (1, 26)
@@ -22,7 +22,7 @@ FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false")
 
 @dataclass(frozen=True, slots=True)
 class GoProgram:
-    """A program to build from one folder of ``hack/node-image``."""
+    """A program to build from one folder, by default of ``hack/node-image``."""
 
     name: str
     """Name of the folder, and of the binary unless the target makes several."""
@@ -38,11 +38,13 @@ class GoProgram:
     """Debian packages that cgo needs."""
     stamps: tuple[str, ...] = ()
     """Variables for the version: ``{version}`` is ``v1.2.3``, ``{major}`` and so on."""
+    parent: Path = NODE_IMAGE
+    """Folder that has the folder of the program."""
 
     @property
     def folder(self) -> Path:
         """Folder with go.mod."""
-        return NODE_IMAGE / self.name
+        return self.parent / self.name
 
     @property
     def version(self) -> str:
@@ -103,6 +105,13 @@ def kubernetes(minor: str) -> GoProgram:
     if minor and minor not in found:
         raise ClusterError(f"KUBERNETES={minor} must be one of {', '.join(sorted(found))}")
     return found[minor] if minor else KUBERNETES
+
+
+def admission(minor: str) -> GoProgram:
+    """The validation of manifests by a minor version of Kubernetes (``hack/admission``); the default one if it is empty."""
+    chosen = kubernetes(minor)
+    modules = f"../node-image/{chosen.name}/{chosen.modules}"
+    return GoProgram("admission", chosen.module, target=".", modules=modules, parent=REPOSITORY / "hack")
 
 
 CONTAINERD = GoProgram(

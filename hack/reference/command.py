@@ -1,4 +1,4 @@
-"""The command: write or check all pages."""
+"""The command: write or check all pages, and the list of values that the chart checks."""
 
 import argparse
 import sys
@@ -50,6 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder = options.root / FOLDER
     pages = generated_pages()
+    listed = options.root / values.REQUIRED
+    unlisted = not listed.exists() or listed.read_text(encoding="utf-8") != values.required()
+    if unlisted and options.check:
+        sys.stderr.write(f"{values.REQUIRED} is stale: run `make generate`\n")
+    elif unlisted:
+        listed.parent.mkdir(parents=True, exist_ok=True)
+        listed.write_text(values.required(), encoding="utf-8")
     stale = stale_pages(folder, pages)
     for name in stale:
         if options.check:
@@ -59,4 +66,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (folder / name).write_text(pages[name], encoding="utf-8")
         else:
             (folder / name).unlink()
-    return 1 if options.check and stale else 0
+    return 1 if options.check and (stale or unlisted) else 0

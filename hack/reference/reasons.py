@@ -65,6 +65,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
         ConditionType.READY: {
             ConditionReason.ACCEPTED: _TRUE,
             ConditionReason.INVALID_SPEC: _FALSE,
+            ConditionReason.WORKFLOW_NOT_FOUND: _FALSE,
             ConditionReason.RETRY_POLICY_NOT_FOUND: _FALSE,
             ConditionReason.POD_REFUSED: _FALSE,
         },
@@ -209,6 +210,7 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     },
     "Workflow": {
         EventReason.INVALID_SPEC: _WARNING,
+        EventReason.WORKFLOW_NOT_FOUND: _WARNING,
         EventReason.RETRY_POLICY_NOT_FOUND: _WARNING,
         EventReason.POD_REFUSED: _WARNING,
     },

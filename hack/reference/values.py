@@ -10,6 +10,8 @@ import yaml
 from reference.markdown import page, table
 
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "perdure"
+REQUIRED: Final = "charts/perdure/files/required-values.txt"
+"""The list of `required`, which a template of the chart checks."""
 _WIDTH: Final = 40
 """Characters of a default that the table shows."""
 _HEAD: Final = """\
@@ -24,6 +26,26 @@ def pages() -> dict[str, str]:
     rows = [(f"`{path}`", _default(defaults, path) or type_, text) for path, type_, text in leaves(schema, "")]
     source = "charts/perdure/values.yaml and values.schema.json"
     return {"values.md": page("Chart values", source, _HEAD, table(("value", "default, or type", "meaning"), rows))}
+
+
+def required() -> str:
+    """List the values without which templates do not work, one in each line.
+
+    `helm upgrade --reuse-values` drops the values that the earlier chart did not have, and a null drops the value, too. Templates
+    take a missing text or list that is empty by default as empty, and an object without fields of its own as well.
+    """
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return "".join(f"{path}\n" for path in _required(schema, defaults, ""))
+
+
+def _required(schema: dict[str, Any], defaults: dict[str, Any], path: str) -> Iterator[str]:
+    for name, each in schema["properties"].items():
+        default, type_ = defaults.get(name), each.get("type", "")
+        if "properties" in each:
+            yield from _required(each, default, f"{path}{name}.")
+        elif default not in (None, "", []) and type_ != "object" and "null" not in type_:
+            yield f"{path}{name}"
 
 
 def leaves(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:

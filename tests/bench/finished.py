@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from support.cluster.namespace import Json
 
 AT_ONCE = 32
@@ -17,7 +17,7 @@ PROGRESS = 10_000
 async def fill(namespace: str, run: Json, number: int) -> None:
     """Copy a run that has just finished, so an operator keeps the copies for their `ttlSecondsAfterFinished`."""
     url = kube.path(kube.PERDURE, namespace, "workflowruns")
-    change = {"status": status_texts.encode(run["status"])}
+    change = {"status": status_encoding.encode(run["status"])}
     body = {key: run[key] for key in ("apiVersion", "kind", "spec")}
     numbers = iter(range(number))
     began = time.monotonic()

@@ -15,7 +15,7 @@ from bench.results import Result
 from bench.schedules import QUICK
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from support.cluster.namespace import Cluster, Json, run_manifest, temporary_namespace
 from support.sdk.server import Operator
 
@@ -94,7 +94,7 @@ def growing(status: Json, commits: int) -> list[Json]:
         some = events[: max(1, len(events) * number // commits)]
         history = {**status["history"], "events": some, "nextEventId": len(some) + 1}
         changed = {**status, "history": history, "commit": {**status["commit"], "number": number}}
-        found.append(status_texts.encode(changed))
+        found.append(status_encoding.encode(changed))
     return found
 
 

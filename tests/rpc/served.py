@@ -38,16 +38,23 @@ class Served:
         self._handlers = self.frontend.handlers()
 
     async def call(
-        self, rpc: str, metadata: tuple[tuple[str, str], ...] = (), *, principal: str = "", **fields: Any
+        self,
+        rpc: str,
+        metadata: tuple[tuple[str, str], ...] = (),
+        *,
+        principal: str = "",
+        caller: CallContext | None = None,
+        **fields: Any,
     ) -> Any:
-        """Call an RPC, as an authenticated user if there is a `principal`."""
+        """Call an RPC, as an authenticated user if there is a `principal`, or as any `caller`."""
         service = workflowservice if hasattr(workflowservice, f"{rpc}Request") else operatorservice
         request = getattr(service, f"{rpc}Request")
         known = request.DESCRIPTOR.fields_by_name
         queue = fields.pop("queue", TaskQueue(name=QUEUE))
         said = {"namespace": "default", "identity": "worker", "task_queue": queue, **fields}
         named = {name: value for name, value in said.items() if name in known}
-        return await self.operator.do(self._handlers[rpc](request(**named), CallContext(None, metadata, principal)))
+        caller = caller or CallContext(None, metadata, principal)
+        return await self.operator.do(self._handlers[rpc](request(**named), caller))
 
     async def start(self, workflow_id: str = "w", **fields: Any) -> StartWorkflowExecutionResponse:
         """Start a workflow."""

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import CommandType, HistoryEventFilterType
 from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.frontend.workflows.histories import as_continued
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.segments import MAX_TAIL_EVENTS
 from rpc.served import QUEUE, Served, names, served, timer
 
@@ -107,7 +107,7 @@ async def test_a_closed_run_of_an_earlier_version_is_readable(here: Served) -> N
     execution = WorkflowExecution(workflow_id="w")
     want = await here.history(), await here.call("DescribeWorkflowExecution", execution=execution)
     (run,) = here.world.server.of("workflowruns")
-    values = status_texts.decode(run)["status"]
+    values = status_encoding.decode(run)["status"]
     assert values != run["status"]
     await here.world.operators.pop().kill()
     here.world.edit("workflowruns", run["metadata"]["name"], lambda obj: obj.update(status=values))

@@ -15,7 +15,7 @@ from temporalio.api.update.v1 import Input, Meta, Request
 
 from perdure.api.labels import CLIENT_ANNOTATION
 from perdure.frontend.errors import RpcError
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.commits import OF_RUNS, committed
 from perdure.simulation.cluster.store import Object, ObjectKey
 from rpc.served import Served, activity, complete_workflow, names, served
@@ -37,10 +37,10 @@ def rewritten(change: Callable[[Object], Any]) -> Callable[[Object], None]:
     """A change of the state of a run, with a correct digest."""
 
     def write(run: Object) -> None:
-        status = status_texts.decode(run)["status"]
+        status = status_encoding.decode(run)["status"]
         commit = status.pop("commit")
         change(status["state"])
-        run["status"] = status_texts.encode(committed(status, OF_RUNS, commit["uid"], commit["number"]))
+        run["status"] = status_encoding.encode(committed(status, OF_RUNS, commit["uid"], commit["number"]))
 
     return write
 

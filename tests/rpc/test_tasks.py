@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import grpc
 import pytest
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
@@ -12,7 +13,9 @@ from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request
 
-from perdure.frontend.errors import RpcError
+from perdure.frontend.errors import RpcError, denied
+from perdure.frontend.transport.door import POLLS
+from perdure.frontend.transport.rpc import CallContext
 from rpc.served import QUEUE, Served, activity, complete_workflow, names, served, timer
 
 PROLONG: dict[str, Any] = {"force_create_new_workflow_task": True, "return_new_workflow_task": True}
@@ -174,6 +177,23 @@ async def test_a_task_for_a_disconnected_worker_goes_to_another_one_immediately(
     assert here.world.loop.time() - before < 1
     assert names(task.history.events)[0] == "WorkflowExecutionStarted"
     assert "WorkflowTaskTimedOut" not in names(await here.history())
+
+
+@served
+async def test_a_poll_whose_permission_is_revoked_ends_with_the_denial(here: Served) -> None:
+    """A poll without a task ends so, too: an empty answer would hide from the worker that it polls in vain."""
+
+    async def revoked() -> None:
+        raise denied("the permission is revoked")
+
+    for rpc in sorted(POLLS):
+        with pytest.raises(RpcError, match="the permission is revoked") as error:
+            await here.call(rpc, caller=CallContext(None, recheck=revoked))
+        assert error.value.code is grpc.StatusCode.PERMISSION_DENIED
+    await here.start()
+    with pytest.raises(RpcError, match="the permission is revoked"):
+        await here.call("PollWorkflowTaskQueue", caller=CallContext(None, recheck=revoked))
+    await here.decide(complete_workflow())  # the task went to another worker
 
 
 def eager(name: str) -> Command:

@@ -88,8 +88,8 @@ def installed_with(system: Cluster, *values: str) -> Iterator[None]:
         command += ["--kubeconfig", str(system.kubeconfig), *arguments]
         subprocess.run(command, check=True, capture_output=True, text=True)
 
-    upgrade("--reuse-values", *(f"--set={value}" for value in values))
+    upgrade("--reset-then-reuse-values", *(f"--set={value}" for value in values))
     try:
         yield
     finally:
-        upgrade("--reuse-values", *(f"--set={value.partition('=')[0]}=" for value in values))
+        upgrade("--reset-then-reuse-values", *(f"--set={value.partition('=')[0]}=" for value in values))

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from temporalio.api.activity.v1 import ActivityOptions
-from temporalio.api.batch.v1 import BatchOperationDeletion, BatchOperationSignal, BatchOperationTermination
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.batch.v1 import BatchOperationReset, BatchOperationSignal, BatchOperationTermination
+from temporalio.api.common.v1 import ResetOptions, WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyType
 from temporalio.api.workflowservice.v1 import (
     DescribeBatchOperationRequest,
@@ -210,13 +210,13 @@ async def test_a_batch_terminates_workflows_and_unsupported_batches_are_rejected
     with pytest.raises(WorkflowFailureError) as ended:
         await handle.result()
     assert isinstance(ended.value.cause, TerminatedError)
-    with pytest.raises(RPCError, match="deletion_operation") as caught:
+    with pytest.raises(RPCError, match="build_id") as caught:
         await service.start_batch_operation(
             StartBatchOperationRequest(
                 namespace=namespace,
                 job_id="x",
                 visibility_query="WorkflowId = 'x'",
-                deletion_operation=BatchOperationDeletion(),
+                reset_operation=BatchOperationReset(options=ResetOptions(build_id="1")),
             )
         )
     assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT

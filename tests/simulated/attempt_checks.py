@@ -1,12 +1,19 @@
-"""Invariants of attempts and their pods: an activity completes only with proof."""
+"""Invariants of attempts and their pods: an activity completes only with proof, and its attempts do not overlap."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 
 from perdure.api import labels
+from perdure.api.times import read_kubernetes_time
+from perdure.runtime.attempt_outcomes import NODE_SILENCE
 from perdure.simulation.cluster.store import Object, Write
 
 AttemptId = tuple[str, str, int]
 """The UID of the run, the event that scheduled the activity, and the number of the attempt."""
+
+_SKEW = timedelta(seconds=2)
+"""By how much the clock of an operator may differ, and a time in whole seconds is too early."""
 
 
 class AttemptChecks:
@@ -15,16 +22,41 @@ class AttemptChecks:
     def __init__(self, report: Callable[[Write, str], None]) -> None:
         """`report` takes a write and what is wrong with it."""
         self._report = report
+        self.may_overlap: set[str] = set()
+        """The types of activities with the policy TerminatingOrFailed."""
+        self.exclusive: set[str] = set()
+        """The types of activities that hold a WorkflowLimit: not even a lost node lets their attempts overlap."""
         self._unproven: set[AttemptId] = set()
         """Attempts whose container ended with 0 after its pod was deleted, and left nothing."""
+        self._pods: defaultdict[tuple[str, str], dict[int, Object]] = defaultdict(dict)
+        """The pods that have not ended, by number of the attempt, of each activity."""
 
     def observe_pod(self, write: Write) -> None:
         """Process the creation, change, or deletion of a pod."""
+        self._check_overlap(write)
         pod, before = write.after, write.before
         if before is None or "deletionTimestamp" not in before["metadata"]:
             return
         if before["status"]["phase"] == "Running" and pod["status"]["phase"] == "Succeeded" and not _left_anything(pod):
             self._unproven.add(_id_of(pod))
+
+    def _check_overlap(self, write: Write) -> None:
+        """No container of an earlier attempt runs when a pod is created, unless its node is lost.
+
+        The request to create the pod of an earlier attempt may arrive late, when a newer attempt has its pod already.
+        """
+        pod = write.after
+        run_id, event, attempt = _id_of(pod)
+        pods, kind = self._pods[run_id, event], pod["metadata"]["labels"][labels.ACTIVITY_LABEL]
+        if write.type == "ADDED":
+            for number, earlier in pods.items():
+                lost = kind not in self.exclusive and _is_on_lost_node(earlier, pod)
+                if number < attempt and kind not in self.may_overlap and not lost:
+                    self._report(write, f"is created while the container of attempt {number} runs")
+        if write.type == "DELETED" or pod["status"]["phase"] in {"Succeeded", "Failed"}:
+            pods.pop(attempt, None)
+        else:
+            pods[attempt] = pod
 
     def check_completed(self, write: Write, uid: str, event: Object, history: Iterable[Object]) -> None:
         """An activity whose pod was stopped has completed only if the pod left a result, or was told to stop by its run."""
@@ -55,3 +87,10 @@ def _left_anything(pod: Object) -> bool:
     status = pod["status"]
     ends = [each["state"]["terminated"]["message"] for each in status["containerStatuses"]]
     return any(ends) or bool(status.get("initContainerStatuses"))
+
+
+def _is_on_lost_node(earlier: Object, later: Object) -> bool:
+    """Whether the node of a deleted pod should have reported its end long before another pod was created."""
+    deadline = read_kubernetes_time(earlier["metadata"].get("deletionTimestamp"))
+    created = read_kubernetes_time(later["metadata"]["creationTimestamp"])
+    return deadline is not None and created is not None and created + _SKEW >= deadline + NODE_SILENCE

@@ -279,6 +279,38 @@ BUGS = (
         found="is deleted although its activity has completed",
     ),
     Bug(
+        name="place that is reserved for what takes several limits goes to others",
+        commit="e5860bfee",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good="                kept[key] = 1\n",
+                bad="                pass\n",
+            ),
+        ),
+        scenario="together",
+        found="after it was created",
+    ),
+    Bug(
+        name="one limit is held while another one is full",
+        commit="e5860bfee",
+        changes=(
+            Change(
+                file="controller/limits.py",
+                good="        if not self._lacking(namespace, group, wall_clock()) and await self._take(namespace, group):\n",
+                bad="        if await self._take(namespace, group):\n",
+            ),
+            Change(
+                file="controller/limits.py",
+                good="        await self._give_back(namespace, group)\n",
+                bad="",
+            ),
+        ),
+        scenario="together",
+        first_seed=4,
+        found=", not all",
+    ),
+    Bug(
         name="waiting run that a newer one replaces starts when the limit is released",
         commit="7f6b99888",
         changes=(
@@ -417,17 +449,69 @@ BUGS = (
         found="runs without the files of",
     ),
     Bug(
+        name="a run that waits for a library is not woken by its creation",
+        commit="1a0aec094",
+        changes=(
+            Change(
+                file="controller/runs/run.py",
+                good="            self._libraries = error.libraries\n",
+                bad="            self._libraries = frozenset()\n",
+            ),
+        ),
+        scenario="libraries",
+        found="is Pending",
+    ),
+    Bug(
+        name="a run reads its library again after a restart",
+        commit="1a0aec094",
+        changes=(
+            Change(
+                file="controller/workflows/definitions.py",
+                good='snapshot, sources = (status or {}).get("definition"),',
+                bad='snapshot, sources = inline or (status or {}).get("definition"),',
+            ),
+        ),
+        scenario="libraries",
+        found="",
+    ),
+    Bug(
         name="exit code 0 after SIGTERM taken for success",
         commit="365ddbf3",
         changes=(
             Change(
-                file="runtime/outcomes.py",
+                file="runtime/attempt_outcomes.py",
                 good="        if not self.succeeded() or self.stopping or self.left_result():\n            return False\n",
                 bad="        return False\n",
             ),
         ),
         scenario="mixed",
         found="whose pod was stopped and left no result",
+    ),
+    Bug(
+        name="a retry starts while the container of the previous attempt runs",
+        commit="2185fed3",
+        changes=(
+            Change(
+                file="controller/runs/attempts/admission.py",
+                good="        if pod is not None and may_run(pod, now, trusts_node=exclusive):\n",
+                bad="        if False:\n",
+            ),
+        ),
+        scenario="replacements",
+        found="is created while the container of attempt",
+    ),
+    Bug(
+        name="a lost node lets two containers run under a limit of one",
+        commit="2185fed3",
+        changes=(
+            Change(
+                file="controller/runs/attempts/definitions.py",
+                good="        return self._run_limited or by_step or bool(self.of(activity).limits)\n",
+                bad="        return self._run_limited or by_step\n",
+            ),
+        ),
+        scenario="replacements",
+        found="is created while the container of attempt",
     ),
 )
 

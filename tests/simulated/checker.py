@@ -2,9 +2,10 @@
 
 At every write: histories grow without gaps, are never changed, and end with one closing event. One run of a workflow ID is
 open. No name of a pod or run is used twice, and no attempt follows one that has succeeded. Nothing that is still waited for is
-deleted or released, and no pod that stays after its activity has completed is deleted. A parent and a Schedule record the end
-of a run only as it has ended. At the end: nothing is held, no pod runs for a run that has closed, nothing is left to do for it,
-and nothing is written any more.
+deleted or released, and no pod that stays after its activity has completed is deleted. The containers of two attempts do not run
+at the same time, unless their activity permits it or a node is lost. A parent and a Schedule record the end of a run only as it
+has ended. At the end: nothing is held, no pod runs for a run that has closed, nothing is left to do for it, and nothing is
+written any more.
 """
 
 from collections import Counter
@@ -40,12 +41,14 @@ class Checker:
         """How often a run of each name was created."""
         self.named_again: set[str] = set()
         """Names of runs that people delete, and use once more."""
+        self.failed_by_clients: set[str] = set()
+        """Names of runs of which clients fail attempts, also those that have succeeded a moment ago."""
         self.removals = RemovalChecks(server, self._at)
         self._server = server
         self._operators = operators
         self.decoded = DecodedRuns()
-        self._attempts = AttemptChecks(self._at)
-        self._histories = HistoryChecks(server, self.decoded, self._attempts, self._at)
+        self.attempts = AttemptChecks(self._at)
+        self._histories = HistoryChecks(server, self.decoded, self.attempts, self._at)
         self._open: dict[tuple[str, str, str], set[str]] = {}
         self._succeeded: set[tuple[str, str]] = set()
         """Activities, by run and scheduling event, of which a pod has succeeded."""
@@ -81,7 +84,7 @@ class Checker:
         self.fail(f"{write.time:.3f} {write.actor}: {write.key.plural} {write.key.name}: {message}")
 
     def _check_pod(self, write: Write, *, judged: bool) -> None:
-        self._attempts.observe_pod(write)
+        self.attempts.observe_pod(write)
         meta = write.after["metadata"]
         run_id = meta["labels"].get("perdure.dev/run-id", "")
         activity_id = run_id, meta["annotations"]["perdure.dev/scheduled-event-id"]
@@ -90,10 +93,14 @@ class Checker:
             self.pods[made] += 1
             if self.pods[made] > 1:
                 self._at(write, f"is created {self.pods[made]} times")
-            if activity_id in self._succeeded:
+            if (
+                activity_id in self._succeeded
+                and meta["annotations"][labels.RUN_ANNOTATION] not in self.failed_by_clients
+            ):
                 self._at(write, "is created after an earlier attempt of the activity has succeeded")
         if write.after["status"]["phase"] == "Succeeded":
-            change = self._succeeded.add if _proves_success(write.after) else self._succeeded.discard
+            proves = _proves_success(write.after) and self._waiting(write.after) is not None
+            change = self._succeeded.add if proves else self._succeeded.discard
             change(activity_id)
         if not judged or write.before is None:
             return

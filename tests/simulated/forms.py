@@ -24,7 +24,7 @@ from perdure.frontend.matching.queues import Destination, Kind, Offer, OfferBatc
 from perdure.frontend.nexus.endpoints import Endpoint
 from perdure.frontend.peers.client import OfferTaken, pack
 from perdure.handlers.assembly import OperatorOptions
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet
 from perdure.simulation.cluster.loop import VirtualLoop
@@ -130,7 +130,7 @@ class _Stage:
             self.server.version = max(self.server.version, int(meta["resourceVersion"]))
 
     def runs(self) -> dict[str, Object]:
-        return {each["metadata"]["name"]: status_texts.decode(each) for each in self.server.of("workflowruns")}
+        return {each["metadata"]["name"]: status_encoding.decode(each) for each in self.server.of("workflowruns")}
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A slow kubelet."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from random import Random
@@ -13,25 +14,41 @@ from perdure.simulation.cluster.store import Object, ObjectKey
 
 _HANDLES_SIGTERM = 0.3
 """The share of pods that exit with 0 when they are stopped."""
+_SIGKILL = 137
+"""Exit code of a container that was killed after the grace period of its pod."""
+
+Stops = Callable[[Object], float | None]
+"""How long a deleted pod takes to stop, in seconds; None: not long, because its program handles SIGTERM."""
+
+
+def grace(pod: Object) -> float:
+    """How long a deleted pod takes to stop if its program ignores SIGTERM, in seconds."""
+    return float(pod["metadata"]["deletionGracePeriodSeconds"])
 
 
 class SlowKubelet(Kubelet):
-    """Runs every pod; the seed decides how long one takes to start and to stop, and whether it handles SIGTERM."""
+    """Runs every pod; the seed decides how long one takes to start and to stop, and how it handles SIGTERM."""
 
-    def __init__(self, loop: ClusterLoop, random: Random, stops: Random, server: ApiServer, script: Script) -> None:
+    def __init__(  # noqa: PLR0917 (two sources of chance, and two scripts)
+        self, loop: ClusterLoop, random: Random, stops: Random, server: ApiServer, script: Script, stubborn: Stops
+    ) -> None:
         super().__init__(loop, server, script)
         self._random = random
         self._stops = stops
+        self._stubborn = stubborn
 
     def start_seconds(self, pod: Object) -> float:  # noqa: ARG002 - all take about as long
         return self._random.uniform(0.5, 2)
 
-    def stop_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
-        return self._random.uniform(0.05, 1)
+    def stop_seconds(self, pod: Object) -> float:
+        soon, late = self._random.uniform(0.05, 1), self._stubborn(pod)
+        return soon if late is None else late
 
     def stopped(self, pod: Object) -> ContainerExit:
-        """By SIGTERM. Some programs handle it, and exit with 0."""
+        """By SIGTERM, or SIGKILL after the grace period. Some programs handle SIGTERM, and exit with 0."""
         ending = super().stopped(pod)
+        if self._stubborn(pod) is not None:
+            return replace(ending, code=_SIGKILL)
         return replace(ending, code=0) if self._stops.random() < _HANDLES_SIGTERM else ending
 
     def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:

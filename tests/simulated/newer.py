@@ -16,7 +16,7 @@ import orjson
 from msgspec.structs import replace
 
 from perdure.api.state_versions import NEWEST, OLDEST, version_of
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, committed
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.store import Object, Write
@@ -55,12 +55,12 @@ def _state(obj: Object) -> Object:
 
 def _signed(plural: str, obj: Object, change: Callable[[Object], Any]) -> Object:
     """An object with another state, and a digest of it under the number of its commit."""
-    status = status_texts.decode({"kind": "WorkflowRun", "status": obj["status"]})["status"]
+    status = status_encoding.decode({"kind": "WorkflowRun", "status": obj["status"]})["status"]
     state, commit = dict(status["state"]), status["commit"]
     change(state)
     unsigned = {key: value for key, value in status.items() if key != "commit"} | {"state": state}
     signed = committed(unsigned, _COVERED[plural], commit["uid"], commit["number"] - 1)
-    return {**obj, "status": status_texts.encode(signed) if plural == "workflowruns" else signed}
+    return {**obj, "status": status_encoding.encode(signed) if plural == "workflowruns" else signed}
 
 
 class NewerSession(FaultySession):

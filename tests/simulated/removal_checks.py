@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from perdure.api import labels
 from perdure.runtime.chains import parent_of
 from perdure.runtime.deadletters import dead_letter_of
 from perdure.runtime.retention import Limits
@@ -50,6 +51,8 @@ class RemovalChecks:
         A client's run that another start of its ID preceded did nothing: the client gets the other one, and it is removed.
         """
         run, status = write.before or {}, (write.before or {}).get("status") or {}
+        if self._is_requested(run):
+            return
         if not status.get("completionTime"):
             self._report(write, "is deleted while it is open")
             return
@@ -63,6 +66,13 @@ class RemovalChecks:
             self._check_limit(write, found)
         elif not is_refused(status) and not self._is_surplus(write):
             self.check_expired(write, 86_400)
+
+    def _is_requested(self, run: Object) -> bool:
+        """Whether an Operation that deletes a run has recorded it as its target."""
+        return any(
+            "delete" in each["spec"] and (each.get("status") or {}).get("runId") == run["metadata"]["uid"]
+            for each in self._server.of("operations")
+        )
 
     def _is_surplus(self, write: Write) -> bool:
         """Whether the namespace has more finished runs than it may keep, and this one has been readable for a while.
@@ -119,7 +129,8 @@ class RemovalChecks:
         obj = write.before or {}
         done = (obj.get("status") or {}).get("completionTime")
         if not done:
-            self._report(write, "is deleted before it is complete")
+            if labels.BATCH_LABEL not in obj["metadata"].get("labels", {}):  # a client can stop a batch
+                self._report(write, "is deleted before it is complete")
             return
         kept = timedelta(seconds=obj["spec"].get("ttlSecondsAfterFinished", default))
         if START + timedelta(seconds=write.time) < datetime.fromisoformat(done) + kept - timedelta(seconds=1):

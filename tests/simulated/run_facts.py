@@ -1,7 +1,7 @@
 """Facts about runs that the checks need."""
 
 from perdure.api.reasons import ConditionReason
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.chains import continuation_of
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object
@@ -18,7 +18,7 @@ class DecodedRuns:
         """A stored run with the values of its status."""
         stored, found = self._last.get(run["metadata"]["uid"], (None, run))
         if stored is not run:
-            found = status_texts.decode(run)
+            found = status_encoding.decode(run)
             self._last[run["metadata"]["uid"]] = run, found
         return found
 

@@ -18,8 +18,10 @@ from simulated.artifacts import artifacts
 from simulated.caching import caching
 from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
+from simulated.libraries import libraries
 from simulated.limits import activity_limits, limits, newest_wins, step_limits, together
 from simulated.neighbors import neighbors
+from simulated.replacements import replacements
 from simulated.schedule_starts import wait_for_starts
 from simulated.sdk.scenario import code, crowd
 from simulated.upgrades import upgrades
@@ -487,10 +489,12 @@ SCENARIOS: dict[str, Scenario] = {
         activity_limits,
         step_limits,
         neighbors,
+        libraries,
         workspaces,
         artifacts,
         caching,
         container_groups,
+        replacements,
         upgrades,
         code,
     )

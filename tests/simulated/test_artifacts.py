@@ -10,7 +10,7 @@ import pytest
 
 from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.store import Refusal
+from perdure.simulation.cluster.store import Refusal, Write
 from simulated.artifacts import MAKES, USES, Store, maker
 from simulated.world import Setting, World, simulate
 
@@ -55,6 +55,29 @@ def test_artifacts_are_deleted_after_the_last_run_that_needs_them() -> None:
         await asyncio.sleep(_COLLECTED)
         assert (store.objects, holders(world)) == (set(), [])
         assert [*world.server.of("pods")] == []
+        await world.rest()
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_the_name_of_a_pod_that_deletes_artifacts_cannot_be_taken() -> None:
+    """A name that follows from the store could be taken by another pod, and then nothing would be deleted."""
+
+    async def scenario(world: World) -> None:
+        store, names = begin(world), set[str]()
+
+        def observe(write: Write) -> None:
+            if "perdure.dev/artifact-store" in write.after["metadata"].get("labels", {}):
+                names.add(write.key.name)
+
+        world.server.observers.append(observe)
+        for name in ("first", "second"):
+            world.create("WorkflowRun", name, {"inline": MAKES})
+            await world.rest()
+            delete(world, "workflowruns", name)
+            await asyncio.sleep(_COLLECTED)
+            assert store.objects == set()
+        assert len(names) == 2
         await world.rest()
 
     assert simulate(scenario, _CALM).violations == []

@@ -4,7 +4,7 @@ import asyncio
 
 import orjson
 
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.world import Setting, World, simulate
 
@@ -20,7 +20,7 @@ STEPS: Object = {
 
 
 def record_as_before(obj: Object) -> None:
-    obj["status"] = status_texts.decode(obj)["status"]
+    obj["status"] = status_encoding.decode(obj)["status"]
 
 
 def test_an_open_run_of_an_earlier_version_continues_and_completes() -> None:

@@ -23,7 +23,7 @@ from simulated.checker import Checker
 from simulated.faults import Faults
 from simulated.fleet import FleetChecker
 from simulated.ids import seeded_ids
-from simulated.kubelet import SlowKubelet
+from simulated.kubelet import SlowKubelet, Stops
 from simulated.loop import ShuffledLoop
 from simulated.newer import HOLD_BACK, NEWER, OLDER, Forms, Life
 from simulated.operators import FaultyOperator
@@ -88,6 +88,7 @@ class World:
     limits: Limits = field(default_factory=Limits)
     """The limits of the namespace's finished runs."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
+    stops: Stops = lambda _: None
     frontends: Frontends | None = None
     """The frontends of the operators; None: they serve no SDKs."""
     clients: list[asyncio.Task[None]] = field(default_factory=list)
@@ -340,6 +341,7 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
         world.random("SIGTERM"),
         server,
         lambda pod: world.script(pod),  # noqa: PLW0108 - the scenario sets it later
+        lambda pod: world.stops(pod),  # noqa: PLW0108 - as above
     )
 
     async def play() -> None:

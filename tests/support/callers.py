@@ -19,6 +19,10 @@ class ApiServer:
         self.valid = True
         self.user = "system:serviceaccount:orders:shop"
         """Whom a token identifies when it is reviewed."""
+        self.extra: dict[str, list[str]] = {}
+        """Other attributes of that user."""
+        self.subjects: list[dict[str, Any]] = []
+        """The specs of all reviews of access."""
         self.asked: list[dict[str, Any]] = []
         self.audiences = [AUDIENCE]
         self.reviewed: list[str] = []
@@ -30,9 +34,10 @@ class ApiServer:
             self.reviewed.append(body["spec"]["token"])
             self.asked_for.append(body["spec"].get("audiences"))
             await asyncio.sleep(0)
-            user = {"username": self.user}
+            user = {"username": self.user, "extra": self.extra}
             valid = {"authenticated": True, "user": user, "audiences": self.audiences}
             return {"status": valid if self.valid else {"error": "unknown"}}
+        self.subjects.append(body["spec"])
         self.asked.append(body["spec"]["resourceAttributes"])
         asked = self.asked[-1]
         resource = f"{asked['resource']}/{asked['subresource']}".removesuffix("/")

@@ -117,6 +117,23 @@ def letter(name: str = "order-7-charge") -> dict[str, Any]:
     }
 
 
+def schedule(name: str = "nightly", **status: Any) -> dict[str, Any]:
+    run = {"workflowRun": "order-42", "scheduledTime": "2026-01-01T11:00:00Z", "actualTime": "2026-01-01T11:00:00Z"}
+    return {
+        "metadata": meta(name),
+        "spec": {"cron": ["0 3 * * *"], "timeZone": "Europe/Berlin", "workflowRunTemplate": {"spec": {}}},
+        "status": {
+            **ready(),
+            "spec": {"summary": NASTY, "timeZone": "Europe/Berlin"},
+            "lastScheduledTime": "2026-01-01T11:00:00Z",
+            "nextScheduledTimes": [f"2026-01-0{day}T02:00:00Z" for day in range(2, 7)],
+            "active": 1,
+            "recentActions": [{**run, "status": "Running"}],
+            **status,
+        },
+    }
+
+
 def lease(name: str) -> dict[str, Any]:
     notes = {
         labels.MEMBERS_ANNOTATION: "perdure-0,perdure-1",
@@ -142,6 +159,8 @@ def fill(api: ApiServer, flow: Flow, *pods: dict[str, Any]) -> None:
         f"{PERDURE}/retrypolicies": items(policy("card"), policy("bank", "Open"), policy("mail", "HalfOpen")),
         f"{PERDURE}/deadletters": items(letter()),
         f"{PERDURE}/deadletters/order-7-charge": letter(),
+        f"{PERDURE}/schedules": items(schedule(), {**schedule("weekly", paused=True)}),
+        f"{PERDURE}/schedules/nightly": schedule(),
         LEASES: items(lease("perdure-0"), lease("perdure-1")),
     }
     for each in pods:

@@ -16,7 +16,7 @@ import yaml
 from perdure.cli.files.replays import Difference, read_history, replay, show
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
 from perdure.simulation.simulator import Simulator
 from perdure.simulation.transcript import SimulatedChain
@@ -86,7 +86,7 @@ def recorded(world: Simulator) -> list[Recorded]:
 
 def exported(runs: Iterable[Json]) -> list[Recorded]:
     """The histories of WorkflowRuns of a cluster, by name."""
-    runs = map(status_texts.decode, runs)
+    runs = map(status_encoding.decode, runs)
     return [
         Recorded(
             name=run["metadata"]["name"],

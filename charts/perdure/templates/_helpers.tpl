@@ -27,7 +27,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
       "app.kubernetes.io/component" "operator"
       "app.kubernetes.io/managed-by" .Release.Service
       "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
-{{- toYaml (merge $own .Values.commonLabels) }}
+{{- toYaml (merge $own (.Values.commonLabels | default dict)) }}
 {{- end }}
 
 {{/* The number of operators. Releases of earlier charts have the value null. */}}

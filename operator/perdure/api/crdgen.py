@@ -17,6 +17,7 @@ import sys
 import textwrap
 from enum import StrEnum
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -281,6 +282,36 @@ def _converted(schema: Any) -> Any:
         found["type"] = ["integer", "string"]
     if found.pop("nullable", False) and "type" in found:
         found["type"] = [found["type"], "null"]
+    return found
+
+
+def kustomize_schema() -> dict[str, Any]:
+    """Create the OpenAPI definitions with which kustomize merges lists in patches by the keys of their entries.
+
+    kustomize has the schemas of Kubernetes' own kinds only, and replaces the lists of others. A kustomization names the file with
+    these definitions in `openapi.path` (https://kubectl.docs.kubernetes.io/references/kustomize/kustomization/openapi/). A patch
+    still replaces `steps`: kustomize puts the entries of the patch first, and the order of steps counts.
+    """
+    found = {}
+    for kind, version in product(KINDS, SERVED_VERSIONS):
+        schema = _mergeable(structural_schema(kind))
+        schema["properties"].pop("status", None)
+        schema[f"{_EXTENSION}group-version-kind"] = [{"group": GROUP, "kind": kind.__name__, "version": version}]
+        found[f"dev.perdure.{version}.{kind.__name__}"] = schema
+    return {"definitions": found}
+
+
+def _mergeable(schema: Schema, name: str = "") -> Schema:
+    """Return the types in the structural schema of a field, and how a patch merges its lists."""
+    found: Schema = {"type": schema["type"]} if "type" in schema else {}
+    if "properties" in schema:
+        found["properties"] = {name: _mergeable(field, name) for name, field in schema["properties"].items()}
+    for part in ("items", "additionalProperties"):
+        if isinstance(schema.get(part), dict):
+            found[part] = _mergeable(schema[part])
+    if schema.get(f"{_EXTENSION}list-type") == "map" and name != "steps":
+        (key,) = schema[f"{_EXTENSION}list-map-keys"]
+        found |= {f"{_EXTENSION}patch-merge-key": key, f"{_EXTENSION}patch-strategy": "merge"}
     return found
 
 

@@ -374,6 +374,19 @@ ResourceName = Annotated[
     ),
 ]
 """The name of a Kubernetes object in the same namespace."""
+NAMESPACE_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+"""The name of a namespace."""
+QualifiedName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_NAME + 1 + MAX_RESOURCE_NAME,
+        pattern=f"^({NAMESPACE_PATTERN}/)?[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    ),
+]
+"""The name of a Kubernetes object in the same namespace, or `<namespace>/<name>`."""
+NamespaceChoice = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=f"^([*]|{NAMESPACE_PATTERN})$")]
+"""The name of a namespace, or `*` for all of them."""
 WorkflowId = Annotated[str, Field(min_length=1, max_length=MAX_WORKFLOW_ID)]
 """A workflow ID, chosen by the client."""
 Identifier = Annotated[str, Field(min_length=1, max_length=MAX_WORKFLOW_ID)]

@@ -323,10 +323,10 @@ def cached_result_name(activity: str, definition_hash: str, key: str) -> str:
     return _readable(activity, "result", f"{activity}/{definition_hash}/{key}")
 
 
-def deletion_pod_name(store: str) -> str:
-    """Name the pod that deletes artifacts. The name is a lock: a store has one such pod at a time.
+def deletion_pod_name(unique: str) -> str:
+    """Name a pod that deletes artifacts.
 
     Args:
-        store: Name of the Secret of the artifact store.
+        unique: A text that nobody can guess, so that no other pod takes the name first.
     """
-    return f"perdure-artifact-deletion-{_digest(store)}"
+    return f"perdure-artifact-deletion-{_digest(unique)}"

@@ -4,6 +4,7 @@ These are enumerations of the fields of manifests. The module needs no pydantic.
 """
 
 from enum import StrEnum
+from typing import Final
 
 
 class ParentClosePolicy(StrEnum):
@@ -33,6 +34,10 @@ class FailurePolicy(StrEnum):
 
     CONTINUE = "Continue"
     """Continue with everything that does not need what has failed."""
+
+
+ANY_TYPE: Final = "*"
+"""In a request to the open activities of a run: those of all types."""
 
 
 class ResetPoint(StrEnum):

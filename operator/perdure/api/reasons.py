@@ -58,8 +58,8 @@ class ConditionReason(StrEnum):
     """The run is paused: it starts nothing new. Unpause it with `perdure unpause`. The message has the reason that was given."""
 
     ATTEMPT_NOT_STARTING = "AttemptNotStarting"
-    """A pod has been pending for more than 5 seconds: its image cannot be pulled, no node has room, a quota is used up. Fix what
-    the message says; the run then continues."""
+    """A pod has been pending for more than 5 seconds: its image cannot be pulled, no node has room, a quota is used up, or the
+    previous pod is still being stopped. Fix what the message says, or wait; the run then continues."""
 
     ATTEMPTS_LOST = "AttemptsLost"
     """At least three attempts of an activity were lost to the infrastructure, for example by evictions, and so was the last one.
@@ -73,12 +73,14 @@ class ConditionReason(StrEnum):
     """The run waits for its `startDelay`, or for the wait before a retry, to end. The message says when it starts."""
 
     WORKFLOW_ID_IN_USE = "WorkflowIdInUse"
-    """WorkflowRun: Another run has the workflow ID. The run waits until that one has closed. Operation: Another WorkflowRun has
-    the name of the one that the Operation would create. Delete that WorkflowRun and create the Operation again."""
+    """WorkflowRun: Another run has the workflow ID. The run waits until that one has closed, and its pods have ended. Operation:
+    Another WorkflowRun has the name of the one that the Operation would create. Delete that WorkflowRun and create the Operation
+    again."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    """The Workflow does not exist in the namespace. Create it. WorkflowRun: The run starts then. Schedule: Runs
-    are created when they are due, and wait for the Workflow."""
+    """A Workflow does not exist in the namespace: the one to run, or one from which the definition copies parts. Create it.
+    WorkflowRun: The run starts then. Workflow: Its runs wait until then. Schedule: Runs are created when they are due, and wait
+    for the Workflow."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
     """The definition or another field has errors, which the message lists. WorkflowRun: Unknown means that the run waits until
@@ -347,7 +349,7 @@ class EventReason(StrEnum):
     """The run waits until another run of its workflow ID has closed."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    """The run, or the runs of the Schedule, wait for a Workflow that does not exist. Create it."""
+    """The run, or the runs of the Workflow or of the Schedule, wait for a Workflow that does not exist. Create it."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
     """The run, or the runs of the Schedule, wait for a Workflow that has errors. Fix the Workflow."""

@@ -4,7 +4,6 @@ A request goes to one run or Schedule, to several objects that the command finds
 """
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,24 +12,28 @@ import click
 from click.exceptions import Exit
 
 from perdure.api.names import schedule_name
+from perdure.api.phases import CLOSED, Phase
 from perdure.api.reasons import ConditionReason
 from perdure.cli.command import Decimal, argument, option, packed
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.options import check_named, context_option, namespace_option, output_option, seconds_of
-from perdure.cli.selection import newest, selection_of, selector_option
+from perdure.cli.options import KINDS, Named, check_named, context_option, namespace_option, output_option, seconds_of
+from perdure.cli.selection import Choice, selector_option, workflow_option, yes_option
 from perdure.cli.starts import wait_for_verdict
 from perdure.cli.terminal import Output, Screen, is_for_users, program_of, progress_screen, reference
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.operations import answered, manifest, wait_for_results
 from perdure.client.requests import Object
-from perdure.kube import clock
+
+OPEN_PHASES = frozenset(Phase) - CLOSED
+"""The phases of open runs."""
 
 DONE = {
     "backfill": "backfilled",
     "cancel": "cancelled",
     "completeActivity": "completed",
+    "delete": "deleted",
     "pause": "paused",
     "redrive": "re-driven",
     "reset": "reset",
@@ -42,18 +45,22 @@ DONE = {
     "terminate": "terminated",
     "trigger": "triggered",
     "unpause": "unpaused",
+    "updateActivityOptions": "updated",
+    "updateOptions": "updated",
 }
 """The past participle for messages, by the field of the request in the spec of an Operation."""
 
 
-_PLURALS = {"WorkflowRun": "workflowruns", "Schedule": "schedules"}
+_STARTING = frozenset({"redrive", "reset", "retry", "signalWithStart", "trigger"})
+"""The requests that start a run."""
+
 ANSWER_TIMEOUT = "30s"
 """How long commands wait for the answer to a request by default."""
 
 schedule_argument = argument(
     "name",
     metavar="NAME",
-    type=schedule_name,
+    type=Named("Schedule", schedule_name),
     shell_complete=names_of("schedules"),
     help="Name of the Schedule, or the ID from the Temporal client that created it",
 )
@@ -71,10 +78,11 @@ _sending_options = (
 )
 """The common options of verbs that send requests, after their own options."""
 _batch_options = (
+    workflow_option,
     selector_option,
-    option("--yes", "-y", is_flag=True, help="Do not ask for confirmation"),
+    yes_option,
     option("--dry-run", is_flag=True, help="Print the runs, and change nothing"),
-    option("--rps", metavar="N", type=Decimal(min=0.01), help="At most N requests per second; requires --selector"),
+    option("--rps", metavar="N", type=Decimal(min=0.01), help="At most N requests per second to several runs"),
 )
 """The options of verbs that can send a request to many runs, after their own options."""
 
@@ -115,12 +123,18 @@ class TargetOptions(RequestOptions):
 class BatchOptions(RequestOptions):
     """The options for sending a request, and its targets."""
 
-    name: str | None
+    names: tuple[str, ...]
     workflow_id: str | None
+    workflow: str | None
     selector: str | None
     yes: bool
     dry_run: bool
     rps: float | None
+
+    @property
+    def choice(self) -> Choice:
+        """Return the runs."""
+        return Choice(**{key: getattr(self, key) for key in ("names", "workflow_id", "workflow", "selector", "yes")})
 
     @property
     def one(self) -> TargetOptions:
@@ -129,9 +143,12 @@ class BatchOptions(RequestOptions):
         Raises:
             BadParameter: No run or two runs are given.
         """
-        check_named(self.name, self.workflow_id)
+        if len(self.names) > 1:
+            raise click.BadParameter("set one NAME")
+        name = self.names[0] if self.names else None
+        check_named(name, self.workflow_id)
         shared = {key: getattr(self, key) for key in RequestOptions.__slots__}
-        return TargetOptions(name=self.name, workflow_id=self.workflow_id, **shared)
+        return TargetOptions(name=name, workflow_id=self.workflow_id, **shared)
 
 
 FindTargets = Callable[[Cluster], Awaitable[Iterable[Object]]]
@@ -293,10 +310,10 @@ async def _why_unanswered(cluster: Cluster, operation: Object) -> str:
         return why
     target = operation["spec"]["target"]
     name, kind = target.get("name") or _status(operation).get("workflowRun"), target["kind"]
-    if not name or kind not in _PLURALS:
+    if not name or kind not in KINDS:
         return ""
     try:
-        found = await cluster.read(kind, _PLURALS[kind], name)
+        found = await cluster.read(kind, KINDS[kind][0], name)
     except CliError:
         return ""
     return _newer_state(found, kind)
@@ -342,7 +359,7 @@ def _condition(operation: Object, reason: str) -> Object | None:
 def _show_all(operations: list[Object], output: Output) -> None:
     """Print Operations on several targets."""
     screen = Screen()
-    if not is_for_users(output):
+    if not is_for_users(output) and output != "name":
         screen.write_objects(output, operations)
         return
     for each in operations:
@@ -350,7 +367,14 @@ def _show_all(operations: list[Object], output: Output) -> None:
 
 
 def _show(operation: Object, screen: Screen, output: Output) -> None:
-    """Print the result of an Operation, or the Operation itself in a format for programs; failures go to stderr."""
+    """Print the result of an Operation, or the Operation itself in a format for programs; failures go to stderr.
+
+    The name is that of the run that the Operation has started, if there is one: the input of other commands.
+    """
+    started = _started(operation) if request_of(operation) in _STARTING else None
+    if output == "name" and started is not None:
+        screen.write(reference("WorkflowRun", started))
+        return
     if not is_for_users(output):
         screen.write_object(output, operation)
         return
@@ -383,7 +407,7 @@ def _status(operation: Object) -> Object:
 
 
 def send_to_runs(context: click.Context, verb: str, request: Mapping[str, Any], options: BatchOptions) -> None:
-    """Send a request to the named run, or to all open runs with the labels after a confirmation.
+    """Send a request to the named runs, or to all open runs that match after a confirmation.
 
     Args:
         context: The context from Click.
@@ -396,36 +420,63 @@ def send_to_runs(context: click.Context, verb: str, request: Mapping[str, Any], 
         CliError: A request could not be sent.
         Exit: A result is negative or missing.
     """
-    if options.selector is not None:
-        if options.name is not None or options.workflow_id is not None:
-            raise click.BadParameter("leave out NAME and --workflow-id", param_hint="--selector")
-        _send_to_selected(context, verb, request, options)
+    choice = options.choice
+    if not choice.single:
+        send_to_choice(
+            context, verb, request, options, choice, phases=OPEN_PHASES, dry_run=options.dry_run, rps=options.rps
+        )
         return
     if options.rps is not None:
-        raise click.BadParameter("requires --selector", param_hint="--rps")
-    one = options.one
+        raise click.BadParameter("requires several runs, by name, --workflow, or --selector", param_hint="--rps")
     if options.dry_run:
-        asyncio.run(_show_one(context, verb, one))
+        asyncio.run(_show_one(context, verb, options.one))
     else:
-        send(context, verb, request, one)
+        send(context, verb, request, options.one)
 
 
-def _send_to_selected(context: click.Context, verb: str, request: Mapping[str, Any], options: BatchOptions) -> None:
-    selection = selection_of(selector=options.selector, running=True)
+def send_to_choice(
+    context: click.Context,
+    verb: str,
+    request: Mapping[str, Any],
+    options: RequestOptions,
+    choice: Choice,
+    *,
+    phases: Iterable[Phase],
+    dry_run: bool,
+    rps: float | None = None,
+) -> None:
+    """Send a request to several runs: those that are named, or all that match after a confirmation.
+
+    Args:
+        context: The context from Click.
+        verb: The field of the request in the spec, such as `cancel`.
+        request: The value of that field; None values are omitted.
+        options: The options for sending.
+        choice: The runs.
+        phases: The phases of runs that match; a named run can be in any.
+        dry_run: Whether to print the runs, and send nothing.
+        rps: Maximum requests per second; None for no limit.
+
+    Raises:
+        CliError: A request could not be sent.
+        Exit: A result is negative or missing.
+    """
 
     async def find_targets(cluster: Cluster) -> list[Object]:
-        runs = newest(await selection.read_metadata(cluster, clock.now()), None)
-        if options.dry_run:
+        if choice.matching:
+            runs = await choice.matches(cluster, phases)
+        else:
+            runs = [{"metadata": {"name": name}} for name in dict.fromkeys(choice.names)]
+        if dry_run:
             _show_dry_run(verb, runs)
             return []
-        if runs and not options.yes:
-            _confirm(verb, runs)
+        if choice.matching:
+            choice.confirm(verb, runs)
         return [{"kind": "WorkflowRun", "name": run["metadata"]["name"]} for run in runs]
 
-    pause = 0.0 if options.rps is None else 1 / options.rps
-    count = send_several(context, verb, request, options, find_targets, pause=pause)
-    if not count and not options.dry_run:
-        click.echo("No open run matches.", err=True)
+    count = send_several(context, verb, request, options, find_targets, pause=0.0 if rps is None else 1 / rps)
+    if not count and not dry_run:
+        click.echo(f"No {'open' if phases is OPEN_PHASES else 'failed'} run matches.", err=True)
 
 
 async def _show_one(context: click.Context, verb: str, target: TargetOptions) -> None:
@@ -433,20 +484,6 @@ async def _show_one(context: click.Context, verb: str, target: TargetOptions) ->
         _show_dry_run(verb, [await cluster.runs.find(target.name, target.workflow_id)])
 
 
-def _show_dry_run(verb: str, runs: list[Object]) -> None:
+def _show_dry_run(verb: str, runs: Iterable[Object]) -> None:
     for run in runs:
         Screen().write(f"{reference('WorkflowRun', run['metadata']['name'])} {DONE[verb]} (dry run)")
-
-
-def _confirm(verb: str, runs: list[Object]) -> None:
-    """Ask the user whether to continue.
-
-    Raises:
-        CliError: The input is not a terminal.
-        Abort: The user declines.
-    """
-    if not sys.stdin.isatty():
-        raise CliError(f"{len(runs)} runs match; pass --yes to {verb} them, or --dry-run to list them")
-    for run in runs:
-        click.echo(f"  {run['metadata']['name']}", err=True)
-    click.confirm(f"Do you want to {verb} these {len(runs)} runs?", abort=True, err=True)

@@ -1,23 +1,67 @@
 """Options that several verbs share, so that they have the same name everywhere."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
+from perdure.api.labels import GROUP
 from perdure.api.times import parse_duration
 from perdure.cli.command import Decorator, WholeNumber, Words, argument, option
 from perdure.cli.completion import contexts, names_of
 from perdure.cli.templates import TEMPLATES, TemplateError, parse
 from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output, TimeFormat
 
+KINDS: Final = {
+    "WorkflowRun": ("workflowruns", "wfr"),
+    "Workflow": ("workflows", "pwf"),
+    "Schedule": ("schedules", "wsch"),
+    "DeadLetter": ("deadletters", "dlt"),
+    "RetryPolicy": ("retrypolicies", "rpol"),
+}
+"""The kinds that commands take names of, with the other names that kubectl knows."""
+
+
+class Named(click.ParamType[str]):
+    """The name of an object, alone or as `--output name` and kubectl write it: `workflowrun.perdure.dev/order-1`."""
+
+    name = "name"
+
+    def __init__(self, kind: str, of_text: Callable[[str], str] = str) -> None:
+        """`of_text`: converts the text that a user may write instead of the name."""
+        self._kind = kind
+        self._of_text = of_text
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name."""
+        word, slash, name = str(value).partition("/")
+        resource = word.casefold().removesuffix(f".{GROUP}")
+        kind = next((each for each, others in KINDS.items() if resource in {each.casefold(), *others}), None)
+        if slash and name and kind == self._kind:
+            return name
+        if slash and (kind or self._of_text is str):
+            self.fail(f"{str(value)!r} is not a {self._kind}", param, ctx)
+        return self._of_text(str(value))
+
+
 run_argument = argument(
     "name",
     metavar="NAME",
+    type=Named("WorkflowRun"),
     required=False,
     shell_complete=names_of("workflowruns"),
     help="Name of the WorkflowRun; or use --workflow-id",
+)
+
+runs_argument = argument(
+    "names",
+    metavar="[NAME]...",
+    type=Named("WorkflowRun"),
+    nargs=-1,
+    required=False,
+    shell_complete=names_of("workflowruns"),
+    help="Names of WorkflowRuns; or use --workflow-id, --workflow, or --selector",
 )
 
 open_workflow_id_option = option("--workflow-id", "-w", help="Instead of NAME: the open run with this workflow ID")

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from perdure.api.json_values import mapping
 from perdure.api.labels import API_VERSION
 from perdure.api.phases import CLOSED, Phase
 from perdure.api.search_attributes import search_attributes_of, text_of
 from perdure.cli.command import AnyCase, option, stacked
-from perdure.cli.options import seconds_of
-from perdure.client.errors import NotFoundError
+from perdure.cli.options import Named, seconds_of
+from perdure.client.errors import CliError, NotFoundError
+from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
@@ -39,9 +42,18 @@ phase_option = option(
     help=f"Only runs in this phase ({', '.join(Phase)}); repeatable",
 )
 selector_option = option("--selector", "-l", metavar="SELECTOR", help="Only runs with these labels, such as a=b,c!=d")
+workflow_option = option(
+    "--workflow",
+    metavar="WORKFLOW",
+    type=Named("Workflow", str.strip),  # a workflow type of code can have a slash
+    help="Only runs of this Workflow, or of this workflow type",
+)
+since_option = option("--since", help="Only runs created within this time, such as 2h")
+yes_option = option("--yes", "-y", is_flag=True, help="Do not ask for confirmation")
 _selection_options = stacked(
     (
         phase_option,
+        workflow_option,
         option("--running", "--open", is_flag=True, help="Only open runs"),
         option("--completed", "--closed", is_flag=True, help="Only closed runs, whatever the outcome"),
         selector_option,
@@ -52,7 +64,7 @@ _selection_options = stacked(
             multiple=True,
             help="Only runs with this search attribute; repeatable",
         ),
-        option("--since", help="Only runs created within this time, such as 2h"),
+        since_option,
         option("--older-than", "--older", "older", help="Only runs created longer ago than this, such as 30d"),
         option("--prefix", help="Only runs whose name begins with this"),
     )
@@ -64,6 +76,8 @@ class Selection:
     """The selection of runs; None or empty fields select everything."""
 
     phases: frozenset[str] = frozenset()
+    workflow: str | None = None
+    """Their Workflow, or the workflow type of code."""
     selector: str | None = None
     attributes: tuple[tuple[str, str], ...] = ()
     since: timedelta | None = None
@@ -76,7 +90,11 @@ class Selection:
     @property
     def filters(self) -> bool:
         """Whether it selects by more than the phase."""
-        return bool(self.selector or self.attributes or self.prefix) or self.since is not None or self.older is not None
+        return (
+            bool(self.workflow or self.selector or self.attributes or self.prefix)
+            or self.since is not None
+            or self.older is not None
+        )
 
     async def read(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
         """Read the selected runs.
@@ -130,6 +148,8 @@ class Selection:
         """Return whether a run has a selected phase, the search attributes, the age, and the prefix."""
         if self.phases and phase_of(run) not in self.phases:
             return False
+        if self.workflow is not None and self.workflow != _workflow_of(run):
+            return False
         if self.since is not None and created(run) < now - self.since:
             return False
         if self.older is not None and created(run) > now - self.older:
@@ -144,6 +164,7 @@ class Selection:
 def selection_of(
     *,
     phases: Iterable[Phase] | None = None,
+    workflow: str | None = None,
     selector: str | None = None,
     attributes: Iterable[str] | None = None,
     since: str | None = None,
@@ -169,6 +190,7 @@ def selection_of(
         pairs.append((name, value))
     return Selection(
         phases=frozenset(phase.value for phase in phases or ()),
+        workflow=workflow,
         selector=selector,
         attributes=tuple(pairs),
         since=None if since is None else timedelta(seconds=seconds_of(since, "--since")),
@@ -182,11 +204,92 @@ def selects_runs(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def command(*arguments: Any, **values: Any) -> None:
-        names = ("phases", "selector", "attributes", "since", "older", "prefix", "running", "completed")
+        names = ("phases", "workflow", "selector", "attributes", "since", "older", "prefix", "running", "completed")
         options = {name: values.pop(name) for name in names}
         verb(*arguments, selection=selection_of(**options), **values)
 
     return _selection_options(command)
+
+
+UNSUCCESSFUL: Final = (Phase.FAILED, Phase.TIMED_OUT)
+"""The phases of the runs that `retry` and `rerun` select by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The runs that a command acts on: one or several by name, the one with a workflow ID, or all that match."""
+
+    names: tuple[str, ...]
+    workflow_id: str | None
+    workflow: str | None
+    selector: str | None
+    since: str | None = None
+    yes: bool = False
+    """Whether not to ask for confirmation."""
+
+    @property
+    def matching(self) -> bool:
+        """Whether the command acts on all runs that match.
+
+        Raises:
+            BadParameter: No runs are chosen, or in two ways.
+        """
+        found = self.workflow is not None or self.selector is not None
+        if found and (self.names or self.workflow_id is not None):
+            option = "--workflow" if self.selector is None else "--selector"
+            raise click.BadParameter("leave out NAME and --workflow-id", param_hint=option)
+        if self.since is not None and not found:
+            raise click.BadParameter("requires --workflow or --selector", param_hint="--since")
+        if not found and bool(self.names) == (self.workflow_id is not None):
+            raise click.BadParameter("set either NAME or --workflow-id, or choose runs with --workflow or --selector")
+        return found
+
+    @property
+    def single(self) -> bool:
+        """Whether the command acts on one run, and the user has named it."""
+        return not self.matching and len(dict.fromkeys(self.names)) <= 1
+
+    async def matches(self, cluster: Cluster, phases: Iterable[Phase]) -> list[Object]:
+        """Read the metadata of all runs that match and are in one of the phases, newest first.
+
+        Of a closed run and those that reset, retry, or continue it, only the last one counts.
+
+        Raises:
+            CliError: The runs cannot be read.
+        """
+        now = clock.now()
+        wanted = selection_of(phases=phases, workflow=self.workflow, selector=self.selector, since=self.since)
+        if not wanted.phases & {phase.value for phase in CLOSED}:
+            return newest(await wanted.read_metadata(cluster, now), None)
+        rows = await replace(wanted, phases=frozenset(), since=None).read_metadata(cluster, now)
+        earlier = {run_id for row in rows for run_id in _earlier_runs(row)}
+        return newest([row for row in rows if wanted.matches(row, now) and row["metadata"]["uid"] not in earlier], None)
+
+    def confirm(self, verb: str, runs: Sequence[Object]) -> None:
+        """Ask the user whether to continue, unless that was not wanted.
+
+        Raises:
+            CliError: The input is not a terminal.
+            Abort: The user declines.
+        """
+        if self.yes or not runs:
+            return
+        if not sys.stdin.isatty():
+            raise CliError(f"{len(runs)} runs match; pass --yes to {verb} them, or --dry-run to list them")
+        for run in runs:
+            click.echo(f"  {run['metadata']['name']}", err=True)
+        click.confirm(f"Do you want to {verb} these {len(runs)} runs?", abort=True, err=True)
+
+
+def _earlier_runs(run: Object) -> Iterable[str]:
+    """Yield the UIDs of the runs that a run resets, retries, or continues."""
+    from perdure.runtime.chains import continuation_of, reset_of
+
+    before, reset = continuation_of(run), reset_of(run)
+    if before is not None:
+        yield before.run_id
+    for ancestor in reset.lineage if reset is not None else ():
+        yield ancestor.run_id
 
 
 def phase_of(run: Object) -> str:
@@ -202,7 +305,13 @@ def created(run: Object) -> datetime:
 
 def _brief(row: TableRow) -> Object:
     """Return the part of a run that a row of the table has."""
-    return {**_TYPE, "metadata": row.metadata, "status": {"phase": row.cells["Phase"]}}
+    workflow = {"workflow": {"name": row.cells["Workflow"]}} if row.cells.get("Workflow") else {}
+    return {**_TYPE, "metadata": row.metadata, "spec": workflow, "status": {"phase": row.cells["Phase"]}}
+
+
+def _workflow_of(run: Object) -> str | None:
+    reference = mapping(mapping(run.get("spec")).get("workflow"))
+    return reference.get("name") or reference.get("type")
 
 
 async def _reread(cluster: Cluster, run: Object) -> Object | None:

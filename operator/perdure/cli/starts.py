@@ -64,20 +64,23 @@ class NotStartedError(CliError):
     status = ExitCode.NO
 
 
-async def check_input(cluster: Cluster, workflow: str, value: Any, parameters: Iterable[str] = ()) -> Any:
-    """Validate the input of a new run; warn of expressions in it, and if the Workflow does not exist.
+async def check_input(
+    cluster: Cluster, workflow: str, value: Any, parameters: Iterable[str] = (), *, may_wait: str | None = None
+) -> Any:
+    """Validate the input of a new run; warn of expressions in it.
 
     Args:
         cluster: The cluster of the new run.
         workflow: Name of the Workflow of the run.
         value: The input; None for no input.
         parameters: The `key=value` that the input contains. Their values stay texts if the Workflow declares texts.
+        may_wait: The option that lets the run wait for a missing Workflow; empty if it may wait, None if it never may.
 
     Returns:
         The input.
 
     Raises:
-        NotStartedError: The input does not match the schema of the Workflow.
+        NotStartedError: The input does not match the schema of the Workflow, or the Workflow does not exist.
     """
     if "${" in str(value):  # the checks take long to import
         for warning in await asyncio.to_thread(_expression_warnings, workflow, value):
@@ -85,10 +88,11 @@ async def check_input(cluster: Cluster, workflow: str, value: Any, parameters: I
     try:
         found = await cluster.read("Workflow", "workflows", workflow)
     except NotFoundError:
-        problem = (
-            f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}` yet; its runs wait until it exists"
-        )
-        click.echo(f"Warning: {problem}", err=True)
+        problem = f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}`"
+        if may_wait != "":
+            advice = f"create it first, or pass {may_wait}" if may_wait else "create it first"
+            raise NotStartedError(f"{problem}; nothing was created: {advice}") from None
+        click.echo(f"Warning: {problem} yet; its runs wait until it exists", err=True)
         return value
     except CliError:
         return value  # the user has no permission
@@ -220,6 +224,8 @@ class Launch:
     dry_run: DryRun | None = None
     parameters: tuple[str, ...] = ()
     """The `key=value` that the input contains."""
+    wait_for_workflow: bool = False
+    """Whether the run may wait for a Workflow that does not exist."""
 
     @property
     def follows(self) -> bool:
@@ -252,11 +258,15 @@ _following_options = (
     option("--logs", "--log", is_flag=True, help="Print the logs of the steps until the run ends"),
     option("--timeout", help="With --wait or --logs: how long, such as 5m"),
 )
+_WAIT_FOR_WORKFLOW = "--wait-for-workflow"
 _dry_run_option = option(
     "--dry-run", type=Words(DryRun), help="Create nothing: print the manifest, or have the API server validate it"
 )
+_workflow_option = option(
+    _WAIT_FOR_WORKFLOW, is_flag=True, help="If the Workflow does not exist, let the run wait for it"
+)
 
-starts_run = packed(Launch, *_following_options, _dry_run_option, output_option, context_option)
+starts_run = packed(Launch, *_following_options, _workflow_option, _dry_run_option, output_option, context_option)
 """Let a verb start a run: it takes the context from Click, the `Launch`, and its own options by keyword."""
 
 restarts_run = packed(Launch, *_following_options, output_option, context_option)
@@ -299,6 +309,41 @@ def start_run(context: click.Context, body: Object, launch: Launch) -> None:
         follow(context, made["metadata"]["name"], replace(launch, namespace=made["metadata"]["namespace"]))
 
 
+def start_runs(context: click.Context, bodies: Iterable[Object], launch: Launch) -> None:
+    """Create several runs, print them, and wait until each is accepted. One that is not started does not stop the others.
+
+    Raises:
+        CliError: The cluster does not respond.
+        Exit: A run was rejected, or does not start.
+    """
+    made: list[Object] = []
+    statuses = []
+    if launch.dry_run is DryRun.CLIENT:
+        Screen().write_objects("yaml" if is_for_users(launch.output) else launch.output, [*bodies])
+        return
+
+    async def create_all() -> None:
+        async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
+            for body in bodies:
+                try:
+                    await _create_in(reached, body, launch, made)
+                except Exit as exit_:  # reported already
+                    statuses.append(exit_.exit_code)
+                except UnreachableError:
+                    raise
+                except CliError as error:
+                    click.echo(f"Error: {error}", err=True)
+                    statuses.append(ExitCode.NO)
+
+    asyncio.run(create_all())
+    if not is_for_users(launch.output):
+        Screen().write_objects(launch.output, made)
+    elif not made and not statuses:
+        click.echo("No failed run matches.", err=True)
+    if statuses:
+        raise Exit(ExitCode.NO if ExitCode.NO in statuses else statuses[0])
+
+
 def follow(context: click.Context, name: str, launch: Launch) -> None:
     """Follow a new run as the options require. In a format for programs, print the run as it was last read.
 
@@ -320,26 +365,36 @@ def follow(context: click.Context, name: str, launch: Launch) -> None:
 
 async def _create(context: click.Context, body: Object, launch: Launch) -> Object:
     """Create a run and print it; by default, wait until the operator accepts it."""
+    made: list[Object] = []
+    async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
+        await _create_in(reached, body, launch, made, single=True)
+    return made[0]
+
+
+async def _create_in(
+    reached: Cluster, body: Object, launch: Launch, made: list[Object], *, single: bool = False
+) -> None:
+    """Create a run, add it to `made`, and wait as the options require. In a format for programs, print a single one."""
     dry, output = launch.dry_run is not None, launch.output
     spec = body["spec"]
-    async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
-        workflow = spec.get("workflow", {}).get("name")
-        if workflow is not None:
-            checked = await check_input(reached, workflow, spec.get("input"), launch.parameters)
-            body = {**body, "spec": spec if checked is None else {**spec, "input": checked}}
-        conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
-        if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
-            await check_workflow_id(reached, spec["workflowId"])
-        made = await reached.create("workflowruns", body, dry_run=dry)
-        name = made["metadata"]["name"]
-        if is_for_users(output) or (launch.follows and not dry):
-            created = f"{reference('WorkflowRun', name)} created{' (server dry run)' if dry else ''}"
-            progress_screen(output).write(created)
-        else:
-            Screen().write_object(output, made)
-        if launch.wait is None and not launch.logs and not dry:
-            await wait_for_verdict(reached, name)
-        return made
+    workflow = spec.get("workflow", {}).get("name")
+    if workflow is not None:
+        may_wait = "" if launch.wait_for_workflow else _WAIT_FOR_WORKFLOW
+        checked = await check_input(reached, workflow, spec.get("input"), launch.parameters, may_wait=may_wait)
+        body = {**body, "spec": spec if checked is None else {**spec, "input": checked}}
+    conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
+    if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
+        await check_workflow_id(reached, spec["workflowId"])
+    run = await reached.create("workflowruns", body, dry_run=dry)
+    made.append(run)
+    name = run["metadata"]["name"]
+    if is_for_users(output) or (launch.follows and not dry):
+        created = f"{reference('WorkflowRun', name)} created{' (server dry run)' if dry else ''}"
+        progress_screen(output).write(created)
+    elif single:
+        Screen().write_object(output, run)
+    if launch.wait is None and not launch.logs and not dry:
+        await wait_for_verdict(reached, name)
 
 
 async def _logs(context: click.Context, name: str, launch: Launch) -> tuple[ExitCode, Object | None]:

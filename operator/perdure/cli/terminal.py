@@ -180,7 +180,12 @@ def program_of(context: click.Context) -> str:
 
 
 def page_of(
-    context: click.Context, screen: Screen, *, times: TimeFormat = TimeFormat.RELATIVE, cluster: str | None = None
+    context: click.Context,
+    screen: Screen,
+    *,
+    times: TimeFormat = TimeFormat.RELATIVE,
+    cluster: str | None = None,
+    brief: bool = False,
 ) -> "Page":
     """Create the page for the output of a verb.
 
@@ -189,6 +194,7 @@ def page_of(
         screen: The screen to print to.
         times: Format of times.
         cluster: The requested context of the kubeconfig.
+        brief: Whether a run with many steps is shown on about one screen.
 
     Returns:
         The page at the current time.
@@ -203,4 +209,5 @@ def page_of(
         iso=times is TimeFormat.ISO,
         program=program_of(context),
         context=cluster,
+        brief=brief,
     )

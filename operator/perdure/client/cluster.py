@@ -19,7 +19,7 @@ from perdure.kube import clock, errors, paths
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
     from perdure.kube.decoding import TableRow
 
@@ -361,34 +361,64 @@ class OneTimePods:
         self._requests = requests
 
     async def output(self, body: Object) -> list[bytes]:
-        """Create a pod with one container, wait until it has ended, and return the lines of its log. The pod is deleted.
+        """Create a pod, wait until it has ended, and return the lines of its logs. The pod is deleted.
 
         Raises:
             CliError: The pod cannot be created, does not start, or fails.
         """
-        requests = self._requests
+        return [line async for _, line in self.lines(body)]
+
+    async def lines(self, body: Object) -> AsyncGenerator[tuple[int, bytes]]:
+        """Create a pod, wait until it has ended, and read its logs. The pod is deleted.
+
+        Args:
+            body: The manifest.
+
+        Yields:
+            The number of the container, init containers first, and a line of its log.
+
+        Raises:
+            CliError: The pod cannot be created, does not start, or fails.
+        """
+        requests, spec = self._requests, body["spec"]
         url = paths.path(paths.CORE, requests.namespace, "pods")
         made: Object = await requests.perform(requests.client.create(url, body))
         name = made["metadata"]["name"]
+        names = [each["name"] for each in (*spec.get("initContainers", ()), *spec["containers"])]
         try:
-            succeeded = await self._end(f"{url}/{name}", name)
-            lines = [line async for line in requests.client.lines(f"{url}/{name}/log")]
+            status = await self._end(f"{url}/{name}", name)
+            if status["phase"] != "Succeeded":
+                raise CliError(await self._why(f"{url}/{name}", status, names) or f"the pod `{name}` has failed")
+            for number, container in enumerate(names):
+                async for line in requests.client.lines(f"{url}/{name}/log", container=container):
+                    yield number, line
         finally:
             with suppress(CliError):
                 await requests.perform(requests.client.delete(f"{url}/{name}", uid=made["metadata"]["uid"]))
-        if not succeeded:
-            raise CliError(b" ".join(lines[-3:]).decode(errors="replace") or f"the pod `{name}` has failed")
-        return lines
 
-    async def _end(self, url: str, name: str) -> bool:
-        """Wait until a pod has ended; return whether it succeeded."""
+    async def _why(self, url: str, status: Object, names: Sequence[str]) -> str:
+        """Return the last lines of the container that has failed."""
+        states = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+        failed = (
+            each["name"] for each in states if ((each.get("state") or {}).get("terminated") or {}).get("exitCode")
+        )
+        container = next(failed, names[-1])
+        lines = [line async for line in self._requests.client.lines(f"{url}/log", container=container)]
+        return b" ".join(lines[-3:]).decode(errors="replace")
+
+    async def _end(self, url: str, name: str) -> Object:
+        """Wait until a pod has ended, and return its status."""
         end = clock.now() + _MAX_DURATION
         while True:
-            status = (await self._requests.perform(self._requests.client.get(url), name, "Pod")).get("status") or {}
+            found = await self._requests.perform(self._requests.client.get(url), name, "Pod")
+            status: Object = found.get("status") or {}
             if status.get("phase") in {"Succeeded", "Failed"}:
-                return bool(status["phase"] == "Succeeded")
-            states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
-            waiting: Object = next((each["waiting"] for each in states if "waiting" in each), {})
+                return status
+            statuses = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+            waits: list[Object] = [
+                each["state"]["waiting"] for each in statuses if "waiting" in (each.get("state") or {})
+            ]
+            waiting = next((each for each in waits if each.get("reason") in _FINAL), waits[0] if waits else {})
             if waiting.get("reason") in _FINAL or clock.now() > end:
                 why = waiting.get("message") or waiting.get("reason") or "it has not ended after three minutes"
                 raise CliError(f"the pod `{name}` cannot read the artifact: {why}")

@@ -133,7 +133,7 @@ class Requests:
         try:
             async for line in self.client.lines(url, **query):
                 from perdure.kube.decoding import UndecodableError, decode
-                from perdure.runtime import status_texts
+                from perdure.runtime import status_encoding
 
                 try:
                     event = decode(line)
@@ -142,7 +142,7 @@ class Requests:
                 if event["type"] == "ERROR":
                     return
                 if event["type"] != "BOOKMARK":
-                    yield event["type"], status_texts.decode(event["object"])
+                    yield event["type"], status_encoding.decode(event["object"])
         except errors.ApiError as error:
             raise self.refused(error.status, error.message) from error
         except errors.NoResponseError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from perdure.api.labels import SCHEDULE_LABEL
+from perdure.api.labels import API_VERSION, RESERVED_PREFIXES, SCHEDULE_LABEL, SCHEDULE_TIMES_ANNOTATION
 from perdure.api.phases import kind_of
 from perdure.api.reasons import ConditionReason
 from perdure.client.errors import CliError, ForbiddenError, NotFoundError
@@ -112,6 +112,19 @@ class ClusterRuns:
             return await self._requests.list_objects("workflowruns", namespace, labelSelector=selector)
         except ForbiddenError:
             return []
+
+    async def later(self, run: Object) -> list[Object]:
+        """Read the runs that reset or retry a run, directly or one another.
+
+        Raises:
+            CliError: The runs cannot be read.
+        """
+        from perdure.runtime.chains import reset_of
+
+        workflow_id = run["spec"].get("workflowId") or run["metadata"]["name"]
+        found = ((each, reset_of(each)) for each in await self._of_workflow_id(workflow_id))
+        uid = run["metadata"]["uid"]
+        return [each for each, reset in found if reset is not None and uid in {one.run_id for one in reset.lineage}]
 
     # Objects of a run
 
@@ -239,3 +252,31 @@ def _recency(run: Object) -> tuple[bool, bool, str, str]:
         str(status.get("completionTime") or ""),
         str(run["metadata"].get("creationTimestamp") or ""),
     )
+
+
+_MAX_PREFIX = 180
+"""Maximum characters of a name before the suffix from the API server."""
+
+
+def copy_of(run: Object, spec: Object, name: str | None) -> Object:
+    """Build a run with a spec, and with the user's labels and the scheduled time of another run.
+
+    Args:
+        run: The other run.
+        spec: The spec.
+        name: The name of the new run; None for a generated one.
+    """
+    meta = run["metadata"]
+    user_labels = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(RESERVED_PREFIXES)}
+    called = {"name": name} if name is not None else {"generateName": f"{meta['name'][:_MAX_PREFIX]}-"}
+    times = {k: v for k, v in (meta.get("annotations") or {}).items() if k == SCHEDULE_TIMES_ANNOTATION}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {
+            **called,
+            **({"labels": user_labels} if user_labels else {}),
+            **({"annotations": times} if times else {}),
+        },
+        "spec": spec,
+    }

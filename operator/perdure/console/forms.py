@@ -1,4 +1,4 @@
-"""The forms of the console: how they are read, and those that request something of runs and dead letters.
+"""The forms of the console: how they are read, and those that request something of runs, Schedules, and dead letters.
 
 Only forms of the console's own pages are accepted. For a request, the console creates an Operation as the user, and shows its
 result. The form that starts a run is in `start`.
@@ -10,15 +10,18 @@ import hashlib
 import json
 import re
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from perdure.api.json_values import mapping, mappings, text
 from perdure.client.errors import AlreadyExistsError
 from perdure.client.operations import manifest, wait_for_results
+from perdure.client.runs import copy_of
 from perdure.console import rows
 from perdure.console.site import NAME
 
@@ -107,6 +110,12 @@ def _from_here(request: Request) -> bool:
 
 # Requests
 
+SCHEDULE_VERBS: Final = ("trigger", "pause", "unpause")
+"""What can be requested of a Schedule."""
+
+_MAX_PREFIX: Final = 180
+"""Maximum characters of the name of a run in that of its rerun."""
+
 MAX_TARGETS: Final = 50
 """Maximum number of objects that one form can request something of."""
 
@@ -124,6 +133,9 @@ class ActionForms:
             Route(f"{space}/deadletters/redrive", self.redrive, methods=["POST"]),
             Route(f"{space}/runs/{{name}}/signal", self.signal, methods=["POST"]),
             Route(f"{space}/runs/{{name}}/cancel", self.cancel, methods=["POST"]),
+            Route(f"{space}/runs/{{name}}/retry", self.retry, methods=["POST"]),
+            Route(f"{space}/runs/{{name}}/rerun", self.rerun, methods=["POST"]),
+            Route(f"{space}/schedules/{{name}}/{{verb}}", self.schedule, methods=["POST"]),
         ]
 
     async def redrive(self, request: Request) -> Response:
@@ -154,6 +166,33 @@ class ActionForms:
         form = await submitted(request)
         action = {"reason": form.text("reason").strip() or None}
         return await self._request(request, form.request_id, "cancel", action, _run(request))
+
+    async def retry(self, request: Request) -> Response:
+        """Run the failed steps of a closed run again."""
+        form = await submitted(request)
+        action = {"reason": form.text("reason").strip() or None}
+        return await self._request(request, form.request_id, "retry", action, _run(request))
+
+    async def rerun(self, request: Request) -> Response:
+        """Start a run with the spec of another one, once for each form, and show it."""
+        form = await submitted(request)
+        async with self._site.open(request) as cluster:
+            run = await cluster.runs.get(request.path_params["name"])
+            name = f"{run['metadata']['name'][:_MAX_PREFIX]}-{form.request_id}"
+            spec = {key: each for key, each in run["spec"].items() if key != "startPaused"}
+            with suppress(AlreadyExistsError):  # the same form has created it before
+                await cluster.create("workflowruns", copy_of(run, spec, name))
+        namespace = request.path_params["namespace"]
+        return RedirectResponse(str(request.url_for("run", namespace=namespace, name=name).path), status_code=303)
+
+    async def schedule(self, request: Request) -> Response:
+        """Pause, unpause, or trigger a Schedule."""
+        verb = request.path_params["verb"]
+        if verb not in SCHEDULE_VERBS:
+            raise HTTPException(404, "There is no such action.")
+        form = await submitted(request)
+        target = {"kind": "Schedule", "name": request.path_params["name"]}
+        return await self._request(request, form.request_id, verb, {}, [target])
 
     async def _request(
         self, request: Request, request_id: str, verb: str, action: Mapping[str, Any], targets: Sequence[Json]

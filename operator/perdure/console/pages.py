@@ -7,11 +7,13 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, StreamingResponse
 from starlette.routing import Route
 
-from perdure.api.json_values import mapping
+from perdure.api.json_values import mapping, mappings, text
+from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.phases import Phase
+from perdure.client.archived_logs import ArchivedLogError, ArchivedLogs
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError, UnreachableError
 from perdure.console import rows
@@ -20,7 +22,7 @@ from perdure.console.graph import lay_out
 from perdure.console.site import NAME
 from perdure.kube import clock
 from perdure.kube.errors import NoResponseError
-from perdure.view import failure
+from perdure.view import failure, schedules
 from perdure.view.fleet import members_of
 from perdure.view.logs import AttemptLog, LogLines, logs_of, missing_logs
 from perdure.view.page import Page
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from perdure.view.run import RunView
 
 
+_MAX_DIGITS: Final = 7
 PAGE: Final = 50
 """Maximum number of objects on a page of a list."""
 STEPS: Final = 500
@@ -48,7 +51,7 @@ REDRIVABLE: Final = ("Not re-driven", "Failed")
 """The states of dead letters that can run again."""
 
 LISTS: Final[dict[str, tuple[str, Callable[[Json], rows.Row]]]] = {
-    "runs": ("workflowruns", rows.run),
+    "schedules": ("schedules", rows.schedule),
     "workflows": ("workflows", rows.workflow),
     "limits": ("workflowlimits", rows.limit),
     "retrypolicies": ("retrypolicies", rows.retry_policy),
@@ -74,7 +77,10 @@ class Pages:
             Route(f"{space}/runs/{{name}}", self.run),
             Route(f"{space}/runs/{{name}}/logs/{{pod}}", self.log),
             Route(f"{space}/runs/{{name}}/logs/{{pod}}/text", self.text),
+            Route(f"{space}/runs/{{name}}/logs/{{pod}}/archived", self.archived_log),
             Route(f"{space}/deadletters/{{name}}", self.dead_letter),
+            Route(f"{space}/schedules/{{name}}", self.schedule),
+            Route(f"{space}/runs", self.runs),
             Route(f"{space}/{{kind}}", self.listing),
         ]
 
@@ -95,18 +101,36 @@ class Pages:
         if kind not in LISTS:
             raise HTTPException(404, "There is no such page.")
         plural, row = LISTS[kind]
-        phase = request.query_params.get("phase", "")
-        selectors = {"fieldSelector": f"status.phase={phase}"} if kind == "runs" and phase in set(Phase) else {}
         async with self._site.open(request) as cluster:
-            found, following = await cluster.page(plural, PAGE, request.query_params.get("continue", ""), **selectors)
+            found, token = await cluster.page(plural, PAGE, request.query_params.get("continue", ""))
+        shown = [row(each) for each in found]
+        following = {"continue": token} if token else {}
+        return self._site.show(request, f"{kind}.html", rows=shown, following=following, redrivable=REDRIVABLE)
+
+    async def runs(self, request: Request) -> Response:
+        """Show the runs, newest first, a page at a time."""
+        phase, asked = request.query_params.get("phase", ""), request.query_params.get("page", "")
+        number = max(int(asked), 1) if asked.isdecimal() and len(asked) < _MAX_DIGITS else 1
+        selectors = {"fieldSelector": f"status.phase={phase}"} if phase in set(Phase) else {}
+        async with self._site.open(request) as cluster:
+            found = rows.newest_first(await cluster.rows("workflowruns", everywhere=False, metadata=True, **selectors))
+        shown = [rows.run(each) for each in found[(number - 1) * PAGE : number * PAGE]]
+        following = {"phase": phase, "page": number + 1} if len(found) > number * PAGE else {}
         return self._site.show(
-            request,
-            f"{kind}.html",
-            rows=[row(each) for each in found],
-            following=following,
-            phase=phase,
-            phases=list(Phase),
-            redrivable=REDRIVABLE,
+            request, "runs.html", rows=shown, following=following, phase=phase, phases=list(Phase), total=len(found)
+        )
+
+    async def schedule(self, request: Request) -> Response:
+        """Show a Schedule: its times, its last runs, and why it does not start runs."""
+        name = request.path_params["name"]
+        async with self._site.open(request) as cluster:
+            found = await cluster.read("Schedule", "schedules", name)
+            started = await cluster.runs.of_schedules(name)
+        page = Page(now=clock.now(), width=100)
+        lines = "\n".join(line.plain for line in schedules.description(found, page, started)[1:])
+        runs = [text(each.get("workflowRun")) for each in mappings(mapping(found.get("status")).get("recentActions"))]
+        return self._site.show(
+            request, "schedule.html", row=rows.schedule(found), description=dedent(lines), runs=runs[::-1]
         )
 
     async def run(self, request: Request) -> Response:
@@ -115,21 +139,23 @@ class Pages:
             found = await cluster.runs.with_history(await cluster.runs.get(request.path_params["name"]))
             live = await cluster.runs.live_state(found)
             pods = [] if live is None else await cluster.runs.pods(found)
+            later = await _later(cluster, found)
         now = clock.now()
         shown = await asyncio.to_thread(lambda: read_run(found, now=now, live=live, trace=trace(found)))
-        definition = mapping(mapping(found["spec"]).get("inline")) or mapping(
-            mapping(found.get("status")).get("definition")
-        )
         steps = list(shown.every_step())
+        order = {step.path: number for number, step in enumerate(steps)}
         logs = [*logs_of(shown, pods), *missing_logs(shown, pods)]
         return self._site.show(
             request,
             "run.html",
             run=shown,
-            graph=lay_out(shown.steps, definition) if shown.steps else None,
+            graph=lay_out(shown.steps, definition_of(found)) if shown.steps else None,
             steps=steps[:STEPS],
             more=max(len(steps) - STEPS, 0),
-            logs=sorted(logs, key=lambda log: (log.step, log.attempt)),
+            titles=shown.titles(),
+            logs=sorted(logs, key=lambda log: (order.get(log.step, len(order)), log.attempt)),
+            archived=_archived(shown, definition_of(found)),
+            retries=[rows.retry(each) for each in later],
             no_pods=live is None,
             awaited=awaited_signals(found),
             web_ui=self._in_web_ui(shown),
@@ -139,6 +165,22 @@ class Pages:
     def _in_web_ui(self, run: RunView) -> str:
         """Return the base URL of Temporal's Web UI for a run; empty if the Web UI does not show the run."""
         return self._settings.web_ui.rstrip("/") if run.observed and not (run.activity or run.operation) else ""
+
+    async def archived_log(self, request: Request) -> Response:
+        """Send the archived log of an attempt as text. A pod reads it, which the user creates."""
+        if self._settings.read_only:
+            raise HTTPException(404, "This console has no actions, and a pod must read the archived log.")
+        async with self._site.open(request) as cluster:
+            run = read_run(await cluster.runs.get(request.path_params["name"]), now=clock.now())
+            pod = request.path_params["pod"]
+            if not pod.startswith(f"{run.name}-"):
+                raise HTTPException(404, "The run has no such attempt.")
+            found = (await ArchivedLogs(cluster, run).read([pod])).get(pod)
+        if found is None:
+            raise HTTPException(404, "The log of this attempt is not archived.")
+        if isinstance(found, ArchivedLogError):
+            raise HTTPException(502, f"The archived log cannot be read: {found}")
+        return PlainTextResponse("".join(f"{line}\n" for line in found))
 
     async def log(self, request: Request) -> Response:
         """Show the log of an attempt."""
@@ -200,6 +242,26 @@ class Pages:
         return self._site.show(request, "fleet.html", members=members_of(leases, clock.now()))
 
 
+def _archived(run: RunView, definition: Json) -> frozenset[str]:
+    """Return the paths of the steps whose activities archive their logs."""
+    archiving = {
+        each.get("name")
+        for each in mappings(definition.get("activities"))
+        if mapping(each.get("artifacts")).get("archiveLogs")
+    }
+    return frozenset(step.path for step in run.every_step() if step.kind == "activity" and step.target in archiving)
+
+
+async def _later(cluster: Cluster, run: Json) -> list[Json]:
+    """Return the runs that retry or reset a closed run; none if they cannot be read."""
+    if not mapping(run.get("status")).get("completionTime"):
+        return []
+    try:
+        return await cluster.runs.later(dict(run))
+    except CliError:
+        return []
+
+
 def _chain(node: Json, page: Page) -> str:
     """Format a failure and its causes as text."""
     return dedent("\n".join(line.plain for line in failure.chain(node, page)))
@@ -237,9 +299,9 @@ async def text_of(cluster: Cluster, log: AttemptLog, *, follow: bool) -> AsyncIt
         try:
             async for raw in cluster.runs.log(log.pod, **query):
                 tries = 0
-                text = lines.accept(raw)
-                if text is not None:
-                    yield f"{text}\n"
+                line = lines.accept(raw)
+                if line is not None:
+                    yield f"{line}\n"
         except NotFoundError:
             yield "(The pod was deleted, and its log with it.)\n"
         except UnreachableError as error:

@@ -1,14 +1,16 @@
-"""The rows of the lists: limits, retry policies, dead letters, Workflows, runs. Pure."""
+"""The rows of the lists: limits, retry policies, dead letters, Workflows, runs, Schedules. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from perdure.api.json_values import Json, integer, mapping, mappings, text
 from perdure.api.times import read_kubernetes_time
+from perdure.kube.decoding import TableRow
 from perdure.view.deadletters import redriven
-from perdure.view.failure import summary
+from perdure.view.failure import summary as summary_of
+from perdure.view.schedules import is_paused, state_of, times_of
 
 _REDRIVEN = {"True": "Succeeded", "False": "Failed", "Unknown": "Running"}
 
@@ -85,7 +87,7 @@ def dead_letter(obj: Json) -> Row:
         "step": text(spec.get("step")),
         "activity": text(spec.get("activity")),
         "attempts": integer(spec.get("attempts")) or 0,
-        "failure": summary(mapping(spec.get("failure"))),
+        "failure": summary_of(mapping(spec.get("failure"))),
         "failed": read_kubernetes_time(spec.get("failedTime")),
     }
     return _row(obj, facts, word=_REDRIVEN.get(redriven(obj), "Not re-driven"))
@@ -116,17 +118,46 @@ def operation(obj: Json) -> Row:
     return _row(obj, facts, word=_ANSWERED.get(text(status.get("phase")), "Pending"))
 
 
-def run(obj: Json) -> Row:
-    """Read a WorkflowRun."""
-    spec, status = mapping(obj.get("spec")), mapping(obj.get("status"))
-    reference = mapping(spec.get("workflow"))
+def run(row: TableRow) -> Row:
+    """Read a WorkflowRun in a table."""
+    cells = row.cells
     facts = {
-        "workflow": text(reference.get("name")) or text(reference.get("type")),
-        "progress": text(status.get("progress")),
-        "started": read_kubernetes_time(status.get("startTime")),
-        "completed": read_kubernetes_time(status.get("completionTime")),
+        "workflow": text(cells.get("Workflow")),
+        "progress": text(cells.get("Progress")),
+        "reason": text(cells.get("Reason")),
+        "completed": text(cells.get("Completed")),
     }
-    return _row(obj, facts, word=text(status.get("phase")) or "Pending")
+    return _row({"metadata": row.metadata}, facts, word=text(cells.get("Phase")) or "Pending")
+
+
+def retry(obj: Json) -> Row:
+    """Read a WorkflowRun that retries another one."""
+    return _row(obj, {}, word=text(mapping(obj.get("status")).get("phase")) or "Pending")
+
+
+def newest_first(found: Iterable[TableRow]) -> list[TableRow]:
+    """Sort the objects of a table by age; those of the same age by name."""
+    by_name = sorted(found, key=lambda row: row.metadata.get("name", ""))
+    return sorted(by_name, key=lambda row: row.metadata.get("creationTimestamp", ""), reverse=True)
+
+
+def schedule(obj: Json) -> Row:
+    """Read a Schedule."""
+    status = mapping(obj.get("status"))
+    summary, zone = times_of(dict(obj))
+    upcoming = status.get("nextScheduledTimes")
+    next_times = (
+        [time for each in upcoming if (time := read_kubernetes_time(each))] if isinstance(upcoming, list) else []
+    )
+    facts = {
+        "times": summary,
+        "zone": zone,
+        "paused": is_paused(dict(obj)),
+        "last": read_kubernetes_time(status.get("lastScheduledTime")),
+        "next": next_times[:3],
+        "active": integer(status.get("active")) or 0,
+    }
+    return _row(obj, facts, word=state_of(dict(obj)))
 
 
 def _row(

@@ -13,6 +13,7 @@ yet.
 The operator has no credentials of the stores: the pods that delete artifacts get them from the Secrets.
 """
 
+import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +27,7 @@ from perdure.api import labels
 from perdure.api.kinds.artifactset import MAX_HOLDERS, ArtifactSetSpec, HolderKind
 from perdure.api.kinds.workflow import Activity
 from perdure.api.models import json_fields
-from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name
+from perdure.api.names import artifact_folder, artifact_set_name, label_value
 from perdure.api.reasons import EventReason
 from perdure.api.state_versions import unknown_in
 from perdure.api.times import read_kubernetes_time
@@ -213,16 +214,18 @@ class DeletionPods:
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        url = kube.path(kube.CORE, namespace, "pods", deletion_pod_name(store))
+        url = kube.path(kube.CORE, namespace, "pods")
+        selector = f"{labels.ARTIFACT_STORE_LABEL}={label_value(store)}"
+        pods = await self._client.lists.all(url, labelSelector=selector)
         left = [each for each in sets if not await self._gave_up(each, store)]
-        try:
-            pod = await self._client.get(url)
-        except kube.NotFoundError:
+        if not pods:
             await self._start(namespace, store, left)
-            return
-        if labels.ARTIFACT_STORE_LABEL not in (pod["metadata"].get("labels") or {}):
-            self._log.warning("Another pod has the name of one that deletes artifacts", pod=url)
-            return
+        for pod in pods:
+            await self._take(pod, store, left)
+
+    async def _take(self, pod: kube.Object, store: str, left: Sequence[kube.Object]) -> None:
+        """Take the result of a pod that has ended."""
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         report = deletion_report(pod, now())
         if report is None or pod["metadata"].get("deletionTimestamp"):
             return
@@ -233,6 +236,7 @@ class DeletionPods:
         failures = self._failures.get((namespace, store), 0)
         if report.error and now() < report.ended + min(_FIRST_PAUSE * (1 << min(failures, 10)), _LONGEST_PAUSE):
             return  # until then, its log can be read
+        url = kube.path(kube.CORE, namespace, "pods", name)
         if not await self._client.delete(url, uid=pod["metadata"]["uid"]):
             return
         if report.error:
@@ -247,9 +251,8 @@ class DeletionPods:
         # After a failure, others come first: one that always fails does not block them.
         first = self._failures.get((namespace, store), 0) * _MAX_SETS % len(sets)
         some = [*sets[first:], *sets[:first]][:_MAX_SETS]
-        with suppress(kube.AlreadyExistsError):
-            pod = build_deletion_pod(namespace, store, some, self._settings)
-            await self._client.create(kube.path(kube.CORE, namespace, "pods"), pod)
+        pod = build_deletion_pod(namespace, store, some, self._settings, unique=uuid.uuid4().hex)
+        await self._client.create(kube.path(kube.CORE, namespace, "pods"), pod)
 
     async def _gave_up(self, artifacts: kube.Object, store: str) -> bool:
         """Give up deleting artifacts after a while; they stay in the store. Return whether it is so."""

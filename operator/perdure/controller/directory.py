@@ -409,6 +409,12 @@ class Directory:
         found = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)
         return (other for other in found if other.uid != entry.uid)
 
+    def stopped_before(self, entry: Entry) -> Entry | None:
+        """The run of the same workflow ID that closed last, if it ended early, so that its pods may still be stopping."""
+        closed = [each for each in self.sharing(entry) if each.standing is Standing.CLOSED and not each.refused]
+        last = max(closed, key=lambda each: each.closed, default=None)
+        return last if last is not None and last.phase in _FAILED else None
+
     def children_of(self, namespace: str, uid: str) -> list[Entry]:
         """The children of a run in its namespace."""
         return self._entries(self._by_parent.get(namespace, uid))

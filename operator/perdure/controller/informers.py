@@ -110,7 +110,7 @@ class FirstLists:
         self._learned = asyncio.Event()
         self._versions: dict[tuple[str, str | None], str] = {}
         """The version of the list, by kind and namespace."""
-        self._log = structlog.get_logger("perdure.learning")
+        self._log = structlog.get_logger("perdure.informers")
 
     @property
     def complete(self) -> bool:
@@ -392,7 +392,7 @@ class ClockJumps:
     def __init__(self) -> None:
         self._ahead = 0.0
         """How far the wall clock was ahead at the last comparison, in seconds."""
-        self._log = structlog.get_logger("perdure.manager")
+        self._log = structlog.get_logger("perdure.informers")
 
     def begin(self) -> None:
         """Compare the clocks for the first time."""

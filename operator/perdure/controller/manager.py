@@ -48,7 +48,7 @@ from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retention import Limits
 
@@ -182,10 +182,10 @@ class Manager:
         return next((problem for each in self.informers.values() if (problem := each.trouble())), None)
 
     def _update_run(self, obj: kube.Object) -> None:
-        self.runs.update(status_texts.decode(obj))
+        self.runs.update(status_encoding.decode(obj))
 
     def _delete_run(self, obj: kube.Object) -> None:
-        self.runs.delete(status_texts.decode(obj))
+        self.runs.delete(status_encoding.decode(obj))
 
     def _wake_run(self, run: RunRef) -> None:
         self._queue.wake(RunKey(run.namespace, run.uid, run.workflow_id))

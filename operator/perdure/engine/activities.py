@@ -12,13 +12,14 @@ from typing import Any, TypeAlias, assert_never
 import msgspec
 from msgspec.structs import asdict, replace
 
+from perdure.api.policies import ANY_TYPE
 from perdure.api.reasons import ConditionReason
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, RetryState, TimeoutType, bounded
 from perdure.engine.inputs import Answer
 from perdure.engine.payloads import plain
-from perdure.engine.recording import OK, AttemptOutcome, Due, Ledger, activity_named
+from perdure.engine.recording import OK, AttemptOutcome, Due, Ledger, activities_of, activity_named
 from perdure.engine.retry import decide_retry
 from perdure.engine.state import RECORD_START_AFTER, OpenActivityOptions, PauseInfo, PendingActivity, RunState
 
@@ -202,29 +203,41 @@ class Activities:
         return OK
 
     def change(self, request: inp.ActivityReset | inp.OptionsChanged) -> Answer:
-        """Change an open activity, which the history does not record."""
-        activity = activity_named(self._ledger.state, request.activity_id)
-        if activity is None:
-            return _not_open(request.activity_id)
-        if isinstance(request, inp.ActivityReset):
-            changed = _reset(activity, request, self._ledger.now)
-        elif not activity.by_worker:
-            message = f"activity `{request.activity_id}` runs in pods: change its options in the Workflow"
-            return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
-        else:
-            changed = with_options(activity, request.options)
-        self._keep(changed)
+        """Change open activities, which the history does not record: all that the request names, or none."""
+        found = activities_of(self._ledger.state, request.activity_id, request.activity_type)
+        if not found:
+            return _none_open(request.activity_id, request.activity_type)
+        changed = []
+        for activity in found:
+            if isinstance(request, inp.ActivityReset):
+                changed.append(_reset(activity, request, self._ledger.now))
+                continue
+            if not activity.by_worker:
+                message = f"activity `{activity.activity_id}` runs in pods: change its options in the Workflow"
+                return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
+            options = request.options
+            if isinstance(options, inp.OptionChanges):
+                options = options.apply(options_of(activity))
+                if options.schedule_to_close_timeout is None and options.start_to_close_timeout is None:
+                    message = (
+                        f"activity `{activity.activity_id}` needs `scheduleToCloseTimeout` or `startToCloseTimeout`"
+                    )
+                    return Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message)
+            changed.append(with_options(activity, options))
+        for activity in changed:
+            self._keep(activity)
         return OK
 
-    def pause(self, activity_id: str, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
-        """Pause or unpause an activity, which the history does not record."""
+    def pause(self, activity_id: str | None, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
+        """Pause or unpause activities, which the history does not record: one by its ID, or all of the type in the request."""
         pause = isinstance(request, inp.PauseRequested)
-        activity = activity_named(self._ledger.state, activity_id)
-        if activity is None:
-            return _not_open(activity_id)
-        if activity.paused is not pause:
-            info = PauseInfo(reason=request.reason, identity=request.identity, time=self._ledger.now)
-            self._keep(replace(activity, paused=pause, pause=info if pause else None))
+        found = activities_of(self._ledger.state, activity_id, request.activity_type)
+        if not found:
+            return _none_open(activity_id, request.activity_type)
+        info = PauseInfo(reason=request.reason, identity=request.identity, time=self._ledger.now) if pause else None
+        for activity in found:
+            if activity.paused is not pause:
+                self._keep(replace(activity, paused=pause, pause=info))
         return OK
 
     def _keep(self, activity: PendingActivity) -> None:
@@ -509,6 +522,13 @@ def _not_found(message: str) -> Answer:
 
 def _not_open(activity_id: str) -> Answer:
     return Answer(ok=False, reason=ConditionReason.ACTIVITY_NOT_FOUND, message=f"no activity `{activity_id}` is open")
+
+
+def _none_open(activity_id: str | None, activity_type: str | None) -> Answer:
+    if activity_id is not None:
+        return _not_open(activity_id)
+    message = "no activity is open" if activity_type == ANY_TYPE else f"no activity of type `{activity_type}` is open"
+    return Answer(ok=False, reason=ConditionReason.ACTIVITY_NOT_FOUND, message=message)
 
 
 def _start_is_unrecorded(activity: PendingActivity, now: datetime) -> bool:

@@ -16,6 +16,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from perdure.api.reasons import ConditionReason
 from perdure.engine.commands import Command
 from perdure.engine.effects import Effect
@@ -427,10 +429,12 @@ class TerminateRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRequested:
-    """A client pauses the run, or one activity."""
+    """A client pauses the run, one activity, or all activities of a type."""
 
     request_id: str
     activity_id: str | None = None
+    activity_type: str | None = None
+    """The type of the activities, or `ANY_TYPE`."""
     reason: str = ""
     identity: str = ""
     principal: str = ""
@@ -438,10 +442,12 @@ class PauseRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpauseRequested:
-    """A client unpauses the run, or one activity."""
+    """A client unpauses the run, one activity, or all activities of a type."""
 
     request_id: str
     activity_id: str | None = None
+    activity_type: str | None = None
+    """The type of the activities, or `ANY_TYPE`."""
     reason: str = ""
     identity: str = ""
     principal: str = ""
@@ -462,10 +468,12 @@ class ActivityAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityReset:
-    """A client resets an activity: the next attempt starts now and counts as the first."""
+    """A client resets one activity or all of a type: the next attempt starts now and counts as the first."""
 
     request_id: str
-    activity_id: str
+    activity_id: str | None = None
+    activity_type: str | None = None
+    """The type of the activities, or `ANY_TYPE`."""
     heartbeat: bool = False
     """Whether the heartbeat details are also removed."""
     keep_paused: bool = False
@@ -474,13 +482,30 @@ class ActivityReset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OptionChanges:
+    """Changes of the options of open activities, each of which keeps its other options."""
+
+    options: Mapping[str, Any]
+    """New values by the name of the field of `OpenActivityOptions`, without that of the retry policy."""
+    retry_policy: Mapping[str, Any]
+    """New values by the name of the field of `RetryPolicy`."""
+
+    def apply(self, options: OpenActivityOptions) -> OpenActivityOptions:
+        """Return the options of an activity after the changes."""
+        policy = msgspec.structs.replace(options.retry_policy, **self.retry_policy)
+        return msgspec.structs.replace(options, **self.options, retry_policy=policy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptionsChanged:
-    """A client changes the options of an open activity that workers run."""
+    """A client changes the options of one open activity that workers run, or of all of a type."""
 
     request_id: str
-    activity_id: str
-    options: OpenActivityOptions | None
-    """All options; None: the options from the workflow again."""
+    activity_id: str | None = None
+    activity_type: str | None = None
+    """The type of the activities, or `ANY_TYPE`."""
+    options: OpenActivityOptions | OptionChanges | None
+    """All options, or changes of some; None: the options from the workflow again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any, Protocol, assert_never
 import msgspec
 
 from perdure.api.names import child_workflow_id
+from perdure.api.policies import ANY_TYPE
 from perdure.api.reasons import ConditionReason
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
@@ -438,6 +439,13 @@ def policy_named(command: cmd.Command) -> str | None:
 def activity_named(state: RunState, activity_id: str) -> PendingActivity | None:
     """The open activity with an ID."""
     return next((a for a in state.open_activities() if a.activity_id == activity_id), None)
+
+
+def activities_of(state: RunState, activity_id: str | None, activity_type: str | None) -> list[PendingActivity]:
+    """The open activities that a request names: one by its ID, or all of a type, or all."""
+    if activity_id is not None:
+        return [each for each in state.open_activities() if each.activity_id == activity_id]
+    return [each for each in state.open_activities() if activity_type in {ANY_TYPE, each.activity_type}]
 
 
 def next_run(state: RunState, failure: Failure, now: datetime) -> dict[str, Any]:

@@ -402,9 +402,9 @@ class RunRequests:
         match request:
             case inp.SignalRequested() | inp.CancelRequested():
                 return state.defers_until(now)
-            case inp.UnpauseRequested(activity_id=None):
+            case inp.UnpauseRequested(activity_id=None, activity_type=None):
                 return state.defers_until(now)
-            case inp.UnpauseRequested(activity_id=step) | inp.ActivityReset(activity_id=step):
+            case inp.UnpauseRequested(activity_id=str(step)) | inp.ActivityReset(activity_id=str(step)):
                 found = next((each for each in state.open_activities() if each.activity_id == step), None)
                 if found is None or state.closed:
                     return ""
@@ -514,7 +514,7 @@ class RunRequests:
         activity_id = request.activity_id
         if state.standalone and activity_id is None:  # no activity is scheduled yet if the run starts paused
             activity_id = next((each.activity_id for each in state.open_activities()), None)
-        if activity_id is not None:
+        if activity_id is not None or request.activity_type is not None:
             return self._activities.pause(activity_id, request)
         pause = isinstance(request, inp.PauseRequested)
         if pause is (state.paused is None):

@@ -96,6 +96,7 @@ class Frontend:
         runs, payloads, deployments = self.runs, self.payloads, self.deployments
         search_attributes = self.search_attributes
         creator = RunCreator(runs, self.first_tasks)
+        control = WorkflowControl(runs, self.visibility, deployments)
         listing = Listing(runs, self.visibility, search_attributes)
         activities = ActivityTasks(runs, self.matching, self.versions, payloads)
         dispatch = TaskDispatch(
@@ -150,7 +151,7 @@ class Frontend:
             StandaloneActivities(runs, creator, search_attributes),
             StandaloneNexusOperations(runs, creator, payloads, self.endpoints, search_attributes),
             starts,
-            WorkflowControl(runs, self.visibility, deployments),
+            control,
             queries,
             WorkflowDescriptions(runs, payloads),
             updates,
@@ -158,7 +159,7 @@ class Frontend:
             listing,
             ScheduleRpcs(runs.client, runs, self.manager.schedules, search_attributes),
             ActivityChanges(runs),
-            Batches(runs.client, runs, listing),
+            Batches(runs.client, runs, listing, control),
             TaskQueueRpcs(self.queues, deployments, self.task_queues),
             WorkerRpcs(self.workers),
             WorkerDeployments(deployments, self.versions, self.queues),

@@ -15,7 +15,7 @@ from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
-from perdure.frontend.matching.queues import LONGEST_POLL, LONGEST_WAIT
+from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL, LONGEST_POLL
 from perdure.frontend.messages.values import MAX_BLOB, from_enum
 from perdure.frontend.runs.gateway import RunGateway, View, check_length, not_open
 from perdure.frontend.runs.starts import RunCreator, StartedRun, run_name, workflow_run
@@ -95,7 +95,7 @@ class StandaloneRuns:
         token, entry = request.long_poll_token, self.find(request)
         if token:
             _check_token(token, entry.uid)
-        runs, seconds = self._runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
+        runs, seconds = self._runs, call.within(LONGEST_POLL if token else LONGEST_CLIENT_POLL)
         if not await runs.has_started(entry.uid, seconds):
             raise not_started(entry)
         with suppress(TimeoutError):
@@ -164,7 +164,7 @@ class StandaloneRuns:
             identity=request.identity,
             principal=call.principal,
         )
-        await self._runs.has_started(entry.uid, call.within(LONGEST_WAIT))
+        await self._runs.has_started(entry.uid, call.within(LONGEST_CLIENT_POLL))
         state = (await self._runs.view(entry)).state
         if state is None:
             raise not_started(entry)

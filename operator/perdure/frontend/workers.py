@@ -20,7 +20,8 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.queues import FORGOTTEN_AFTER, TaskQueues
+from perdure.frontend.matching.polls import FORGOTTEN_AFTER
+from perdure.frontend.matching.queues import TaskQueues
 from perdure.frontend.messages import values
 from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import from_enum
@@ -41,8 +42,10 @@ LARGEST = 16 * 1024
 class KnownWorkers:
     """The reports of all workers."""
 
-    def __init__(self, queues: TaskQueues) -> None:
+    def __init__(self, queues: TaskQueues, *, max_workers: int = MAX_WORKERS, max_bytes: int = MAX_BYTES) -> None:
+        """Keep the latest reports of the workers that poll `queues`, within both limits."""
         self._queues = queues
+        self._max_workers, self._max_bytes = max_workers, max_bytes
         self._reports: dict[tuple[str, str], tuple[WorkerHeartbeat, datetime]] = {}
         self._bytes = 0
 
@@ -67,7 +70,11 @@ class KnownWorkers:
         since = now() - FORGOTTEN_AFTER
         while self._reports:  # the oldest comes first
             key = next(iter(self._reports))
-            if len(self._reports) <= MAX_WORKERS and self._bytes <= MAX_BYTES and self._reports[key][1] > since:
+            if (
+                len(self._reports) <= self._max_workers
+                and self._bytes <= self._max_bytes
+                and self._reports[key][1] > since
+            ):
                 break
             self._forget(key)
 

@@ -1,1 +1,1 @@
-"""Thin kopf functions: watching, login, lifecycle, probes."""
+"""What kopf calls: the watches and what they feed to the informers, login, start and end, probes."""

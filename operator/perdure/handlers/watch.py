@@ -358,7 +358,7 @@ def _register(registry: kopf.OperatorRegistry, informer: Informer) -> None:
         informer.group,
         informer.version,
         informer.plural,
-        id=f"{informer.plural}_seen",
+        id=f"{informer.plural}_events",
         labels=labels,
         registry=registry,
     )

@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 from perdure.kube.errors import NoResponseError, UnreadableError
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _KIND: Final = re.compile(rb'"kind":\s*"([A-Za-z]+)"')
@@ -112,7 +112,7 @@ def decode_object(raw: bytes | memoryview) -> Any:
         UndecodableError: As for `decode`.
     """
     value = decode(raw)
-    return status_texts.decode(value) if isinstance(value, dict) else value
+    return status_encoding.decode(value) if isinstance(value, dict) else value
 
 
 def decode_answer(raw: bytes, request: str) -> Any:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
 from perdure.api.kinds.steps import ActivityCall, BlockCall, Step
@@ -54,6 +54,8 @@ ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"
 LIMIT_ROOTS = frozenset({"input", "schedule"})
 """The names that the key of a limit may read."""
 _UNKNOWN_NAME = re.compile("unknown name `([^`]*)`")
+NO_STEPS: Final = Finding("spec.steps", "must have at least one step")
+"""The error of a definition without steps. A library (`perdure.language.reuse`) needs none."""
 HANDLERS = {"on_cancel": "onCancel", "on_failure": "onFailure", "finally_": "finally"}
 
 
@@ -89,7 +91,7 @@ class _WorkflowCompiler:
 
     def compile(self) -> Program:
         if not self.spec.steps:
-            self.report("spec.steps", "must have at least one step")
+            self.findings.append(NO_STEPS)
         for i, activity in enumerate(self.spec.activities):
             self.check_activity(f"spec.activities[{i}]", activity)
         checked = self.input("spec.input", self.spec.input)
@@ -97,7 +99,7 @@ class _WorkflowCompiler:
         for i, block in enumerate(self.spec.blocks):
             path = f"spec.blocks[{i}]"
             params = self.input(f"{path}.params", block.params)
-            if not block.steps:
+            if not block.steps and block.from_ is None:
                 self.report(f"{path}.steps", "must have at least one step")
             flows[block.name] = _FlowCompiler(self, path, ROOTS | {"params"}, params).compile(block)
         handlers = {}

@@ -142,6 +142,12 @@ def _changed(definition: Activity, change: _Change) -> Activity:
         ]
         artifacts = definition.artifacts.model_copy(update={"inputs": inputs, "outputs": outputs})
         definition = definition.model_copy(update={"artifacts": artifacts})
+    if definition.services:
+        services = [
+            each.model_copy(update=_of_container(each.dump(), f"services[{i}]", change))
+            for i, each in enumerate(definition.services)
+        ]
+        definition = definition.model_copy(update={"services": services})
     if definition.pod_spec_patch is not None:
         patch = _of_value(definition.pod_spec_patch, _PATCH, change)
         definition = definition.model_copy(update={"pod_spec_patch": patch})

@@ -1,7 +1,7 @@
 """Signals: those that a run waits for, and those that a definition waits for and sends, with checks of their names."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -106,10 +106,6 @@ class Signals:
     """Names of the signals that steps send, if they are literal: the path of the field, and the name."""
     misread: tuple[Finding, ...] = ()
     """Signals that an expression reads, but whose names look like a misspelling of a signal that a step waits for."""
-
-    def moved(self, path: str) -> "Signals":
-        """Return a copy for a definition at `path` in its manifest instead of `spec`."""
-        return replace(self, sent=tuple((path + where.removeprefix("spec"), name) for where, name in self.sent))
 
 
 def signals_of(program: Program) -> Signals:

@@ -42,6 +42,8 @@ class TracedStep:
     """The failure of its action, even if a `catch` has handled it."""
     remark: str = ""
     """A warning about a doubtful result."""
+    label: str = ""
+    """For an item of a loop, what names its value, such as `lr=0.1`; empty if its index says as much."""
 
 
 class Tracer(Interpreter):
@@ -64,6 +66,9 @@ class _Recorder:
     def started(self, path: Path, now: datetime, block: str = "") -> None:
         known = self._tracer.trace.get(path.text) or TracedStep(now)
         self._tracer.trace[path.text] = replace(known, block=block or known.block)
+
+    def item_started(self, path: Path, now: datetime, item: Any) -> None:
+        self._tracer.trace[path.text] = TracedStep(now, label=item_label(item, path.index or 0))
 
     def activity_completed(self, path: Path, output: Any) -> None:
         known = self._tracer.trace[path.text]
@@ -105,6 +110,8 @@ class StepNode:
     """Its name within its parent: `rooms`, `[3]`, `fast`, `catch`, `compensate`."""
     part: str = ""
     """Which part of a step it is: `item`, `branch`, or `handler`; empty for a step."""
+    label: str = ""
+    """For an item of a loop, what names its value, such as `lr=0.1`; empty if its index says as much, or if it is not known."""
     kind: str
     """Its kind as in the definition; empty if the definition does not have the step."""
     target: str
@@ -396,6 +403,7 @@ class _Tree:
             path=path,
             name=name,
             part=part,
+            label=self.label(path, part, traced),
             kind=kind,
             target=target,
             state=state,
@@ -408,6 +416,19 @@ class _Tree:
             steps=below,
             **loops,
         )  # fmt: skip
+
+    def label(self, path: str, part: str, traced: TracedStep | None) -> str:
+        """Return what names the value of an item, from the trace or from the loop while it is open."""
+        if part != "item":
+            return ""
+        at = Path.parse(path)
+        loop = mapping(self.loops.get(at.loop.text))
+        if traced is not None or not loop or at.index is None:
+            return traced.label if traced is not None else ""
+        items = loop.get("items")
+        if isinstance(items, list):
+            return item_label(items[at.index], at.index) if at.index < len(items) else ""
+        return item_label((integer(loop.get("first")) or 0) + at.index, at.index)
 
     def state(
         self, path: str, kind: str, record: Json, below: Sequence[StepNode], found: Recorded | None, *, loop: bool
@@ -447,6 +468,38 @@ class _Tree:
         limit = None if self.traced else self.recorded.get(f"{path}{TIMEOUT}")
         is_open = path in self.work.activities or self.is_open(path)
         return limit is not None and limit.ended == "Succeeded" and not record.get("status") and not is_open
+
+
+_MAX_LABEL: Final = 40
+
+
+def item_label(value: Any, index: int) -> str:
+    """Name an item of a loop by its value.
+
+    Args:
+        value: The item.
+        index: Its index.
+
+    Returns:
+        A text, a number, or a boolean as it is; of an object, its fields with such values, as `lr=0.1, batch=32`; of an entry
+        of a map, its key. Empty if there is nothing of this, or if it is the index.
+    """
+    if isinstance(value, Mapping):
+        if value.keys() == {"key", "value"}:
+            label = _scalar(value["key"])
+        else:
+            fields = ((key, _scalar(each)) for key, each in value.items())
+            label = ", ".join(f"{key}={shown}" for key, shown in fields if shown)
+    else:
+        label = _scalar(value) if value != index or isinstance(value, bool) else ""
+    return label if len(label) <= _MAX_LABEL else f"{label[: _MAX_LABEL - 1]}…"
+
+
+def _scalar(value: Any) -> str:
+    """Return a text, a number, or a boolean as one line; empty for another value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
 
 
 def open_steps(steps: Iterable[StepNode]) -> Iterator[StepNode]:

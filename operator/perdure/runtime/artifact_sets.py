@@ -77,7 +77,9 @@ def uploaders_in(text: bytes, namespace: str) -> set[str]:
     return {each[1].decode() for each in keys}
 
 
-def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], settings: PodSettings) -> KubeObject:
+def build_deletion_pod(
+    namespace: str, store: str, sets: Sequence[KubeObject], settings: PodSettings, *, unique: str
+) -> KubeObject:
     """Build the pod that deletes artifacts from a store.
 
     Args:
@@ -85,10 +87,11 @@ def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], s
         store: The Secret of the artifact store.
         sets: The ArtifactSets whose artifacts to delete.
         settings: The operator's settings.
+        unique: A text that nobody can guess; the pod is named after it.
     """
     folders = [artifact_folder(namespace, each["spec"]["runId"]) for each in sets]
     metadata = {
-        "name": deletion_pod_name(store),
+        "name": deletion_pod_name(unique),
         "namespace": namespace,
         "labels": {labels.ARTIFACT_STORE_LABEL: label_value(store)},
         "annotations": {labels.ARTIFACT_SETS_ANNOTATION: json.dumps([each["metadata"]["name"] for each in sets])},

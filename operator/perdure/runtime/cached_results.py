@@ -20,7 +20,7 @@ from perdure.engine.inputs import AttemptCompleted
 from perdure.runtime.attempts import KubeObject, RunRef
 from perdure.runtime.commits import canonical
 
-_WORK: Final = frozenset({*WORK_KINDS, "artifacts", "workspaces", "pod_spec_patch"})
+_WORK: Final = frozenset({*WORK_KINDS, "artifacts", "workspaces", "pod_spec_patch", "services"})
 """The fields of an activity that determine its result."""
 _FIELDS: Final = json_fields(CachedResultSpec)
 

@@ -7,15 +7,23 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.json_values import nests_deeper
-from perdure.api.kinds.operation import CompleteActivity, OperationSpec
+from perdure.api.kinds.operation import CompleteActivity, OperationSpec, UpdateActivityOptions, UpdateOptions
 from perdure.api.names import started_name
 from perdure.api.stored import StoredStruct, read_annotation
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.versioning import DeploymentVersion, VersioningOverride
 from perdure.runtime.attempts import KubeObject
 
 MAX_PAYLOAD: Final = 128 * 1024
 """Maximum bytes of JSON that one Operation may pass to a run: a few larger ones would fill the run's status."""
+
+_TIMEOUTS: Final = (
+    "schedule_to_close_timeout",
+    "schedule_to_start_timeout",
+    "start_to_close_timeout",
+    "heartbeat_timeout",
+)
 
 MAX_DEPTH: Final = 100
 """Maximum nesting of the JSON of an Operation: within the status of a run it is nested deeper, and must still be writable."""
@@ -50,7 +58,7 @@ class StartSignal(StoredStruct, frozen=True, kw_only=True):
         )
 
 
-def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = "") -> inputs.Request:
+def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = "") -> inputs.Request:  # noqa: PLR0911 (one case for each request)
     """Convert a request to an input of the engine.
 
     Args:
@@ -86,7 +94,12 @@ def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = ""
             assert pause is not None
             kind = inputs.PauseRequested if spec.pause is not None else inputs.UnpauseRequested
             return kind(
-                request_id=uid, activity_id=pause.step, reason=pause.reason, identity=identity, principal=principal
+                request_id=uid,
+                activity_id=pause.step,
+                activity_type=pause.activity_type,
+                reason=pause.reason,
+                identity=identity,
+                principal=principal,
             )
         case "reset_activity":
             reset = spec.reset_activity
@@ -94,11 +107,47 @@ def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = ""
             return inputs.ActivityReset(
                 request_id=uid,
                 activity_id=reset.step,
+                activity_type=reset.activity_type,
                 heartbeat=reset.reset_heartbeat,
                 keep_paused=reset.keep_paused,
+                restore=reset.restore_options,
             )
+        case "update_activity_options":
+            assert spec.update_activity_options is not None
+            return _options_changed(spec.update_activity_options, uid)
+        case "update_options":
+            assert spec.update_options is not None
+            override = override_of(spec.update_options)
+            return inputs.OverrideChanged(request_id=uid, override=override, identity=identity, principal=principal)
         case _:
             raise ValueError(f"`{spec.request}` is not a request to a run")
+
+
+def override_of(options: UpdateOptions) -> VersioningOverride | None:
+    """The versioning override of a run after a change of its options; None: no override."""
+    override = options.versioning_override
+    if override is None:
+        return None
+    version = None
+    if override.deployment_name is not None and override.build_id is not None:
+        version = DeploymentVersion(deployment_name=override.deployment_name, build_id=override.build_id)
+    return VersioningOverride(behavior=override.behavior.value, version=version)
+
+
+def _options_changed(wanted: UpdateActivityOptions, uid: str) -> inputs.OptionsChanged:
+    """The change of the options of activities. A timeout of zero is none."""
+    timeouts = {name: getattr(wanted, name) for name in _TIMEOUTS}
+    options = {name: timeout or None for name, timeout in timeouts.items() if timeout is not None}
+    options |= {name: getattr(wanted, name) for name in ("task_queue", "priority") if getattr(wanted, name) is not None}
+    retry = {name: value for name, value in wanted.retry_policy or () if value is not None}
+    if "backoff_coefficient" in retry:
+        retry["backoff_coefficient"] = float(retry["backoff_coefficient"])
+    if "maximum_interval" in retry:
+        retry["maximum_interval"] = retry["maximum_interval"] or None
+    changes = None if wanted.restore else inputs.OptionChanges(options=options, retry_policy=retry)
+    return inputs.OptionsChanged(
+        request_id=uid, activity_id=wanted.step, activity_type=wanted.activity_type, options=changes
+    )
 
 
 def _answered(answer: CompleteActivity, uid: str) -> inputs.ActivityAnswered:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, TypeVar
 import orjson
 
 from perdure.engine.payloads import referred_to
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.segments import size_of
 
 MIB: Final = 1024 * 1024
@@ -99,7 +99,7 @@ def stored_size(run: dict[str, Any]) -> int:
     try:
         tail = history.get("events") or ()
         sealed = max(0, total - size_of(tail)) if history.get("segments") else 0
-        stored = {**run, "status": status_texts.encode(run["status"])} if run.get("status") else run
+        stored = {**run, "status": status_encoding.encode(run["status"])} if run.get("status") else run
         return len(orjson.dumps(stored)) + (sealed or sum(referred_to(orjson.dumps(tail)).values()))
     except (TypeError, ValueError):  # nested too deeply, or a number of more than 64 bits
         return total

@@ -164,7 +164,7 @@ def holder(run: RunRef, key: str) -> str:
 
     Args:
         run: The run of the attempt.
-        key: The attempt within the run, as in `State.reports`: ``<scheduled event>/<attempt>``.
+        key: The attempt within the run, as in `RunState.reports`: ``<scheduled event>/<attempt>``.
     """
     return f"{run.name}/{run.uid}/{key}"
 

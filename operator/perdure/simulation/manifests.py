@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
+from perdure.api.json_values import Json
 from perdure.api.kinds.retrypolicy import RetryPolicy, RetryPolicyChoice
 from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.steps import ChildWorkflow
@@ -15,12 +16,13 @@ from perdure.api.kinds.workflow import Workflow, WorkflowSpec
 from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
-from perdure.api.models import ApiModel, Resource, mistakes
+from perdure.api.models import ApiModel, ObjectMeta, Resource, mistakes
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
-from perdure.language.checks import checked_program
-from perdure.language.checks.definition import limits_of
+from perdure.language.checks import check
+from perdure.language.compiler import NO_STEPS
 from perdure.language.expressions import ExpressionError
-from perdure.language.program import InvalidWorkflowError, Program
+from perdure.language.program import Program
+from perdure.language.reuse import in_namespace, is_library
 from perdure.language.schedule_input import evaluated_input
 from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.run_manifests import schedule_scope, scheduled_run
@@ -121,6 +123,8 @@ class _Documents:
     limits: dict[str, tuple[str, WorkflowLimit]] = field(default_factory=dict)
     schedules: dict[str, tuple[str, Schedule]] = field(default_factory=dict)
     extras: set[str] = field(default_factory=set)
+    libraries: list[tuple[str, str, Json]] = field(default_factory=list)
+    """The Workflows: namespace, name, and spec without names of RetryPolicies."""
 
     def add(self, manifest: Manifest) -> None:
         """Add a document. Documents of other kinds are skipped."""
@@ -163,12 +167,23 @@ class _Documents:
 
     def definitions(self, scenario: Scenario, source: str) -> Definitions:
         """Compile all documents, and choose the Workflow or run to simulate."""
-        programs = {name: self._compile(where, found.spec, "spec") for name, (where, found) in self.workflows.items()}
+        self.libraries = [
+            (found.metadata.namespace, name, self._resolve(found.spec, "spec", where).dump())
+            for name, (where, found) in self.workflows.items()
+        ]
+        programs = {
+            name: self._compile(where, found.spec, "spec", found.metadata.namespace)
+            for name, (where, found) in self.workflows.items()
+            if not is_library(found.spec.dump())
+        }
         limits = {name: found for name, (_, found) in self.limits.items()}
         if scenario.schedule is not None:
             return Definitions(self._scheduled(scenario, source, programs), programs, limits)
         run, workflow = self._choose(scenario, source)
         if run is None:
+            if workflow not in programs:
+                where = self.workflows[workflow][0]
+                raise BadFileError(f"{where}: spec.steps: {NO_STEPS.message}: other Workflows use `{workflow}`")
             spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}})
             return Definitions(
                 Target(
@@ -183,8 +198,7 @@ class _Documents:
                 limits,
             )
         where, found = self.runs[run]
-        spec = self._resolve(found.spec, "spec", where)
-        workflow, program = self._program_of(spec, "spec", where, run, programs)
+        workflow, program, spec = self._program_of(found.spec, where, found.metadata, run, programs, path="spec")
         target = Target(
             name=run,
             namespace=found.metadata.namespace or "default",
@@ -196,11 +210,28 @@ class _Documents:
         return Definitions(target, programs, limits)
 
     def _program_of(
-        self, spec: WorkflowRunSpec, path: str, where: str, run: str, programs: Mapping[str, Program]
-    ) -> tuple[str, Program]:
-        """Return the workflow type and the program of a run; `path` is the path of its spec in its file."""
+        self,
+        spec: WorkflowRunSpec,
+        where: str,
+        meta: ObjectMeta,
+        run: str,
+        programs: Mapping[str, Program],
+        *,
+        path: str,
+    ) -> tuple[str, Program, WorkflowRunSpec]:
+        """Return the workflow type and the program of a run, and its spec without names of other objects.
+
+        Args:
+            spec: The spec as written.
+            where: The file.
+            meta: The metadata of the object with the spec.
+            run: The name of the run.
+            programs: The programs of the Workflows.
+            path: The path of the spec in its file.
+        """
         if spec.inline is not None:
-            return run, self._compile(where, spec.inline, f"{path}.inline")
+            program = self._compile(where, spec.inline, f"{path}.inline", meta.namespace)
+            return run, program, self._resolve(spec.model_copy(update={"inline": program.spec}), path, where)
         if spec.activity is not None:
             raise BadFileError(
                 f"{where}: {path}.activity: SDK workers run standalone activities, which are not simulated"
@@ -215,7 +246,7 @@ class _Documents:
                 f"{where}: {path}.workflow: there is no Workflow `{workflow}` in the files, which have "
                 f"{_names(programs)}; include its file"
             )
-        return workflow, programs[workflow]
+        return workflow, programs[workflow], self._resolve(spec, path, where)
 
     def _scheduled(self, scenario: Scenario, source: str, programs: Mapping[str, Program]) -> Target:
         """Build the run that a Schedule starts, as the operator does."""
@@ -251,8 +282,8 @@ class _Documents:
             input_ = evaluated_input(schedule.spec.workflow_run_template.spec, schedule_scope(body))
         except ExpressionError as error:
             raise BadFileError(f"{where}: {path}.{error}") from error
-        spec = self._resolve(WorkflowRunSpec.parse({**body["spec"], "input": input_}), path, where)
-        workflow, program = self._program_of(spec, path, where, running.name, programs)
+        written = WorkflowRunSpec.parse({**body["spec"], "input": input_})
+        workflow, program, spec = self._program_of(written, where, schedule.metadata, running.name, programs, path=path)
         return Target(
             name=running.name,
             namespace=namespace,
@@ -276,8 +307,8 @@ class _Documents:
             known = _names([*self.runs, *self.workflows])
             raise BadFileError(f"{source}: workflow: there is no `{wanted}` in the files, which have {known}")
         workflows = [n for n in self.workflows if f"Workflow/{n}" not in self.extras]
-        children = {child for n in workflows for child in children_of(self.workflows[n][1].spec) if child != n}
-        roots = [n for n in workflows if n not in children] if not runs else []
+        used = {each for n in workflows for each in _used_by(self.workflows[n][1].spec) if each != n}
+        roots = [n for n in workflows if n not in used] if not runs else []
         if len(runs) == 1:
             return runs[0], ""
         if len(roots) == 1:
@@ -287,20 +318,23 @@ class _Documents:
             raise BadFileError(f"{source}: the files have {known}; choose one with `workflow: NAME`")
         raise BadFileError(f"{source}: the files contain no Workflow and no WorkflowRun; include a manifest of either")
 
-    def _compile(self, where: str, spec: WorkflowSpec, path: str) -> Program:
-        for place, limit in limits_of(spec):
-            if limit not in self.limits:
-                raise BadFileError(
-                    f"{where}: {place.replace('spec', path, 1)}: there is no WorkflowLimit `{limit}` in the files, which have "
-                    f"{_names(self.limits)}; name its file as well"
-                )
-        try:
-            return checked_program(self._resolve(spec, path, where))
-        except InvalidWorkflowError as error:
-            problems = (
-                f"{where}: {finding.path.replace('spec', path, 1)}: {finding.message}" for finding in error.findings
-            )
-            raise BadFileError(*problems) from error
+    def _compile(self, where: str, spec: WorkflowSpec, path: str, namespace: str) -> Program:
+        libraries = in_namespace(self.libraries, namespace)
+        checked = check(self._resolve(spec, path, where), libraries=libraries, namespace=namespace)
+        problems = [
+            f"{library.path}: there is no Workflow `{library.workflow}` in the files, which have {_names(self.workflows)}; "
+            "include its file"
+            for library in checked.libraries
+        ]
+        problems += [
+            f"{place}: there is no WorkflowLimit `{limit}` in the files, which have {_names(self.limits)}; name its file as well"
+            for place, limit in checked.limits
+            if limit not in self.limits
+        ]
+        problems = problems or list(map(str, checked.errors))
+        if problems:
+            raise BadFileError(*(f"{where}: {problem.replace('spec', path, 1)}" for problem in problems))
+        return checked.program
 
     def _resolve(self, model: _Model, path: str, where: str) -> _Model:
         """Return a model with each named RetryPolicy in place of its name."""
@@ -327,6 +361,11 @@ class _Documents:
             after = [self._resolved(item, f"{path}[{i}]", where) for i, item in enumerate(value)]
             return after if any(a is not b for a, b in zip(after, value, strict=True)) else value
         return value
+
+
+def _used_by(spec: WorkflowSpec) -> set[str]:
+    """The Workflows that a definition starts as children, or copies parts of."""
+    return children_of(spec) | {source.workflow for source in spec.copied()}
 
 
 def children_of(spec: WorkflowSpec) -> set[str]:

@@ -21,7 +21,7 @@ from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
 from perdure.language.step_paths import TIMEOUT, is_limit
 from perdure.language.step_tree import StepNode, TracedStep, Tracer, step_tree
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.schedule.run_manifests import schedule_scope
 from perdure.simulation.cluster.loop import VirtualLoop
@@ -407,7 +407,7 @@ class Transcript:
             self.executions.append(chain)
 
     def _committed(self, obj: Object) -> None:
-        meta, status = obj["metadata"], status_texts.decode(obj).get("status") or {}
+        meta, status = obj["metadata"], status_encoding.decode(obj).get("status") or {}
         if "state" not in status:
             return
         state = history.decode_state(status["state"])

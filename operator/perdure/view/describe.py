@@ -14,7 +14,7 @@ from perdure.view import failure, hints, tables, text
 from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
 from perdure.view.page import Page, style_of
 from perdure.view.run import CodeView, OpenRequest, RunView, task_state
-from perdure.view.tree import attempt_count, heartbeat, tree
+from perdure.view.tree import attempt_count, heartbeat, is_shortened, tree
 
 _LABEL = 14
 
@@ -42,9 +42,13 @@ def sections(run: RunView, page: Page) -> Iterator[Text]:
     Yields:
         Lines; an empty one before each section.
     """
+    steps = tree(run, page) if run.steps else []
+    if is_shortened(run, page):
+        every = page.perdure(run.namespace, "describe", run.name, "--all")
+        steps.append(Text(f"All steps: {every}", style="dim"))
     for title, content in (
-        (f"Steps {run.progress}".strip(), tree(run, page) if run.steps else []),
-        ("Pending activities", [line for activity in run.activities for line in activity_card(activity, page)]),
+        (f"Steps {run.progress}".strip(), steps),
+        ("Pending activities", list(activity_cards(run, page))),
         ("Pending timers", list(timer_lines(run, page))),
         ("Pending children", list(child_lines(run, page))),
         ("Pending Nexus operations", list(operation_cards(run, page))),
@@ -99,6 +103,7 @@ def header(run: RunView, page: Page) -> Iterator[Text]:
         yield _field("Endpoint", run.endpoint)
     else:
         yield _field("Workflow", run.workflow or "inline")
+    yield from _sources(run)
     yield from _workers(run)
     if run.workflow_id != run.name:
         yield _field(_id_label(run), run.workflow_id)
@@ -130,6 +135,22 @@ def _chain(run: RunView) -> Iterator[Text]:
         yield _field("After", chain.continues)
     if chain.continued_as:
         yield _field("Continues as", chain.continued_as)
+
+
+def _sources(run: RunView) -> Iterator[Text]:
+    """Yield a line for each Workflow from which the definition has copied parts."""
+    for source in run.sources:
+        parts = [
+            text.join((noun, ", ".join(_renamed(local, name) for local, name in mapping(source.get(key)).items())), " ")
+            for key, noun in (("activities", "activity"), ("blocks", "block"))
+            if source.get(key)
+        ]
+        generation = f", generation {source.get('generation')}"
+        yield _field("Copied from", text.join((f"{source.get('workflow')}{generation}", "; ".join(parts)), ": "))
+
+
+def _renamed(local: str, name: str) -> str:
+    return local if local == name else f"{local} ({name})"
 
 
 def _workspaces(run: RunView) -> Iterator[Text]:
@@ -206,20 +227,42 @@ _MAX_SHOWN = 20
 """Maximum number of timers, children, Nexus operations, and signals to show, each."""
 
 
+_MAX_CARDS = 3
+"""Maximum number of open activities to show on a brief page of a run with many steps."""
+
 _Entry = TypeVar("_Entry")
 
 
-def activity_card(activity: OpenActivity, page: Page) -> Iterator[Text]:
-    """Show an open activity.
+def activity_cards(run: RunView, page: Page) -> Iterator[Text]:
+    """Show the open activities of a run; on a brief page, the first ones.
 
     Args:
-        activity: The activity.
+        run: The run.
         page: The page for the output.
 
     Yields:
         Lines.
     """
-    head = Text(f"  {text.one_line(activity.step)} ({text.one_line(activity.activity)})  ")
+    shown = run.activities[:_MAX_CARDS] if is_shortened(run, page) else run.activities
+    titles = run.titles()
+    for activity in shown:
+        yield from activity_card(activity, page, titles.get(activity.step, activity.step))
+    if len(shown) < len(run.activities):
+        yield Text(f"  {page.glyphs.ellipsis} {len(run.activities) - len(shown)} more", style="dim")
+
+
+def activity_card(activity: OpenActivity, page: Page, title: str) -> Iterator[Text]:
+    """Show an open activity.
+
+    Args:
+        activity: The activity.
+        page: The page for the output.
+        title: The name of its step for users.
+
+    Yields:
+        Lines.
+    """
+    head = Text(f"  {text.one_line(title)} ({text.one_line(activity.activity)})  ")
     yield head.append_text(page.status(activity.state))
     yield from _fields(_rows(activity, page), page)
 

@@ -107,9 +107,12 @@ def changes(before: RunView | None, after: RunView, page: Page) -> Iterator[str]
         A line for each step whose status has changed, and one for the run if its status has changed.
     """
     known = {step.path: step for step in before.every_step()} if before else {}
+    titles = after.titles()
     for step in after.every_step():
         if step.state not in _QUIET and _position(known.get(step.path)) != _position(step):
-            yield _line(_when(step, after, page), page, step.path, step.state, _attempt(step), note(step, after, page))
+            yield _line(
+                _when(step, after, page), page, titles[step.path], step.state, _attempt(step), note(step, after, page)
+            )
     if before is None or (before.phase, status_reason(before)) != (after.phase, status_reason(after)):
         at = page.since(after.end or page.now, after.start)
         yield _line(at, page, after.name, after.phase, _duration(after, page), status_reason(after))

@@ -2,12 +2,18 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perdure.api.json_values import Json, mapping, mappings
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
+from perdure.api.phases import Phase
 from perdure.view.run import RunView
+from perdure.view.steps import StepView
 
+_FAILED = frozenset({"Failed", "TimedOut"})
+"""The states of a step whose last attempt has failed."""
+_INDEX = re.compile(r"\[\d+: ")
+"""The index in the title of an item that has a label."""
 _STEP = "PERDURE_ACTIVITY_ID"
 """The variable with the path of the step, which only the containers of the activity have."""
 
@@ -23,6 +29,8 @@ class AttemptLog:
     attempt: int
     pod: str
     """Name of the pod."""
+    label: str = ""
+    """The name of the step for users, with the values of items; empty for the path."""
     container: str = ""
     """The most relevant container: the activity's own, or a failed init container."""
     shows_container: bool = False
@@ -41,7 +49,7 @@ class AttemptLog:
     def title(self, *, with_run: bool = False) -> str:
         """The prefix of its lines, such as `charge#2`."""
         container = f"/{self.container}" if self.shows_container else ""
-        return f"{f'{self.run}/' if with_run else ''}{self.step}#{self.attempt}{container}"
+        return f"{f'{self.run}/' if with_run else ''}{self.label or self.step}#{self.attempt}{container}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +63,15 @@ class LogSelection:
 
     def matches(self, log: AttemptLog) -> bool:
         """Whether a log is selected."""
-        named = not self.steps or any(is_part_of(log.step, step) for step in self.steps)
+        named = not self.steps or any(
+            is_part_of(each, step) for each in names_of(log.step, log.label) for step in self.steps
+        )
         return named and self.attempt in {None, log.attempt} and (log.failed or not self.failed)
+
+
+def names_of(path: str, title: str) -> tuple[str, str]:
+    """Return the names of a step in options: its path, and its path with values in place of indexes, `train[lr=0.1]/fit`."""
+    return path, _INDEX.sub("[", title)
 
 
 def is_part_of(path: str, step: str) -> bool:
@@ -74,8 +89,24 @@ def logs_of(run: RunView, pods: Iterable[Json]) -> list[AttemptLog]:
     Returns:
         The logs, the oldest attempt first, without pods that belong to no attempt.
     """
-    found = [log for pod in pods for log in _logs_in(run.name, pod)]
+    steps, titles = {step.path: step for step in run.every_step()}, run.titles()
+    found = [
+        replace(
+            log, failed=log.failed or _attempt_failed(log, steps.get(log.step), run), label=titles.get(log.step, "")
+        )
+        for pod in pods
+        for log in _logs_in(run.name, pod)
+    ]
     return sorted(found, key=lambda log: log.order)
+
+
+def _attempt_failed(log: AttemptLog, step: StepView | None, run: RunView) -> bool:
+    """Whether the history says that an attempt has failed, which its pod does not show after a timeout."""
+    if step is None:
+        return False
+    if step.attempt is not None and log.attempt != step.attempt:
+        return log.attempt < step.attempt
+    return step.state in _FAILED or bool(step.failure) or (step.state == "Stopped" and run.phase == Phase.TIMED_OUT)
 
 
 def missing_logs(run: RunView, pods: Iterable[Json]) -> Iterator[AttemptLog]:
@@ -89,13 +120,14 @@ def missing_logs(run: RunView, pods: Iterable[Json]) -> Iterator[AttemptLog]:
         The description of the missing log.
     """
     there = {str(mapping(pod.get("metadata")).get("name")) for pod in pods}
+    titles = run.titles()
     for step in run.every_step():
-        failed = step.state == "Failed"
         for number, pod in enumerate(step.pods, 1):
             last = number == len(step.pods)
             if pod in there or (last and step.open is not None and step.state != "BackingOff"):
                 continue  # the pod of an open attempt does not exist yet
-            yield AttemptLog(run=run.name, step=step.path, attempt=number, pod=pod, failed=failed or not last)
+            log = AttemptLog(run=run.name, step=step.path, label=titles[step.path], attempt=number, pod=pod)
+            yield replace(log, failed=_attempt_failed(log, step, run))
 
 
 def earlier_logs(run: RunView, name: str, pods: Iterable[Json]) -> Iterator[AttemptLog]:

@@ -15,6 +15,7 @@ import pydantic
 from perdure.api.json_values import Json, integer, mapping, mappings
 from perdure.api.kinds.status import find_condition, read_conditions
 from perdure.api.kinds.workflow import Activity
+from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.labels import PARENT_RUN_ID_LABEL, RUN_ID_LABEL
 from perdure.api.names import child_name
 from perdure.api.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
@@ -479,9 +480,8 @@ def _live_attempt(pod: dict[str, Any], lease: dict[str, Any], definition: Activi
 
 
 def _activities(run: Object) -> dict[str, Activity]:
-    definition = (run.get("spec") or {}).get("inline") or (run.get("status") or {}).get("definition") or {}
     found = {}
-    for entry in definition.get("activities") or []:
+    for entry in mappings(definition_of(run).get("activities")):
         try:
             activity = Activity.parse(entry)
         except pydantic.ValidationError:

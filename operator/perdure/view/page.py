@@ -78,6 +78,8 @@ class Page:
     """The name of the command: `perdure` or `kubectl perdure`."""
     context: str | None = None
     """The selected context of the kubeconfig; hints contain it, too."""
+    brief: bool = False
+    """Whether a run with many steps is shown on about one screen: its failed and open steps, and counts of the others."""
 
     def status(self, word: str) -> Text:
         """Format the icon and the word of a status, in its color."""

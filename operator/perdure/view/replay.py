@@ -9,6 +9,7 @@ import pydantic
 
 from perdure.api.json_values import mapping, mappings
 from perdure.api.kinds.workflow import WorkflowSpec
+from perdure.api.kinds.workflowrun import definition_of
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.commands import UndecidableError
@@ -35,7 +36,7 @@ def trace(run: Mapping[str, Any]) -> dict[str, TracedStep] | None:
     """
     status = mapping(run.get("status"))
     recorded, state = mappings(mapping(status.get("history")).get("events")), mapping(status.get("state"))
-    definition = mapping(mapping(run.get("spec")).get("inline")) or mapping(status.get("definition"))
+    definition = definition_of(run)
     if not definition or len(recorded) > MAX_EVENTS:
         return None
     try:

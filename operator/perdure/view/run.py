@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.api.json_values import MAX_DEPTH, Json, integer, mapping, mappings, nests_deeper
+from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.names import claim_name
 from perdure.api.phases import Phase
@@ -25,7 +26,7 @@ from perdure.view.history import HistoryView, read_history
 from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenSignal, Timer, read_open_work
 from perdure.view.page import Page
 from perdure.view.runs import RunSummary, read_summary
-from perdure.view.steps import StepSource, StepView, read_code_steps, read_steps
+from perdure.view.steps import StepSource, StepView, read_code_steps, read_steps, titles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,8 @@ class RunView(RunSummary):
     output: Any
     failure: Json | None
     chain: ChainView
+    sources: tuple[Json, ...]
+    """What its definition has copied from other Workflows: `workflow`, `generation`, `activities`, and `blocks`."""
     claims: tuple[tuple[str, str], ...]
     """Its workspaces with PersistentVolumeClaims, and the names of the claims."""
     search_attributes: Json | None
@@ -145,6 +148,10 @@ class RunView(RunSummary):
     """When the run will be removed, if it is closed."""
     live: LiveState | None
     """The state in the cluster; None if the cluster was not queried."""
+
+    def titles(self) -> dict[str, str]:
+        """Name all steps for users, by their paths: items of loops also by their values, as in `train[3: lr=0.1]/fit`."""
+        return titles(self.steps)
 
     def every_step(self) -> Iterator[StepView]:
         """Yield all steps, including nested ones."""
@@ -185,7 +192,7 @@ def read_run(
         run=listed.name,
         closed=listed.closed,
         end=listed.end,
-        definition=mapping(spec.get("inline")) or mapping(status.get("definition")),
+        definition=definition_of(obj),
         memory=mapping(state.get("memory")),
         history=history,
         work=open_,
@@ -206,6 +213,7 @@ def read_run(
         output=readable(status.get("output")),
         failure=failure or None,
         chain=_chain(metadata, status, history),
+        sources=tuple(mappings(status.get("sources"))),
         claims=tuple(_claims(obj, source.definition)),
         search_attributes=search_attributes_of(obj) or None,
         memo=_memo(metadata, mapping(state.get("code"))) or None,

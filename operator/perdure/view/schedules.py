@@ -108,7 +108,7 @@ def table(
 
 def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
     status = schedule.get("status") or {}
-    summary, zone = _when(schedule)
+    summary, zone = times_of(schedule)
     upcoming = status.get("nextScheduledTimes") or [None]
     following = _near(upcoming[0], page) or "".join(
         f"({_near(time, page)})" for time in _if_unpaused(schedule, page, 1)
@@ -126,7 +126,7 @@ def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
     ]
 
 
-def _when(schedule: Object) -> tuple[str, str]:
+def times_of(schedule: Object) -> tuple[str, str]:
     """Describe the times in a few words, with their zone; use the text of the spec if the operator has not processed it."""
     read, spec = (schedule.get("status") or {}).get("spec") or {}, schedule["spec"]
     fields = ("cron", "intervals", "calendars")
@@ -179,7 +179,7 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
     """
     status, meta = schedule.get("status") or {}, schedule["metadata"]
     counts, spec = status.get("counts") or {}, schedule["spec"]
-    summary, zone = _when(schedule)
+    summary, zone = times_of(schedule)
     lines = [
         f"{meta['name']}  {state_of(schedule)}",
         f"  when      {summary}" + (f"  ({zone})" if zone else ""),

@@ -56,6 +56,8 @@ class StepView:
     target: str
     """Its target: the activity, the block, or the duration of a sleep."""
     state: str
+    label: str = ""
+    """For an item of a loop, what names its value, such as `lr=0.1`; empty if its index says as much, or if it is not known."""
     attempt: int | None = None
     """Number of the last attempt; every pod is an attempt, and so is the use of a cached result."""
     maximum_attempts: int = 0
@@ -103,6 +105,23 @@ class StepView:
         yield self
         for step in self.steps:
             yield from step.walk()
+
+
+def titles(steps: "Sequence[StepView]") -> dict[str, str]:
+    """Name steps for users, by their paths: items of loops also by their values, as in `train[3: lr=0.1]/fit`."""
+    found: dict[str, str] = {}
+
+    def add(step: StepView, parent: str, title: str) -> None:
+        title += step.path.removeprefix(parent)
+        if step.label:
+            title = f"{title.removesuffix(']')}: {step.label}]"
+        found[step.path] = title
+        for each in step.steps:
+            add(each, step.path, title)
+
+    for step in steps:
+        add(step, "", "")
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +214,7 @@ class _StepReader:
         return StepView(
             path=path,
             name=node.name,
+            label=node.label,
             kind=kind,
             target=target,
             state=state,

@@ -1,12 +1,14 @@
 """The tree of steps as lines: one for each step, with notes below about its attempts, its wait, or its failure."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from rich.cells import cell_len
 from rich.text import Text
 
+from perdure.api.json_values import mapping
 from perdure.language.step_tree import OPEN
 from perdure.view import text
 from perdure.view.failure import summary
@@ -23,6 +25,10 @@ _HEADINGS = ("STEP", "STATUS", "KIND", "TRIES", "START", "TIME")
 _MAX_ITEMS = 6
 """Maximum items of a loop to show completely; of a longer one, only the first, the last, and notable items are shown."""
 _FIRST_ITEMS, _LAST_ITEMS, _NOTABLE_ITEMS = 2, 1, 3
+_SCREEN = 30
+"""The most steps that a brief page shows completely."""
+_MAX_SIBLINGS = 8
+"""Maximum steps next to each other on a brief page; of more, only the first, the last, and notable ones are shown."""
 _QUIET = frozenset({"Pending", "NotReached", "Skipped"})
 _FAILED = frozenset({"Failed", "BackingOff"})
 _STYLES = {"Failed": "red", "BackingOff": "yellow"}
@@ -73,9 +79,9 @@ def rows(run: RunView, page: Page, *, pods: bool = True) -> tuple[Text, list[Tre
     Returns:
         The heading, and the entries of the steps.
     """
-    places = list(_places(run.steps, "", page))
+    places = list(_places(run.steps, "", page, _Room() if page.brief and _is_long(run) else None))
     cells = [_cells(place.step, run, page) for place in places if place.step is not None]
-    names = [place.branch + text.one_line(place.step.name) for place in places if place.step is not None]
+    names = [place.branch + _name(place.step) for place in places if place.step is not None]
     widths = _widths([(name, *row[1:]) for name, row in zip(names, cells, strict=True)], page)
     rest = iter(cells)
     blocks = []
@@ -89,41 +95,76 @@ def rows(run: RunView, page: Page, *, pods: bool = True) -> tuple[Text, list[Tre
     return Text(_line(_HEADINGS, widths).rstrip(), style="dim"), blocks
 
 
-def _places(steps: Sequence[StepView], before: str, page: Page) -> Iterator[_Placement]:
-    shown = _shown_items(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
+@dataclass(slots=True)
+class _Room:
+    """The lines that are left on a brief page."""
+
+    left: int = _SCREEN
+
+
+def is_shortened(run: RunView, page: Page) -> bool:
+    """Whether the page does not show all steps of a run."""
+    return page.brief and _is_long(run)
+
+
+def _is_long(run: RunView) -> bool:
+    return next(islice(run.every_step(), _SCREEN, None), None) is not None
+
+
+def _is_notable(step: StepView) -> bool:
+    """Whether a step, or a step inside it, has failed or is open."""
+    return any(each.state in _FAILED or each.state in OPEN for each in step.walk())
+
+
+def _places(steps: Sequence[StepView], before: str, page: Page, room: _Room | None) -> Iterator[_Placement]:
+    are_items = bool(steps) and steps[0].name.startswith("[")
+    most = _MAX_ITEMS if are_items else _MAX_SIBLINGS if room is not None else len(steps)
+    notable = _is_notable if room is not None else lambda step: step.state == "Failed" or step.state in OPEN
+    shown = _shown(steps, notable) if len(steps) > most else [*steps]
+    if room is not None:
+        room.left -= len(shown)
     for number, entry in enumerate(shown):
         is_last = number == len(shown) - 1
         branch = before + (page.glyphs.last if is_last else page.glyphs.branch)
         stem = before + (" " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe)
         if isinstance(entry, StepView):
             yield _Placement(entry, branch, stem)
-            yield from _places(entry.steps, stem, page)
+            if room is None or (room.left > 0 and _is_notable(entry)):
+                yield from _places(entry.steps, stem, page, room)
+            elif entry.steps and not (
+                are_items or entry.steps[0].name.startswith("[")
+            ):  # a loop has a note with counts
+                last = stem + page.glyphs.last
+                omitted = f"{page.glyphs.ellipsis} {counts(entry.steps, noun='step')}"
+                yield _Placement(None, last, stem, omitted)
         else:
-            yield _Placement(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
+            noun = "item" if are_items else "step"
+            yield _Placement(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry, noun=noun)}")
 
 
-def _shown_items(items: Sequence[StepView]) -> list[StepView | list[StepView]]:
-    """Return the shown items, with the omitted items between them."""
-    notable = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_NOTABLE_ITEMS]
-    kept = {*range(_FIRST_ITEMS), *notable, *range(len(items) - _LAST_ITEMS, len(items))}
+def _shown(steps: Sequence[StepView], notable: Callable[[StepView], bool]) -> list[StepView | list[StepView]]:
+    """Return the shown steps, with the omitted ones between them."""
+    chosen = islice((i for i, step in enumerate(steps) if notable(step)), _NOTABLE_ITEMS)
+    kept = {*range(_FIRST_ITEMS), *chosen, *range(len(steps) - _LAST_ITEMS, len(steps))}
     shown: list[StepView | list[StepView]] = []
-    for i, item in enumerate(items):
+    for i, step in enumerate(steps):
         if i in kept:
-            shown.append(item)
+            shown.append(step)
         elif shown and isinstance(shown[-1], list):
-            shown[-1].append(item)
+            shown[-1].append(step)
         else:
-            shown.append([item])
+            shown.append([step])
     return shown
 
 
-def counts(items: Sequence[StepView], count: int | None = None, *, rest: str = "to come") -> str:
+def counts(items: Sequence[StepView], count: int | None = None, *, rest: str = "to come", noun: str = "item") -> str:
     """Count the items by state.
 
     Args:
         items: The items with a known state.
         count: The number of items; None if it is not known.
         rest: The state of the other items.
+        noun: What they are.
 
     Returns:
         For instance `12 items: 8 Succeeded, 2 Running, 2 to come`.
@@ -132,7 +173,7 @@ def counts(items: Sequence[StepView], count: int | None = None, *, rest: str = "
     states = Counter(item.state for item in items)
     states[rest] += number - len(items)
     counted = [f"{n} {state}" for state, n in states.items() if n]
-    return f"{number} item{'s' if number != 1 else ''}: {', '.join(counted)}"
+    return f"{number} {noun}{'s' if number != 1 else ''}: {', '.join(counted)}"
 
 
 def attempt_count(attempt: int, maximum: int, losses: int) -> str:
@@ -150,19 +191,30 @@ def attempt_count(attempt: int, maximum: int, losses: int) -> str:
     return f"{attempt - losses}{limit}" + (f" +{losses} lost" if losses else "")
 
 
+def _name(step: StepView) -> str:
+    return text.one_line(f"{step.name} {step.label}".rstrip())
+
+
 def _cells(step: StepView, run: RunView, page: Page) -> tuple[str, ...]:
     start = "" if step.start is None else page.since(step.start, run.start)
     if step.earlier_run and not page.iso:
         start = "earlier"
     length = elapsed(step.start, step.end, page.now)
     return (
-        text.one_line(step.name),
+        _name(step),
         f"{page.glyphs.icons.get(step.state, '?')} {text.one_line(step.state)}",
-        text.one_line(f"{step.kind} {step.target}".strip()),
+        text.one_line(f"{step.kind} {step.target}{_source(step, run)}".strip()),
         "" if step.attempt is None else attempt_count(step.attempt, step.maximum_attempts, step.losses),
         start,
         "" if length is None else text.duration(length),
     )
+
+
+def _source(step: StepView, run: RunView) -> str:
+    """Name the Workflow from which the activity or block of a step was copied."""
+    key = {"activity": "activities", "call": "blocks"}.get(step.kind, "")
+    workflow = next((source.get("workflow") for source in run.sources if step.target in mapping(source.get(key))), "")
+    return f" (of {workflow})" if workflow else ""
 
 
 def _widths(table: Sequence[Sequence[str]], page: Page) -> list[int]:
@@ -205,7 +257,7 @@ def _notes(place: _Placement, run: RunView, page: Page, *, pods: bool) -> Iterat
     sentence = note(step, run, page)
     if sentence:
         lines.append((sentence, _STYLES.get(step.state, "")))
-    if pods and (step.pods or step.task_queue):
+    if pods and (step.pods or step.task_queue) and not (is_shortened(run, page) and not _is_notable(step)):
         lines.append((_pods(step, run, page) if step.pods else _worker(step), "dim"))
     # The stem continues if there are lines below.
     stem = place.stem + (page.glyphs.pipe.rstrip() if step.steps else "")

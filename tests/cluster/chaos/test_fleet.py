@@ -182,7 +182,13 @@ def scaled(system: Cluster) -> Iterator[None]:
 
     def replicas(number: int) -> None:
         command = [helm_program(), "upgrade", "perdure", str(REPOSITORY / "charts" / "perdure"), "--namespace", SYSTEM]
-        command += ["--kubeconfig", str(system.kubeconfig), "--reuse-values", f"--set=replicas={number}", "--wait"]
+        command += [
+            "--kubeconfig",
+            str(system.kubeconfig),
+            "--reset-then-reuse-values",
+            f"--set=replicas={number}",
+            "--wait",
+        ]
         subprocess.run(command, check=True, capture_output=True, text=True)
 
     deployed = system.get("deployment", "perdure")

@@ -358,6 +358,15 @@ def test_a_sweep_continues_after_a_failure_and_reports_within_its_own_limit(exam
     assert "`train[2]`" in sweeps.ended("diverged")["status"]["conditions"][0]["message"]
 
 
+def test_a_pipeline_uses_the_activities_and_the_failure_handler_of_its_library(example: Use) -> None:
+    pipeline = example("reuse")
+    pipeline.start("rows")
+    pipeline.start("none", {"rows": 0})
+    status = pipeline.ends_like("rows", "loaded")
+    assert [source["workflow"] for source in status["sources"]] == ["team-library"]
+    pipeline.ends_like("none", "no-rows", {"rows": 0})
+
+
 def test_frames_on_nodes_that_are_taken_away_are_rendered_again_or_elsewhere(example: Use, namespace: Cluster) -> None:
     """A program that exits with 0 when it is stopped has not rendered its frame (argo-workflows#12231, airflow#53015)."""
     render = example("spot")
@@ -368,6 +377,15 @@ def test_frames_on_nodes_that_are_taken_away_are_rendered_again_or_elsewhere(exa
         namespace("delete", "pod", f"drained-2-{attempt}", "--wait=false")
     assert namespace.pending("drained", activity="on-demand")["attempt"] == 1
     render.ends_like("all", "rendered")
+
+
+def test_a_writer_waits_for_the_end_of_one_that_hangs(example: Use, namespace: Cluster) -> None:
+    """The containers of two attempts do not overlap (kubernetes#115844): the first ignores SIGTERM for 10 seconds."""
+    imports = example("exclusive")
+    imports.start("one")
+    waiting = namespace.pending("one", activity="write", attempt=2, state="Scheduled")
+    assert "pod one-5-1 of an earlier attempt is still being stopped" in waiting["waitingReason"]
+    imports.ends_like("one", "hangs")
 
 
 def test_a_deployment_holds_its_limits_until_it_has_ended(example: Use, namespace: Cluster) -> None:
@@ -420,3 +438,10 @@ def test_an_open_run_keeps_the_definition_with_which_it_started(namespace: Clust
     assert reported.startswith("does not replay: event 2 differs")
     assert '"person":"bob"' in reported
     assert '"person":"eve"' in reported
+
+
+def test_a_service_is_ready_before_its_activity(example: Use) -> None:
+    """The service sleeps before it listens, and the activity tries once."""
+    services = example("services")
+    services.start("services")
+    services.ends_like("services", "asked")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure.api.state_versions import FIELD, NEWEST
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, committed
 from support.cluster.namespace import Cluster
 from support.cluster.process import Process
@@ -73,7 +73,7 @@ def rewrite(namespace: Cluster, kind: str, name: str, change: Callable[[str, Jso
     obj = namespace.get(kind, name)
     assert obj is not None
     status = change(kind, obj["status"])
-    obj["status"] = status_texts.encode(status) if kind == "WorkflowRun" else status
+    obj["status"] = status_encoding.encode(status) if kind == "WorkflowRun" else status
     namespace("replace", "--subresource=status", "-f", "-", stdin=json.dumps(obj))
 
 

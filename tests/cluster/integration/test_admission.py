@@ -9,7 +9,7 @@ import pytest
 import yaml
 from kubernetes.client import ApiException
 
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from support.admission import CASES, assert_part, manifest
 from support.cluster.namespace import Cluster
 from support.cluster.objects import refusal
@@ -176,7 +176,7 @@ def test_a_status_keeps_free_form_fields(kubectl: Cluster, stored: str) -> None:
         "output": [1, "2"],
         "definition": {"steps": []},
     }
-    for form in (status, status_texts.encode(status)):
+    for form in (status, status_encoding.encode(status)):
         assert_part(status, try_status(kubectl, stored, form)["status"], "status")
 
 

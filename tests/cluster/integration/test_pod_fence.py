@@ -56,6 +56,14 @@ def test_only_the_operator_creates_pods_with_its_label(scene: Cluster) -> None:
     assert not create(scene, OPERATOR, pod("attempt", OURS))
 
 
+def test_only_the_operator_creates_pods_that_delete_artifacts(scene: Cluster) -> None:
+    """Its message says which artifacts are gone: a forged one would make the operator forget artifacts that exist."""
+    store = {labels.ARTIFACT_STORE_LABEL: "perdure-artifacts"}
+    found = create(scene, EDITOR, pod("forged", store))
+    assert "must not create a Pod with the label perdure.dev/artifact-store" in found
+    assert not create(scene, OPERATOR, pod("deletion", store))
+
+
 def test_users_cannot_add_the_label_or_change_the_identity_of_a_pod(scene: Cluster) -> None:
     notes = {labels.ATTEMPT_ANNOTATION: "1", labels.SCHEDULED_EVENT_ANNOTATION: "2"}
     assert not create(scene, EDITOR, pod("plain", {}, annotations=notes))

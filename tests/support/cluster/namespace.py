@@ -206,7 +206,7 @@ def _check_that_own_namespaces_are_excluded(cluster: Cluster) -> None:
     environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "PERDURE_EXCLUDE_NAMESPACES", "value": OWN} in environment, (
         "the deployed operator must leave the namespaces of these tests alone: "
-        f"helm upgrade perdure charts/perdure -n {SYSTEM} --reuse-values --set 'excludeNamespaces={{{OWN}}}'"
+        f"helm upgrade perdure charts/perdure -n {SYSTEM} --reset-then-reuse-values --set 'excludeNamespaces={{{OWN}}}'"
     )
 
 

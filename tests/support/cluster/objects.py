@@ -10,7 +10,7 @@ from urllib.parse import quote
 from kubernetes import config
 from kubernetes.client import ApiClient, ApiException
 
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ class Objects:
         """The objects that selectors pick, which are written as for kubectl."""
         answer = self._ask("GET", self._path(kind, namespace), **_query(selectors))
         same = {"apiVersion": answer["apiVersion"], "kind": answer["kind"].removesuffix("List")}
-        return [status_texts.decode({**same, **item}) for item in answer["items"]]
+        return [status_encoding.decode({**same, **item}) for item in answer["items"]]
 
     def create(self, namespace: str, manifest: Json, **query: str) -> Json:
         """Create an object, and return it as it is stored.
@@ -110,7 +110,7 @@ class Objects:
         if response.status >= HTTPStatus.BAD_REQUEST:
             raise ApiException(http_resp=response)
         answer: Json = json.loads(response.data)
-        return status_texts.decode(answer)
+        return status_encoding.decode(answer)
 
     def _discover(self) -> dict[str, tuple[str, str, bool]]:
         """The path of each kind. If several groups have a kind of that name, the core group comes first, and of the versions of a

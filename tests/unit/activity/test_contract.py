@@ -16,8 +16,8 @@ from perdure.api.kinds.workflow import Activity
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
+from perdure.runtime.attempt_outcomes import outcome
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
-from perdure.runtime.outcomes import outcome
 from perdure.runtime.pods.builder import build_pod
 
 RUN = RunRef(namespace="shop", name="order-42", uid="uid-42", workflow_id="order")

@@ -50,6 +50,16 @@ def test_the_pod_policy_trusts_the_operator_and_selects_by_its_label(render: Ren
     assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
 
 
+def test_pods_that_delete_artifacts_are_protected_in_the_same_way(render: Render) -> None:
+    policies = [named(render(), "ValidatingAdmissionPolicy", f"perdure-{name}") for name in ("pods", "deletion-pods")]
+    (selector,) = policies[1]["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
+    assert selector == {"key": labels.ARTIFACT_STORE_LABEL, "operator": "Exists"}
+    binding = named(render(), "ValidatingAdmissionPolicyBinding", "perdure-deletion-pods")
+    assert binding["spec"]["policyName"] == "perdure-deletion-pods"
+    rules = [policy["spec"]["validations"][1:] for policy in policies]
+    assert rules[0] == rules[1]
+
+
 def test_the_run_policy_trusts_the_operator_and_protects_its_labels(render: Render) -> None:
     policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-runs")
     assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
@@ -85,6 +95,19 @@ def test_the_definition_policy_trusts_the_operator_and_checks_permission_to_crea
     may_create = "|| authorizer.group('').resource('{}').namespace(request.namespace).check('create').allowed()"
     for validation, resource in zip(policy["validations"], ("pods", "persistentvolumeclaims"), strict=True):
         assert validation["expression"].endswith(may_create.format(resource))
+
+
+def test_only_users_who_can_delete_runs_can_create_operations_that_delete_them(render: Render) -> None:
+    """People on call may create Operations, but not delete runs."""
+    policy = named(render(), "ValidatingAdmissionPolicy", "perdure-deletions")["spec"]
+    assert policy["failurePolicy"] == "Fail"
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["operations"], ["CREATE"])
+    (condition,) = policy["matchConditions"]
+    assert condition["expression"] == "has(dyn(object).spec.delete)"
+    (validation,) = policy["validations"]
+    assert "resource('workflowruns')" in validation["expression"]
+    assert validation["expression"].endswith(".check('delete').allowed()")
 
 
 def test_inline_definitions_can_be_denied_only_with_the_definition_policy(helm: Helm, render: Render) -> None:

@@ -103,10 +103,12 @@ def test_the_default_user_roles_include_perdures_kinds(render: Render) -> None:
     edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
     assert set(view) == PLURALS
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
-    assert set(edit) == PLURALS - {"historysegments", "payloads", "artifactsets"} | {"workflowruns/tasks"}
+    of_frontend = {f"{each}/temporal" for each in ("workerdeployments", "taskqueues", "searchattributes")}
+    of_operators = {"historysegments", "payloads", "artifactsets"}
+    assert set(edit) == PLURALS - of_operators | of_frontend | {"workflowruns/tasks"}
     assert edit["deadletters"] == edit["cachedresults"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
-    of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-nexus-admin", "-worker")]
+    of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-maintainer", "-nexus-admin", "-worker")]
     assert sorted(left) == ["perdure", "perdure-activity", *of_temporal]
 
 
@@ -176,6 +178,13 @@ def test_namespaced_mode_without_a_frontend_has_no_cluster_wide_permissions(rend
 def test_the_worker_role_allows_only_polling_and_reading(render: Render) -> None:
     worker = granted(named(render(), "ClusterRole", "perdure-temporal-worker"), "perdure.dev")
     assert worker == {"workflowruns/tasks": {"update"}, "workflowruns": {"get"}}
+
+
+def test_the_maintainer_role_allows_no_config_map(render: Render) -> None:
+    role = named(render(), "ClusterRole", "perdure-temporal-maintainer")
+    resources = ("workerdeployments", "taskqueues", "searchattributes")
+    assert granted(role, "perdure.dev") == {f"{each}/temporal": {"update", "delete"} for each in resources}
+    assert len(role["rules"]) == 1
 
 
 def test_the_client_role_writes_only_through_the_frontend(render: Render) -> None:

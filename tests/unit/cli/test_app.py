@@ -13,7 +13,7 @@ import yaml
 
 from perdure import __version__
 from perdure.cli.app import VERBS, build, program_name, verb_first
-from perdure.runtime import segments, status_texts
+from perdure.runtime import segments, status_encoding
 from perdure.runtime.attempts import RunRef
 from support.apiserver import ApiServer, items, use_kubeconfig
 from support.view.flow import ORDER, UID, Flow, charged_after_two_refusals
@@ -122,7 +122,7 @@ def test_history_as_json_is_the_stored_history_and_replays(server: ApiServer, tm
 def test_a_run_is_shown_the_same_however_it_is_stored(server: ApiServer) -> None:
     flow = charged_after_two_refusals().at(56)
     shown = []
-    for status in (flow.status, status_texts.encode(flow.status)):
+    for status in (flow.status, status_encoding.encode(flow.status)):
         stored = {**flow.object, "status": status}
         server.answers |= {f"{RUNS}/order-42": stored, RUNS: items(stored)}
         shown.append([call(*words).stdout for words in (("describe", "order-42"), ("history", "order-42"), ("list",))])

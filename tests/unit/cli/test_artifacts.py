@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from perdure.cli.connection import connect
+from perdure.cli.verbs.artifacts import ArtifactDownload
+from perdure.client.errors import CliError
 from perdure.runner.artifacts.export import encoded
 from support.apiserver import ApiServer, Log, items
 from unit.cli.calling import RUNS, call
@@ -146,9 +149,62 @@ def test_an_unreadable_artifact_is_rejected_before_a_pod_is_created(server: ApiS
     assert "choose one of `make[0]/report`, `make[2]/report`" in call("artifacts", "get", "order", "make/x").stderr
     server.answers[PODS] = items()
     assert "set it with --image" in call("artifacts", "get", "order", "make[0]/report").stderr
-    server.answers[f"{RUNS}/order"] = run({"report": {**REPORT, "size": 6 * 1024 * 1024 + 1}})
-    assert "read `shop/uid-1/2-1/report` from the bucket" in call("artifacts", "get", "order", "make[0]/report").stderr
     assert server.created == []
+
+
+LARGE = bytes(range(256)) * 100 + b"the end"
+PART = 8_000
+
+
+def serve_parts(server: ApiServer, *, shorten: int | None = None) -> None:
+    """Have the containers of pods write parts of the artifact; shorten the log of one container."""
+    sent = []
+
+    def log() -> Log:
+        pod = server.created[-1]["spec"]
+        container = [*pod["initContainers"], *pod["containers"]][len(sent) % 2]
+        (part,) = (each["value"] for each in container["env"] if each["name"] == "PERDURE_RANGE")
+        first, end = map(int, part.split("-"))
+        sent.append(part)
+        lines = [*encoded([LARGE[first:end]])]
+        return Log("\n".join(lines[:1] if len(sent) - 1 == shorten else lines) + "\n")
+
+    for number in range(1, 4):
+        server.answers[f"{PODS}/perdure-artifact-get-{number}/log"] = log
+
+
+async def download(target: Path) -> None:
+    reference = {**REPORT, "size": len(LARGE), "sha256": hashlib.sha256(LARGE).hexdigest()}
+    async with connect(context=None, namespace=None, program="perdure") as cluster:
+        await ArtifactDownload(cluster, reference, "perdure:x", part=PART, parts_per_pod=2).save(target)
+
+
+async def test_a_large_artifact_is_read_in_parts_by_several_pods(server: ApiServer, tmp_path: Path) -> None:
+    serve_parts(server)
+    await download(tmp_path / "report")
+    assert (tmp_path / "report").read_bytes() == LARGE
+    assert server.deleted == ["perdure-artifact-get-1", "perdure-artifact-get-2"]
+    assert not (tmp_path / "report.part").exists()
+
+
+async def test_a_download_that_failed_continues_after_its_last_complete_part(server: ApiServer, tmp_path: Path) -> None:
+    serve_parts(server, shorten=1)
+    with pytest.raises(
+        CliError, match="the logs of the pod have 14000 of 16000 bytes: the node may keep less than 10 MiB"
+    ):
+        await download(tmp_path / "report")
+    assert (tmp_path / "report.part").read_bytes() == LARGE[:PART]
+    assert not (tmp_path / "report").exists()
+    await download(tmp_path / "report")
+    assert (tmp_path / "report").read_bytes() == LARGE
+    ranges = [
+        each["value"]
+        for pod in server.created[1:]
+        for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])
+        for each in container["env"]
+        if each["name"] == "PERDURE_RANGE"
+    ]
+    assert ranges == ["8000-16000", "16000-24000", "24000-25607"]
 
 
 def test_without_a_pod_the_image_is_that_of_the_artifact_set(server: ApiServer) -> None:

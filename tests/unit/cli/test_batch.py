@@ -61,6 +61,39 @@ def test_all_open_runs_with_the_labels_get_the_request(shop: ApiServer, verb: st
     assert shop.asked[0][1]["labelSelector"] == ["team=shop"]
 
 
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize(("verb", "done"), VERBS.items())
+def test_several_runs_get_a_request_by_name(verb: str, done: str) -> None:
+    ended = call(verb, "a", "workflowrun.perdure.dev/b", "a", "--reason", "wrong")
+    assert ended.exit_code == 0, ended.stderr
+    assert ended.stdout.splitlines() == [f"workflowrun.perdure.dev/{name} {done}: recorded" for name in "ab"]
+
+
+def test_each_refusal_of_several_requests_is_reported(shop: ApiServer) -> None:
+    recorded = shop.status({})
+    refused = {"type": "Failed", "status": "True", "reason": "WorkflowExecutionCompleted", "message": "it has closed"}
+    failed = {"phase": "Failed", "completionTime": "2026-01-01T00:00:00Z", "conditions": [refused]}
+    shop.status = lambda made: failed if made["spec"]["target"]["name"] in "ac" else recorded
+    ended = call("cancel", "a", "b", "c")
+    assert (ended.exit_code, ended.stdout) == (1, "workflowrun.perdure.dev/b cancelled: recorded\n")
+    assert ended.stderr.splitlines() == [
+        f"Error: workflowrun.perdure.dev/{name} not cancelled: WorkflowExecutionCompleted: it has closed"
+        for name in "ac"
+    ]
+
+
+@pytest.mark.parametrize(
+    "chosen", [["--workflow", "etl"], ["--workflow", "workflow.perdure.dev/etl", "-l", "team=shop"]]
+)
+def test_all_open_runs_of_a_workflow_get_the_request(shop: ApiServer, chosen: list[str]) -> None:
+    other = {**run("d", "Running"), "spec": {"workflow": {"name": "other"}}}
+    etl = [{**run(name, "Running"), "spec": {"workflow": {"name": "etl"}}} for name in "ab"]
+    shop.answers[RUNS] = items(*etl, other, {**run("c", "Completed"), "spec": {"workflow": {"name": "etl"}}})
+    ended = call("stop", *chosen, "--yes")
+    assert (ended.exit_code, len(ended.stdout.splitlines())) == (0, 2), ended.stderr
+    assert [each["spec"]["target"]["name"] for each in shop.created] == ["a", "b"]
+
+
 def test_without_a_terminal_a_request_to_several_runs_needs_yes(shop: ApiServer) -> None:
     ended = call("cancel", "-l", "team=shop", stdin="y\n")
     assert (ended.exit_code, ended.stdout, shop.created) == (2, "", [])
@@ -115,7 +148,7 @@ def test_many_results_are_read_as_a_list(shop: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["cancel", "a", "--rps", "5"], "requires --selector"),
+        (["cancel", "a", "--rps", "5"], "requires several runs"),
         (["cancel", "-l", "team=shop", "--rps", "0"], "is less than 0.01"),
         (["signal", "-l", "team=shop", "--name", "go", "--start", "flow"], "leave out --selector"),
     ],

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from perdure.cli.app import build
+from perdure.cli.files.documents import Loader
 from perdure.cli.files.lint import lint
 from perdure.language.program import Severity
 from support.manuals import REPOSITORY, Block, blocks
@@ -152,6 +154,52 @@ def test_a_key_that_kubectl_converts_causes_a_warning_with_its_value() -> None:
     assert "spec.steps[0].set.true: is set twice" in done.stdout
     assert "`n`" not in done.stdout
     assert call("-f", "-", given=text.replace(", true: 3", "")).exit_code == 0
+
+
+KUBECTL = """
+y true | n false | on true | off false | no false | yes true | Y true | ON true | TRUE true | 0x10 16 | 1e3 1000
+12:30 "12:30" | 1:59 "1:59" | 190:20:30 "190:20:30" | 1_000 1000 | 012 10 | 0o12 10 | .5 0.5 | 1.50 1.5 | 0b11 3
+2024-01-01 "2024-01-01" | ~ null | Null null | +1 1 | 1E5 100000 | 1.e+3 1000 | -0 0 | 08 8 | 0.0 0 | +.5 0.5 | 1. 1
+= "=" | -0x1F -31 | -0b1 -1 | 1_0.5 10.5 | 0x "0x" | 1e "1e" | 1e+ "1e+" | .e3 ".e3" | _1 "_1" | 1_ 1 | 0_7 7 | 0o8 "0o8"
+0777 511 | 1:60 "1:60" | 0x_1 1 | 1e5.0 "1e5.0" | +0x10 16 | 0b "0b" | 0b2 "0b2" | -.5e1 -5 | 1.0 1 | 1e400 "1e400"
+"""
+"""Scalars, and what `kubectl label --local -f FILE a=b -o json` of version 1.32.4 reads."""
+
+
+@pytest.mark.parametrize("entry", KUBECTL.replace("\n", " | ").strip(" |").split(" | "))
+def test_scalars_are_read_as_kubectl_reads_them(entry: str) -> None:
+    written, read = entry.split(" ")
+    found = yaml.load(f"[ {written} ]", Loader=Loader)
+    assert json.dumps(found) == f"[{read}]"
+
+
+def test_names_that_yaml_reads_as_booleans_are_reported_once_and_keep_their_text() -> None:
+    text = GOOD.replace(
+        "name: nap, sleep: {duration: 1s}}",
+        "name: y, sleep: {duration: 1s}}\n  - {name: 'no', needs: [y], when: on, set: {a: n, b: '${steps.y.status}'}}",
+    )
+    reported = json.loads(call("-f", "-", "-o", "json", given=text).stdout)["findings"]
+    assert [(each["path"], each["severity"]) for each in reported] == [
+        ("spec.steps[0].name", "Error"),
+        ("spec.steps[1].needs[0]", "Error"),
+        ("spec.steps[1].when", "Error"),
+        ("spec.steps[1].set.a", "Warning"),
+    ]
+    assert reported[0]["message"] == "must be a string, but YAML reads `y` as a boolean; write it in quotes"
+    assert reported[3]["message"].startswith("kubectl reads the value `n` as a boolean; write 'n' if you mean the text")
+
+
+def test_two_steps_of_one_name_are_one_error() -> None:
+    text = GOOD.replace(
+        "name: nap, sleep: {duration: 1s}}",
+        "name: nap, activity: {name: a}}\n  - {name: nap, activity: {name: b}}\n"
+        "  - {name: end, needs: [nap], activity: {name: c}}\n"
+        "  activities:\n"
+        + "\n".join(f"  - {{name: {name}, startToCloseTimeout: 1m, container: {{image: x}}}}" for name in "ab"),
+    )
+    reported = json.loads(call("-f", "-", "-o", "json", given=text).stdout)["findings"]
+    assert [each["path"] for each in reported] == ["spec.steps", "spec.steps[2].activity.name"]
+    assert reported[0]["message"] == "must have unique names, but has 'nap' twice"
 
 
 def test_a_merge_key_is_not_a_duplicate_and_merged_fields_have_a_line() -> None:
@@ -330,7 +378,7 @@ def test_an_invalid_cron_line_is_not_also_reported_as_missing() -> None:
         ("{steps: {}}", "spec.steps"),
         ("{steps: [1, null, x]}", "spec.steps[0]"),
         ("{activities: [{name: a, container: {}}, {name: a}]}", "spec.activities[0].container.image"),
-        ("{blocks: [{name: b}], steps: [{name: s, call: {block: b}}]}", "spec.blocks[0].steps"),
+        ("{blocks: [{name: b}], steps: [{name: s, call: {block: b}}]}", "spec.blocks[0]"),
         ("{finally: {blok: b}}", "spec.finally.blok"),
         ("[]", "spec"),
     ],
@@ -419,3 +467,48 @@ def test_a_long_path_in_a_finding_is_truncated() -> None:
     [line, _] = done.stdout.splitlines()
     assert "nested more than 100 deep" in line
     assert len(line) < 240
+
+
+LIBRARY = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: library}
+spec:
+  activities: [{name: post, startToCloseTimeout: 1m, container: {image: i}}]
+"""
+USER = """
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowRun
+metadata: {name: run}
+spec:
+  inline:
+    activities:
+    - name: post
+      from:
+        workflow: library
+    steps: [{name: s, activity: {name: post}}]
+"""
+
+
+def test_a_library_is_found_in_another_file(tmp_path: Path) -> None:
+    (tmp_path / "library.yaml").write_text(LIBRARY)
+    (tmp_path / "run.yaml").write_text(USER)
+    assert [str(each.finding) for each in lint([str(tmp_path)]).found] == []
+    (note,) = lint([str(tmp_path / "run.yaml")]).found
+    assert note.finding.severity is Severity.NOTE
+    assert str(note.finding).startswith(
+        "spec.inline.activities[0].from.workflow: Workflow `library` is in none of the files"
+    )
+    (tmp_path / "library.yaml").write_text(LIBRARY.replace("post", "send"))
+    (error,) = lint([str(tmp_path)]).found
+    assert (error.position.line, error.finding.severity) == (9, Severity.ERROR)
+    assert str(error.finding) == (
+        "spec.inline.activities[0].from: Workflow `library` has no activity `post`; it has send"
+    )
+
+
+def test_namespaces_that_an_inline_definition_allows_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(USER.replace("inline:", "inline:\n    allowedNamespaces: [shop]"))
+    (tmp_path / "library.yaml").write_text(LIBRARY.replace("spec:", "spec:\n  allowedNamespaces: [shop]"))
+    (warning,) = lint([str(tmp_path)]).found
+    assert str(warning.finding).startswith("spec.inline.allowedNamespaces: has no effect in an inline definition")

@@ -1,6 +1,7 @@
 """`perdure logs`: the logs of all steps of a run."""
 
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -218,3 +219,52 @@ def test_lines_without_a_timestamp_are_unchanged() -> None:
     assert lines.accept(b"2026-01-01T12:00:01.5Z") == "2026-01-01T12:00:01.5Z "
     assert lines.last == "2026-01-01T12:00:01.5Z"
     assert LogLines(timestamps=False, pattern=re.compile("x")).accept(b"2026-01-01T12:00:01.5Z y \xff") is None
+
+
+def test_attempts_that_have_timed_out_are_failed_ones_though_their_containers_exit_with_0(server: ApiServer) -> None:
+    flow = Flow().started(1).at(302)  # longer than its startToCloseTimeout
+    assert [step.state for step in flow.run().steps][:1] == ["BackingOff"]
+    server.answers |= {
+        RUN: flow.object,
+        PODS: items(pod("reserve", 2, 1, DONE, phase="Succeeded")),
+        f"{PODS}/order-42-2-1/log": Log(line(1, "waiting for the stock")),
+    }
+    assert logs("--failed")[:2] == (0, ["reserve#1: waiting for the stock"])
+    server.answers[PODS] = items()
+    code, out, err = logs("--failed")
+    assert (code, out) == (1, [])
+    assert err.startswith("reserve#1: pod order-42-2-1 was deleted, and its log with it\n")
+
+
+def test_an_attempt_that_the_timeout_of_the_run_has_ended_is_a_failed_one(server: ApiServer) -> None:
+    flow = Flow(timeout=timedelta(seconds=8)).started(1).at(9)
+    assert flow.run().phase == "TimedOut"
+    server.answers |= {
+        RUN: flow.object,
+        PODS: items(pod("reserve", 2, 1, DONE, phase="Succeeded")),
+        f"{PODS}/order-42-2-1/log": Log(line(1, "waiting for the stock")),
+    }
+    assert logs("--failed")[:2] == (0, ["reserve#1: waiting for the stock"])
+
+
+SWEEP = """
+activities:
+- {name: fit, startToCloseTimeout: 5m, container: {image: shop}}
+steps:
+- {name: train, forEach: {items: "${input}", as: it, maxConcurrency: 1}, activity: {name: fit}}
+"""
+
+
+def test_items_of_loops_are_named_by_their_values(server: ApiServer) -> None:
+    flow = Flow(SWEEP, [{"lr": 0.1, "layers": [1]}, {"lr": 0.2}]).started(1).completed(2).started(3).completed(4)
+    server.answers |= {
+        RUN: flow.object,
+        PODS: items(pod("train[0]", 2, 1, DONE, phase="Succeeded"), pod("train[1]", 5, 1, DONE, phase="Succeeded")),
+        f"{PODS}/order-42-2-1/log": Log(line(1, "loss 3")),
+        f"{PODS}/order-42-5-1/log": Log(line(2, "loss 2")),
+    }
+    assert logs()[1] == ["train[0: lr=0.1]#1: loss 3", "train[1: lr=0.2]#1: loss 2"]
+    for name in ("train[1]", "train[lr=0.2]"):
+        assert logs("--step", name)[:2] == (0, ["train[1: lr=0.2]#1: loss 2"])
+    code, out, err = logs("--step", "train[lr=0.3]")
+    assert (code, out, err.splitlines()[-1]) == (1, [], "no matching attempt has a log")

@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from perdure.api.labels import RESET_ANNOTATION
 from perdure.cli.app import build
 from support.apiserver import ApiServer, items
 from support.view.flow import charged_after_two_refusals
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
+
+
+WORKFLOW = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflows/order"
 
 
 def call(*arguments: str) -> Any:
@@ -60,6 +64,7 @@ def ran(server: ApiServer) -> ApiServer:
         },
         "status": {"phase": "Failed", "completionTime": "2026-01-01T12:00:00Z"},
     }
+    server.answers[WORKFLOW] = {"metadata": {"name": "order"}}
     return server
 
 
@@ -78,6 +83,7 @@ def test_the_input_of_a_rerun_can_be_changed(ran: ApiServer) -> None:
 
 
 def test_parameters_are_json_or_text(server: ApiServer) -> None:
+    server.answers[WORKFLOW] = {"metadata": {"name": "order"}}
     given = ["-p", "n=3", "-p", "name=ada", "-p", 'list=["a"]', "-p", "id=007", "-p", "e==", "-p", 'text="3"']
     spec = asked(server, "start", "order", "--input", '{"n": 1, "kept": true}', *given, "--no-wait")
     assert json.loads(json.dumps(spec["input"])) == {
@@ -99,7 +105,11 @@ def test_parameters_are_json_or_text(server: ApiServer) -> None:
         (["start", "order", "-p", "a=1", "-p", "a=2"], "`a` is given twice"),
         (["start", "order", "--input", "[1]", "-p", "a=1"], "sets fields of an object, but the input is not an object"),
         (["rerun", "order-42", "--timeout", "5m"], "requires --wait"),
-        (["rerun"], "set either NAME or --workflow-id"),
+        (["rerun"], "set either NAME or --workflow-id, or choose runs with --workflow or --selector"),
+        (["retry", "a", "b", "--wait"], "follows one run; leave it out for several"),
+        (["rerun", "a", "b", "--name", "c"], "names one run; leave it out for several"),
+        (["retry", "a", "--workflow", "order"], "leave out NAME and --workflow-id"),
+        (["retry", "a", "--since", "2h"], "requires --workflow or --selector"),
     ],
 )
 def test_invalid_usage_names_the_option(arguments: list[str], said: str) -> None:
@@ -125,3 +135,91 @@ def test_a_retry_that_is_not_followed_has_no_timeout(server: ApiServer) -> None:
     done = call("retry", "order-42", "--timeout", "5m")
     assert (done.exit_code, server.created) == (2, [])
     assert "requires --wait or --logs" in done.stderr
+
+
+# Several runs, and runs that were retried before
+
+DONE = {"type": "Complete", "status": "True", "reason": "Done", "message": "done"}
+RUNS = RUN.rpartition("/")[0]
+
+
+def failed(name: str, workflow: str = "order", phase: str = "Failed", *, of: str = "") -> dict[str, Any]:
+    """A closed run; `of`: the run that it retries."""
+    origin = {"requestId": "r", "lineage": [{"name": of, "runId": f"uid-of-{of}", "eventId": 3}]}
+    annotations = {"annotations": {RESET_ANNOTATION: json.dumps(origin)}} if of else {}
+    made = {"name": name, "namespace": "shop", "uid": f"uid-of-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {
+        "metadata": {**made, **annotations},
+        "spec": {"workflow": {"name": workflow}, **({"workflowId": of} if of else {})},
+        "status": {"phase": phase, "completionTime": "2026-01-01T12:00:00Z"},
+    }
+
+
+def serve(server: ApiServer, *runs: dict[str, Any]) -> None:
+    server.answers |= {f"{RUNS}/{run['metadata']['name']}": run for run in runs}
+    server.answers[RUNS] = items(*runs)
+    server.answers[WORKFLOW] = {"metadata": {"name": "order"}}
+
+
+def targets(server: ApiServer) -> list[str]:
+    return [made["spec"]["target"]["name"] for made in server.created]
+
+
+def test_several_runs_are_retried_by_name(server: ApiServer) -> None:
+    serve(server, failed("a"), failed("b"))
+    answer = {"phase": "Complete", "completionTime": "2026-01-01T12:01:00Z", "conditions": [DONE]}
+    server.status = lambda made: {**answer, "result": {"workflowRun": f"{made['spec']['target']['name']}-2"}}
+    done = call("retry", "a", "workflowrun.perdure.dev/b", "-o", "name")
+    assert (done.exit_code, targets(server)) == (0, ["a", "b"]), done.stderr
+    assert done.stdout.split() == ["workflowrun.perdure.dev/a-2", "workflowrun.perdure.dev/b-2"]
+
+
+def test_the_last_failed_runs_of_a_workflow_are_retried(server: ApiServer) -> None:
+    retried = failed("a-2", of="a")
+    cancelled, elsewhere = failed("d", phase="Cancelled"), failed("e", "other")
+    serve(
+        server,
+        failed("a"),
+        retried,
+        failed("b", phase="TimedOut"),
+        failed("c", phase="Completed"),
+        cancelled,
+        elsewhere,
+    )
+    assert call("retry", "--workflow", "order", "--dry-run").stdout.split() == [
+        word for name in ("a-2", "b") for word in (f"workflowrun.perdure.dev/{name}", "retried", "(dry", "run)")
+    ]
+    refused = call("retry", "--workflow", "order")
+    assert (refused.exit_code, server.created) == (2, [])
+    assert "2 runs match; pass --yes to retry them" in refused.stderr
+    assert call("retry", "--workflow", "order", "--yes", "--no-wait").exit_code == 0
+    assert targets(server) == ["a-2", "b"]
+
+
+def test_the_failed_runs_of_a_workflow_are_rerun_and_each_failure_is_reported(server: ApiServer) -> None:
+    serve(server, failed("a"), failed("b"), failed("c", phase="Completed"))
+    server.refuses = lambda body: body["metadata"]["generateName"] == "a-"
+    done = call("rerun", "--workflow", "order", "--yes", "--no-wait")
+    assert (done.exit_code, done.stdout) == (1, "workflowrun.perdure.dev/b-1 created\n")
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_run_whose_retry_has_completed_is_not_retried_again(server: ApiServer) -> None:
+    serve(server, failed("a"), failed("a-2", phase="Completed", of="a"))
+    done = call("retry", "a")
+    assert (done.exit_code, server.created) == (1, [])
+    assert done.stderr == (
+        "Error: the run `a` was already retried: `a-2` has completed; to run its steps once more, pass --force, or name "
+        "them with --from\n"
+    )
+    for option in (["--force"], ["--from", "charge"]):
+        assert call("retry", "a", *option, "--no-wait").exit_code == 0
+    assert targets(server) == ["a", "a"]
+
+
+def test_a_run_whose_retry_has_failed_is_retried_with_a_warning(server: ApiServer) -> None:
+    serve(server, failed("a"), failed("a-2", of="a"))
+    done = call("retry", "a", "--no-wait")
+    assert (done.exit_code, targets(server)) == (0, ["a"])
+    assert done.stderr == "Warning: `a-2` already retries the run `a`, and may have more results to keep\n"

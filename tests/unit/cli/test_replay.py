@@ -111,3 +111,40 @@ def test_a_file_that_is_not_a_history_is_rejected_with_the_command_to_write_one(
 def test_a_manifest_without_a_definition_is_rejected(content: str) -> None:
     with pytest.raises(CliError, match=r"w\.yaml"):
         read_manifest(content, "w.yaml", "")
+
+
+LIBRARY = """
+activities: [{name: charge-card, startToCloseTimeout: 5m, container: {image: shop}}]
+"""
+USER = """
+activities: [{name: charge-card, from: {workflow: library}}]
+steps: [{name: charge, activity: {name: charge-card}}]
+"""
+
+
+def with_library(library: str = LIBRARY) -> str:
+    shared = {"kind": "Workflow", "metadata": {"name": "library"}, "spec": yaml.safe_load(library)}
+    return f"{yaml.safe_dump(shared)}---\n{manifest(USER)}"
+
+
+def test_a_history_replays_with_the_library_in_the_file_of_the_definition() -> None:
+    flow = Flow(LIBRARY + "steps: [{name: charge, activity: {name: charge-card}}]").started(1).completed(2)
+    found = read_manifest(with_library(), "w.yaml", "order-flow")
+    assert replay(recorded(flow), found, name=None, namespace=None) is None
+    changed = read_manifest(with_library(LIBRARY.replace("5m", "6m")), "w.yaml", "order-flow")
+    assert isinstance(replay(recorded(flow), changed, name=None, namespace=None), Difference)
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    [
+        (manifest(USER), r"w\.yaml: spec\.activities\[0\]\.from\.workflow: has no Workflow `library`"),
+        (
+            with_library("activities: [{name: other}]"),
+            r"spec\.activities\[0\]\.from: Workflow `library` has no activity",
+        ),
+    ],
+)
+def test_a_definition_without_its_library_is_rejected(content: str, want: str) -> None:
+    with pytest.raises(CliError, match=want):
+        read_manifest(content, "w.yaml", "order-flow")

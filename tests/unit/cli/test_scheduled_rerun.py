@@ -37,6 +37,12 @@ REPORT = {
 }
 
 
+@pytest.fixture(autouse=True)
+def workflow(server: ApiServer) -> None:
+    """The Workflow of the runs exists."""
+    server.answers[RUNS.replace("workflowruns", "workflows/report")] = {"metadata": {"name": "report"}, "spec": REPORT}
+
+
 def started(server: ApiServer, *, definition: Any = None, **state: Any) -> dict[str, Any]:
     """Have the API server show a closed run of the Schedule."""
     start = Start(nominal=DUE, actual=DUE)

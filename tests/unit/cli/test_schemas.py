@@ -1,6 +1,9 @@
 """`perdure schemas`: JSON Schemas that accept every example, and reject mistakes."""
 
 import json
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,12 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from perdure.api.crdgen import KINDS
+from perdure.api.crdgen import KINDS, structural_schema
+from perdure.api.kinds.schedule import Schedule
+from perdure.api.kinds.workflow import Workflow
+from perdure.api.kinds.workflowrun import WorkflowRun
+from perdure.api.models import Resource
+from support.cluster.namespace import cache_folder
 from unit.cli.calling import call
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -30,7 +38,8 @@ def validators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, jsonschema
         version: {kind.__name__: folder / f"perdure.dev/{kind.__name__.lower()}_{version}.json" for kind in KINDS}
         for version in ("v1beta1", "v1alpha1")
     }
-    assert sorted(done.stdout.split()) == sorted(str(file) for each in files.values() for file in each.values())
+    wanted = [folder / "kustomize.json", *(file for each in files.values() for file in each.values())]
+    assert sorted(done.stdout.split()) == sorted(map(str, wanted))
     for kind, file in files["v1beta1"].items():
         text = file.read_text().replace('"perdure.dev/v1beta1"', '"perdure.dev/v1alpha1"')
         assert text == files["v1alpha1"][kind].read_text()
@@ -85,3 +94,94 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     done = call("schemas", str(tmp_path / "file"))
     assert (done.exit_code, done.stdout) == (2, "")
     assert f"`{tmp_path}/file/perdure.dev/workflow_v1beta1.json` cannot be written: " in done.stderr
+
+
+# kustomize
+
+
+BASE = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: order}
+spec:
+  limits: [{name: shop}]
+  activities:
+  - {name: charge, startToCloseTimeout: 1m, container: {image: shop, args: [charge]}}
+  - {name: ship, startToCloseTimeout: 1m, container: {image: shop}}
+  blocks:
+  - {name: undo, steps: [{name: refund, set: {a: 1}}]}
+  steps:
+  - {name: charge, activity: {name: charge}}
+  - {name: ship, activity: {name: ship}}
+"""
+PATCH = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: order}
+spec:
+  activities:
+  - {name: ship, $patch: delete}
+  - {name: charge, startToCloseTimeout: 5m, container: {image: shop:2}}
+  - {name: pack, startToCloseTimeout: 1m, container: {image: pack}}
+  limits: [{name: warehouse}]
+  blocks: [{name: undo, maxConcurrency: 2}]
+"""
+STEPS = "- {op: replace, path: /spec/steps/1/activity/name, value: pack}"
+
+
+def kustomized(folder: Path, *patches: dict[str, Any]) -> dict[str, Any]:
+    """The base with patches, as kubectl builds it with the schemas of `perdure schemas`."""
+    program = shutil.which("kubectl") or shutil.which("kubectl", path=cache_folder() / "bin")
+    assert program is not None, "kubectl is needed: put it on PATH, or run `python3 hack/cluster tools`"
+    assert call("schemas", str(folder)).exit_code == 0
+    kustomization = {"resources": ["base.yaml"], "openapi": {"path": "kustomize.json"}, "patches": list(patches)}
+    (folder / "base.yaml").write_text(BASE)
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    done = subprocess.run([program, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = yaml.safe_load(done.stdout)
+    Workflow.parse(found)
+    return found["spec"]  # type: ignore[no-any-return]
+
+
+def test_a_patch_of_kustomize_merges_named_entries_by_their_names(tmp_path: Path) -> None:
+    """Without the merge keys, a patch of one template replaces all (kustomize#1530, argoproj/argo-schema-generator)."""
+    spec = kustomized(tmp_path, {"patch": PATCH})
+    charge = {"name": "charge", "startToCloseTimeout": "5m", "container": {"image": "shop:2", "args": ["charge"]}}
+    assert {each["name"]: each for each in spec["activities"]}["charge"] == charge
+    assert {each["name"] for each in spec["activities"]} == {"charge", "pack"}
+    assert {each["name"] for each in spec["limits"]} == {"shop", "warehouse"}
+    assert spec["blocks"] == [{"name": "undo", "steps": [{"name": "refund", "set": {"a": 1}}], "maxConcurrency": 2}]
+    assert [step["name"] for step in spec["steps"]] == ["charge", "ship"]
+
+
+def test_a_patch_of_kustomize_keeps_the_order_of_steps(tmp_path: Path) -> None:
+    target = {"kind": "Workflow", "name": "order"}
+    spec = kustomized(tmp_path, {"patch": PATCH}, {"target": target, "patch": STEPS})
+    assert [(step["name"], step["activity"]["name"]) for step in spec["steps"]] == [
+        ("charge", "charge"),
+        ("ship", "pack"),
+    ]
+    replacing = {**yaml.safe_load(BASE), "spec": {"steps": [{"name": "ship", "activity": {"name": "ship"}}]}}
+    assert [step["name"] for step in kustomized(tmp_path, {"patch": yaml.safe_dump(replacing)})["steps"]] == ["ship"]
+
+
+def lists_of(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The lists in a schema whose entries have a name, by path."""
+    if not isinstance(schema, dict):
+        return
+    if "name" in (schema.get("items") or {}).get("properties", {}):
+        yield path, schema
+    for key, each in schema.items():
+        yield from lists_of(each, f"{path}.{key}".removesuffix(".properties").removesuffix(".items"))
+
+
+@pytest.mark.parametrize("kind", [Workflow, WorkflowRun, Schedule], ids=lambda kind: kind.__name__)
+def test_the_api_server_merges_lists_with_unique_names_by_them(kind: type[Resource]) -> None:
+    """Server-side apply, so that two owners can have different activities of one Workflow."""
+    spec = structural_schema(kind)["properties"]["spec"]
+    merged = {path.rsplit(".", 1)[-1] for path, each in lists_of(spec) if each["x-kubernetes-list-type"] == "map"}
+    assert merged >= {"activities", "blocks", "steps", "limits", "workspaces", "branches"}
+    for path, each in lists_of(spec):
+        if each["x-kubernetes-list-type"] == "map":
+            assert each["x-kubernetes-list-map-keys"] == ["name"], path

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from click.exceptions import Exit
 
+from perdure.api.crdgen import KINDS as KIND_MODELS
 from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.cli.connection import connect
+from perdure.cli.options import KINDS
 from perdure.cli.starts import wait_for_verdict
 from perdure.engine import commands as cmd
 from support.apiserver import ApiServer, items
@@ -17,19 +19,64 @@ from unit.cli.calling import RUNS, call
 
 
 @pytest.mark.parametrize(
-    ("workflow", "warning"),
+    ("workflow", "options", "warning"),
     [
-        ({"metadata": {"name": "flow"}}, ""),
-        (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; its runs wait until it exists\n"),
-        ((403, {"message": "no"}), ""),
+        ({"metadata": {"name": "flow"}}, [], ""),
+        (
+            None,
+            ["--wait-for-workflow"],
+            "Warning: there is no Workflow `flow` in namespace `shop` yet; its runs wait until it exists\n",
+        ),
+        ((403, {"message": "no"}), [], ""),
     ],
     ids=["existing", "missing", "unreadable"],
 )
-def test_start_warns_if_the_workflow_does_not_exist(server: ApiServer, workflow: Any, warning: str) -> None:
+def test_start_creates_a_run_that_may_wait_for_its_workflow(
+    server: ApiServer, workflow: Any, options: list[str], warning: str
+) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = lambda: workflow
-    done = call("start", "flow", "--no-wait")
+    done = call("start", "flow", "--no-wait", *options)
     assert (done.exit_code, done.stderr) == (0, warning)
     assert done.stdout == "workflowrun.perdure.dev/flow-1 created\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run=server"], ["--wait"]])
+def test_start_of_an_unknown_workflow_fails(server: ApiServer, options: list[str]) -> None:
+    done = call("start", "flow", *options)
+    assert (done.exit_code, done.stdout, server.created, server.tried) == (1, "", [], [])
+    assert done.stderr == (
+        "Error: there is no Workflow `flow` in namespace `shop`; nothing was created: create it first, or pass "
+        "--wait-for-workflow\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "written", ["order", "workflowrun.perdure.dev/order", "workflowruns/order", "WFR/order", "workflowrun/order"]
+)
+def test_a_run_can_be_named_as_output_name_prints_it(server: ApiServer, written: str) -> None:
+    done = call("cancel", written, "--no-wait", "-o", "name")
+    assert (done.exit_code, done.stdout) == (0, "operation.perdure.dev/cancel-1\n"), done.stderr
+    assert server.created[0]["spec"]["target"] == {"kind": "WorkflowRun", "name": "order"}
+
+
+@pytest.mark.parametrize("written", ["schedule.perdure.dev/order", "pods/order", "operation/order"])
+def test_the_name_of_another_kind_is_rejected(server: ApiServer, written: str) -> None:
+    done = call("describe", written)
+    assert (done.exit_code, server.asked) == (2, [])
+    assert f"'{written}' is not a WorkflowRun" in " ".join(done.stderr.split())
+
+
+def test_a_schedule_can_be_named_in_the_same_way_and_an_id_can_have_a_slash(server: ApiServer) -> None:
+    named = [call("schedule", "pause", name, "--no-wait").exit_code for name in ("wsch/nightly", "nightly")]
+    assert named == [0, 0]
+    assert [each["spec"]["target"]["name"] for each in server.created] == ["nightly", "nightly"]
+    assert call("schedule", "pause", "team/nightly", "--no-wait").exit_code == 0
+    assert server.created[-1]["spec"]["target"]["name"].startswith("team-nightly-")
+
+
+def test_kinds_have_the_names_of_their_resources() -> None:
+    known = {kind.__name__: (kind.info.plural, kind.info.short_name) for kind in KIND_MODELS}
+    assert {kind: known[kind] for kind in KINDS} == KINDS
 
 
 def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[str, Any]:
@@ -162,6 +209,7 @@ def test_start_creates_a_code_run(server: ApiServer, kind: str, called: str) -> 
 
 
 def test_start_sets_the_priority(server: ApiServer) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = {"metadata": {"name": "flow"}}
     done = call("start", "flow", "--priority", "-5", "--no-wait")
     assert done.exit_code == 0, done.stderr
     assert server.created[0]["spec"] == {"workflow": {"name": "flow"}, "priority": -5}

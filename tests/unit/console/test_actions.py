@@ -1,5 +1,6 @@
 """The actions of the console: re-drives, signals, and cancellations, as Operations of the user."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perdure.api import labels
 from perdure.console.forms import MAX_TARGETS
 from support import console
 from support.apiserver import ApiServer
@@ -176,9 +178,67 @@ async def test_a_read_only_console_has_no_actions(api: ApiServer) -> None:
     assert not api.created
 
 
-async def test_a_closed_run_has_no_actions(api: ApiServer) -> None:
+def closed(api: ApiServer, phase: str) -> None:
     run = console.order().object
-    run["status"] = {**run["status"], "phase": "Completed"}
+    run["status"] = {**run["status"], "phase": phase, "completionTime": "2026-01-01T12:00:00Z"}
+    run["metadata"]["labels"] = {"team": "shop", "perdure.dev/schedule": "nightly"}
     api.answers[f"{PERDURE}/workflowruns/order-42"] = run
+
+
+@pytest.mark.parametrize(("phase", "verbs"), [("Completed", ["rerun"]), ("Failed", ["retry", "rerun"])])
+async def test_a_closed_run_can_be_repeated_but_not_cancelled(api: ApiServer, phase: str, verbs: list[str]) -> None:
+    closed(api, phase)
     async with opened() as browser:
-        assert "/cancel" not in await browser.get(RUN)
+        forms = [values["action"] or "" for tag, values in parsed(await browser.get(RUN)).tags if tag == "form"]
+    assert [each.rpartition("/")[2] for each in forms] == ["go", *verbs]
+
+
+async def test_a_failed_run_is_retried(api: ApiServer) -> None:
+    closed(api, "Failed")
+    async with opened() as browser:
+        page, _ = await browser.post(f"{RUN}/retry", [await request_id(browser, RUN), ("reason", "fixed")], 200)
+    assert "order-42 ✓ Accepted order-42-redrive-1 it has it" in shown(page)
+    assert api.created[0]["spec"] == {
+        "target": {"kind": "WorkflowRun", "name": "order-42"},
+        "retry": {"reason": "fixed"},
+    }
+
+
+async def test_the_retries_of_a_run_are_shown(api: ApiServer) -> None:
+    closed(api, "Failed")
+    failed = api.answers[f"{PERDURE}/workflowruns/order-42"]
+    lineage = [{"name": "order-42", "runId": failed["metadata"]["uid"], "eventId": 3}]
+    notes = {labels.RESET_ANNOTATION: json.dumps({"requestId": "r", "lineage": lineage})}
+    retry = {
+        "metadata": console.meta("order-42-2", annotations=notes),
+        "spec": {**failed["spec"], "workflowId": "order-42"},
+        "status": {"phase": "Completed"},
+    }
+    api.answers[f"{PERDURE}/workflowruns"] = items(failed, retry)
+    async with opened() as browser:
+        page = shown(await browser.get(RUN))
+    assert "Retried as order-42-2 ✓ Completed" in page
+    assert "A retry of this run has completed." in page
+
+
+async def test_a_run_is_rerun_once_for_each_form(api: ApiServer) -> None:
+    closed(api, "Completed")
+    async with opened() as browser:
+        sent = [("request", "0123456789")]
+        answers = [await browser.post(f"{RUN}/rerun", sent, 303) for _ in range(2)]
+    assert [where for _, where in answers] == ["/namespaces/shop/runs/order-42-0123456789"] * 2
+    (made,) = api.created
+    assert (made["kind"], made["metadata"]["labels"]) == ("WorkflowRun", {"team": "shop"})
+    assert made["spec"] == api.answers[f"{PERDURE}/workflowruns/order-42"]["spec"]
+
+
+@pytest.mark.parametrize("verb", ["trigger", "pause", "unpause"])
+async def test_a_schedule_is_paused_and_triggered(api: ApiServer, verb: str) -> None:
+    async with opened() as browser:
+        for path in ("/namespaces/shop/schedules", "/namespaces/shop/schedules/nightly"):
+            assert f"{path.removesuffix('/nightly')}/nightly/trigger" in await browser.get(path)
+        sent = [("request", "0123456789")]
+        page, _ = await browser.post(f"/namespaces/shop/schedules/nightly/{verb}", sent, 200)
+        await browser.post("/namespaces/shop/schedules/nightly/delete", sent, 404)
+    assert "nightly ✓ Accepted" in shown(page)
+    assert [made["spec"] for made in api.created] == [{"target": {"kind": "Schedule", "name": "nightly"}, verb: {}}]

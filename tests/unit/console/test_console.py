@@ -1,6 +1,9 @@
 """`perdure console`: the content of its pages, permissions, and escaping of user input."""
 
 import asyncio
+import base64
+import gzip
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +13,14 @@ import aiohttp
 import pytest
 from click.testing import CliRunner
 
+from perdure.api import labels
+from perdure.api.names import artifact_set_name, log_key
 from perdure.cli.app import build
 from support import console
-from support.apiserver import ApiServer
+from support.apiserver import ApiServer, Log
 from support.apiserver import serving as api_server
 from support.console import NASTY, PERDURE, PODS, WEB_UI, fill, opened, parsed, pod, shown
+from support.view.flow import Flow
 
 PAGES = (
     "/namespaces/shop/runs",
@@ -25,6 +31,8 @@ PAGES = (
     "/namespaces/shop/retrypolicies",
     "/namespaces/shop/deadletters",
     "/namespaces/shop/deadletters/order-7-charge",
+    "/namespaces/shop/schedules",
+    "/namespaces/shop/schedules/nightly",
     "/fleet",
 )
 
@@ -95,13 +103,90 @@ async def test_the_lists_show_limits_breakers_dead_letters_and_the_fleet() -> No
         assert "perdure-0, perdure-1" in fleet
 
 
-async def test_a_list_is_read_in_pages_and_filtered_by_phase(api: ApiServer) -> None:
-    api.answers[f"{PERDURE}/workflowruns"] = {"metadata": {"continue": "a&b"}, "items": [console.order().object]}
+async def test_a_list_is_read_in_pages(api: ApiServer) -> None:
+    api.answers[f"{PERDURE}/deadletters"] = {"metadata": {"continue": "a&b"}, "items": [console.letter()]}
     async with opened() as browser:
-        page = await browser.get("/namespaces/shop/runs?phase=Failed&continue=x")
-    assert 'href="?phase=Failed&amp;continue=a%26b"' in page
-    query = next(query for where, query in api.asked if where == f"{PERDURE}/workflowruns" and "continue" in query)
-    assert query == {"limit": ["50"], "continue": ["x"], "fieldSelector": ["status.phase=Failed"]}
+        page = await browser.get("/namespaces/shop/deadletters?continue=x")
+    assert 'href="?continue=a%26b"' in page
+    query = next(query for where, query in api.asked if where == f"{PERDURE}/deadletters" and "continue" in query)
+    assert query == {"limit": ["50"], "continue": ["x"]}
+
+
+async def test_runs_are_listed_newest_first_and_filtered_by_phase(api: ApiServer) -> None:
+    runs = [
+        {
+            "metadata": {
+                **console.meta(f"r-{day:03}"),
+                "creationTimestamp": f"2026-01-01T{day // 60:02}:{day % 60:02}:00Z",
+            }
+        }
+        for day in range(120)
+    ]
+    api.answers[f"{PERDURE}/workflowruns"] = console.items(*({**run, "spec": {}, "status": {}} for run in runs))
+    async with opened() as browser:
+        first = await browser.get("/namespaces/shop/runs?phase=Failed")
+        last = await browser.get("/namespaces/shop/runs?phase=Failed&page=3")
+    assert re.findall(r">(r-\d+)</a>", first) == [f"r-{number:03}" for number in range(119, 69, -1)]
+    assert 'href="?phase=Failed&amp;page=2"' in first
+    assert re.findall(r">(r-\d+)</a>", last) == [f"r-{number:03}" for number in range(19, -1, -1)]
+    assert "Next page" not in last
+    asked = [query for where, query in api.asked if where == f"{PERDURE}/workflowruns"]
+    assert asked[-1]["fieldSelector"] == ["status.phase=Failed"]
+
+
+@pytest.mark.usefixtures("api")
+async def test_schedules_are_shown_with_their_next_times() -> None:
+    async with opened() as browser:
+        listed = shown(await browser.get("/namespaces/shop/schedules"))
+        one = await browser.get("/namespaces/shop/schedules/nightly")
+    assert "Europe/Berlin" in listed
+    assert "2026-01-02T02:00:00Z 2026-01-03T02:00:00Z 2026-01-04T02:00:00Z 1 Trigger nightly Pause nightly" in listed
+    assert "Trigger weekly Unpause weekly" in listed
+    assert "2026-01-06T02:00:00Z" in shown(one)
+    assert 'href="/namespaces/shop/runs/order-42"' in one
+
+
+async def test_items_are_in_natural_order_and_named_by_their_values(api: ApiServer) -> None:
+    flow = console.fanned_out(11)
+    fill(api, flow, *(pod(f"album-1-{number}-1", f"each[{number}]/load", 1) for number in (10, 2)))
+    async with opened() as browser:
+        text = shown(await browser.get("/namespaces/shop/runs/album-1"))
+    assert text.index("each[2]/load#1") < text.index("each[10]/load#1")
+    flow = Flow(console.FAN_OUT, {"items": [{"lr": 0.1}, {"lr": 0.2}]}, name="album-1").completed(1, [], of="list")
+    fill(api, flow, pod("album-1-5-1", "each[1]/load", 1))
+    async with opened() as browser:
+        text = shown(await browser.get("/namespaces/shop/runs/album-1"))
+    assert "each[0: lr=0.1]/load" in text
+    assert "each[1: lr=0.2]/load#1 ✓ Succeeded" in text
+
+
+async def test_an_archived_log_is_read_by_a_pod(api: ApiServer) -> None:
+    archived = {
+        "name": "reserve-stock",
+        "startToCloseTimeout": "5m",
+        "artifacts": {"archiveLogs": True},
+        "container": {},
+    }
+    run = console.order().object
+    run["status"] = {**run["status"], "definition": {**run["status"]["definition"], "activities": [archived]}}
+    api.answers[f"{PERDURE}/workflowruns/order-42"] = run
+    path = "/namespaces/shop/runs/order-42/logs/order-42-2-1/archived"
+    key = log_key("shop", console.UID, 2, 1)
+    api.answers[f"{PERDURE}/artifactsets/{artifact_set_name(console.UID)}"] = {
+        "metadata": {"annotations": {labels.IMAGE_ANNOTATION: "perdure:x"}},
+        "spec": {"stores": ["perdure-artifacts"]},
+    }
+    content = base64.b64encode(gzip.compress(b"<b>picked</b>\n")).decode()
+    api.answers[f"{PODS}/perdure-logs-1/log"] = Log(f"{json.dumps({'found': key})}\n{content}\n")
+    api.status = lambda _: {"phase": "Succeeded"}
+    async with opened() as browser:
+        assert f'href="{path}"' in await browser.get("/namespaces/shop/runs/order-42")
+        async with browser.session.get(browser.origin + path) as answer:
+            assert (answer.content_type, await answer.text()) == ("text/plain", "<b>picked</b>\n")
+    assert api.deleted == ["perdure-logs-1"]
+    async with opened(read_only=True) as browser:
+        assert "/archived" not in await browser.get("/namespaces/shop/runs/order-42")
+        await browser.get(path, status=404)
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -24,7 +24,7 @@ from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.attempts import PodSettings
 from perdure.simulation.cluster.apiserver import by_labels
 from support.http_server import serving
@@ -67,12 +67,12 @@ class Store:
 
     def edit(self, key: str, change: Callable[[Json], None]) -> None:
         """Change an object as another client does."""
-        obj = status_texts.decode(copy.deepcopy(self.objects[key]))
+        obj = status_encoding.decode(copy.deepcopy(self.objects[key]))
         change(obj)
         self.put(key.split("/", maxsplit=1)[0], obj)
 
     def status(self, key: str = "workflowruns/order") -> Json:
-        found: Json = copy.deepcopy(status_texts.decode(self.objects.get(key, {})).get("status") or {})
+        found: Json = copy.deepcopy(status_encoding.decode(self.objects.get(key, {})).get("status") or {})
         return found
 
     def condition(self, key: str = "workflowruns/order") -> Json:

@@ -302,7 +302,7 @@ async def test_a_run_is_not_settled_while_it_holds_a_pod_that_was_read() -> None
 def holding(pod: dict[str, Any]) -> tuple[HeldPods, list[int]]:
     """Held pods, and the scheduled events of the attempts that nobody waits for anymore."""
     dropped = list[int]()
-    held = HeldPods(RUN, lambda key, _: dropped.append(key.scheduled_event_id))
+    held = HeldPods(RUN, lambda key, _: dropped.append(key.scheduled_event_id), lambda _: None)
     held.update(pod)
     return held, dropped
 

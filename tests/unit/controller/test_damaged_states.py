@@ -15,7 +15,7 @@ from perdure.controller.errors import RefusedError
 from perdure.controller.runs.resets import reset
 from perdure.kube.clock import now
 from perdure.observe.metrics import REGISTRY
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.commits import RESTORED_LABEL
 from unit.controller.shop import Json, Store, halfway, operator, pods, reason, schedule, succeed, until
 
@@ -155,7 +155,7 @@ async def test_a_reset_does_not_continue_an_edited_history(store: Store) -> None
     store.create("workflowruns", "order", spec={"inline": {"steps": [{"name": "x", "return": {"output": 1}}]}})
     async with operator(store) as manager:
         await until(reason(store, "Completed"))
-        run = status_texts.decode(store.objects["workflowruns/order"])
+        run = status_encoding.decode(store.objects["workflowruns/order"])
         run["status"]["history"]["events"][0]["input"] = "forged"
         with pytest.raises(RefusedError, match="damaged") as caught:
             await reset(manager.client, manager.services.definitions, run, Reset(event_id=1), request_id="asked")

@@ -3,12 +3,13 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.api import labels
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.controller.directory import Directory, Standing, Start, Wait
+from perdure.controller.directory import Directory, Standing, Start, Wait, entry_of
 from perdure.kube import client as kube
 
 
@@ -236,3 +237,28 @@ def test_a_run_waits_until_the_run_that_it_continues_is_seen_to_be_closed() -> N
     operator.observe(server.runs["a"])
     others = operator.directory.sharing(entry)
     assert isinstance(claims.claim(entry, others, reuse=reuse, conflict=WorkflowIdConflictPolicy.FAIL), Start)
+
+
+def _closed(name: str, phase: str, minute: int) -> kube.Object:
+    meta = {
+        "name": name,
+        "namespace": "default",
+        "uid": name,
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    status = {"phase": phase, "completionTime": f"2026-01-01T00:{minute:02}:00Z", "state": {"status": phase}}
+    return {"metadata": meta, "spec": {"workflowId": "same"}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("last", "want"), [("Completed", None), ("Terminated", "last"), ("Failed", "last"), ("ContinuedAsNew", None)]
+)
+def test_only_the_pods_of_the_last_run_may_still_stop_and_only_if_it_ended_early(last: str, want: str | None) -> None:
+    directory = Directory()
+    for run in (_closed("last", last, 9), _closed("earlier", "Terminated", 5)):
+        directory.put(run)
+    new = {"metadata": {**_closed("new", "", 0)["metadata"]}, "spec": {"workflowId": "same"}}
+    directory.put(new)
+    found = directory.stopped_before(entry_of(new))
+    assert (found and found.name) == want

@@ -15,7 +15,7 @@ from perdure.engine.inputs import AttemptCompleted
 from perdure.engine.step import start, step
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
-from perdure.runtime import segments, status_texts
+from perdure.runtime import segments, status_encoding
 from perdure.runtime.attempts import RunRef
 from support.engine.script import T0
 
@@ -68,7 +68,7 @@ class Long:
             self.sealed.append(segment)
             before = without_sealed(before, segment)
         after = orjson.loads(orjson.dumps(COMPOSER.compose(before, self.state, events, self.now)))
-        self.sizes.append(status_texts.size_of(after))
+        self.sizes.append(status_encoding.size_of(after))
         self.status = after
 
     def play(self, at_once: int, output: Any) -> None:

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from perdure.controller.fleet.shards import AllShards
 from perdure.controller.namespaces import CHECK_SECONDS, ServedNamespaces, check_forever
 from perdure.kube import client as kube
-from unit.controller.queue_bench import elapsed, in_virtual_time
+from unit.controller.queue_driver import elapsed, in_virtual_time
 
 
 class _NoShards(AllShards):

@@ -25,7 +25,7 @@ from perdure.controller.runs.resets import reset
 from perdure.engine import history, inputs
 from perdure.kube.clock import now
 from perdure.observe.metrics import REGISTRY
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import adopted
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, committed, edited
@@ -182,7 +182,7 @@ async def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(
         entry = await until(lambda: manager.directory.get(good["metadata"]["uid"]))
         await manager.runs.deliver(entry, cancel, answers.append)
         # The newer operator is done with it, in the form that both know.
-        status = status_texts.decode(good)["status"]
+        status = status_encoding.decode(good)["status"]
         del status["commit"]
         known = committed(status, OF_RUNS, newer["commit"]["uid"], newer["commit"]["number"])
         store.edit(KEY, lambda run: run.update(copy.deepcopy({**good, "status": known})))
@@ -224,8 +224,8 @@ async def test_a_parent_does_not_take_the_outcome_of_a_child_of_a_newer_version(
 
     def upgrade(plural: str, obj: Json, deleted: bool) -> None:
         if obj["metadata"]["name"] == "order-2" and (obj.get("status") or {}).get("completionTime") and not forms:
-            forms.append(status_texts.decode(copy.deepcopy(obj))["status"])
-            newer = status_texts.decode(copy.deepcopy(store.objects[made]))
+            forms.append(status_encoding.decode(copy.deepcopy(obj))["status"])
+            newer = status_encoding.decode(copy.deepcopy(store.objects[made]))
             newer_run(lambda run: run["status"]["history"]["events"][-1].update(archive="2026/11"))(newer)
             store.objects[made]["status"] = newer["status"]
             obj = copy.deepcopy(store.objects[made])
@@ -265,9 +265,9 @@ async def test_a_schedule_does_not_take_the_outcome_of_a_run_of_a_newer_version(
 
     def upgrade(plural: str, obj: Json, deleted: bool) -> None:
         if plural == "workflowruns" and (obj.get("status") or {}).get("completionTime") and not forms:
-            forms.append(status_texts.decode(copy.deepcopy(obj)))
+            forms.append(status_encoding.decode(copy.deepcopy(obj)))
             stored = store.objects[f"workflowruns/{obj['metadata']['name']}"]
-            newer = status_texts.decode(copy.deepcopy(stored))
+            newer = status_encoding.decode(copy.deepcopy(stored))
             newer_run(in_state(archived=True))(newer)
             stored["status"] = newer["status"]
             obj = copy.deepcopy(stored)
@@ -338,7 +338,7 @@ async def test_a_run_of_a_newer_version_is_not_reset(store: Store, form: Callabl
     store.create("workflowruns", "order", spec={"inline": ONE_STEP})
     async with operator(store) as manager:
         await until(reason(store, "Completed"))
-        run = status_texts.decode(copy.deepcopy(store.objects[KEY]))
+        run = status_encoding.decode(copy.deepcopy(store.objects[KEY]))
         newer_run(form)(run)
         with pytest.raises(RefusedError, match="A newer version of Perdure has written the object") as caught:
             await reset(manager.client, manager.services.definitions, run, Reset(event_id=1), request_id="asked")

@@ -18,6 +18,7 @@ from perdure.controller.pods.attempt_pods import (
     Pods,
     has_ended,
     has_succeeded,
+    may_run,
 )
 from perdure.controller.pods.workspaces import claim_refusal
 from perdure.kube.client import ConflictError
@@ -56,6 +57,39 @@ def ended(code: int) -> dict[str, Any]:
 )
 def test_has_ended_depends_on_phase_and_containers(status: dict[str, Any], want: bool) -> None:
     assert has_ended({"metadata": {"name": "one"}, "status": status}) is want
+
+
+STOPS = {"deletionTimestamp": "2026-01-31T12:00:30Z", "deletionGracePeriodSeconds": 30}
+
+
+@pytest.mark.parametrize(
+    ("meta", "node", "status", "seconds", "want", "trusting"),
+    [
+        ({}, "n", {"phase": "Running", "containerStatuses": [RUNS]}, 0, True, True),
+        (STOPS, "n", {"phase": "Running", "containerStatuses": [RUNS]}, 59, True, True),
+        (STOPS, "n", {"phase": "Running", "containerStatuses": [RUNS]}, 60, False, True),
+        (STOPS, "n", {"phase": "Running", "containerStatuses": [ended(137)]}, 31, False, False),
+        ({}, "n", {"phase": "Unknown"}, 0, False, True),
+        ({}, "", {"phase": "Pending"}, 0, True, True),
+        (STOPS, "", {"phase": "Pending"}, 0, False, False),
+    ],
+    ids=[
+        "it runs",
+        "it is being stopped",
+        "its node has not reported for 30 s",
+        "it was killed",
+        "its node is lost, as old clusters show it",
+        "it waits for a node",
+        "it was deleted before it had a node",
+    ],
+)
+def test_a_pod_may_run_until_it_has_ended_or_its_node_counts_as_lost(  # noqa: PLR0917 (the columns of a table)
+    meta: dict[str, Any], node: str, status: dict[str, Any], seconds: float, want: bool, trusting: bool
+) -> None:
+    pod = {"metadata": {"name": "one", **meta}, "spec": {"nodeName": node or None}, "status": status}
+    now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC) + timedelta(seconds=seconds)
+    assert may_run(pod, now) is want
+    assert may_run(pod, now, trusts_node=True) is trusting
 
 
 def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:

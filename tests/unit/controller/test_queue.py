@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perdure.controller.errors import NotYetError
 from perdure.observe.metrics import REGISTRY
-from unit.controller.queue_bench import HOUR, Bench, at, elapsed, in_virtual_time, metric
+from unit.controller.queue_driver import HOUR, QueueDriver, at, elapsed, in_virtual_time, metric
 
 # Single flight
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 @in_virtual_time
 async def test_repeated_wakes_before_processing_process_a_key_once() -> None:
-    bench = Bench()
+    bench = QueueDriver()
     async with bench.queue() as queue:
         for _ in range(3):
             queue.wake("a")
@@ -32,7 +32,7 @@ async def test_repeated_wakes_before_processing_process_a_key_once() -> None:
 
 @in_virtual_time
 async def test_repeated_wakes_during_processing_process_a_key_once_more() -> None:
-    bench = Bench(takes=2)
+    bench = QueueDriver(takes=2)
     async with bench.queue() as queue:
         queue.wake("a")
         await asyncio.sleep(1)
@@ -45,7 +45,7 @@ async def test_repeated_wakes_during_processing_process_a_key_once_more() -> Non
 
 @in_virtual_time
 async def test_a_timer_due_during_processing_processes_its_key_again() -> None:
-    bench = Bench(takes=10)
+    bench = QueueDriver(takes=10)
     async with bench.queue() as queue:
         queue.wake("a")
         queue.wake_at("a", at(3))
@@ -55,7 +55,7 @@ async def test_a_timer_due_during_processing_processes_its_key_again() -> None:
 
 @in_virtual_time
 async def test_different_keys_are_processed_concurrently_by_the_workers() -> None:
-    bench = Bench(takes=1)
+    bench = QueueDriver(takes=1)
     async with bench.queue(workers=3) as queue:
         for key in "abcdefg":
             queue.wake(key)
@@ -70,7 +70,7 @@ async def test_different_keys_are_processed_concurrently_by_the_workers() -> Non
 
 @in_virtual_time
 async def test_a_tenant_with_thousands_of_keys_delays_another_by_at_most_one_key() -> None:
-    bench = Bench(takes=1)
+    bench = QueueDriver(takes=1)
     async with bench.queue(workers=2, tenant=lambda key: key[0], name="thousands") as queue:
         for number in range(2_000):
             queue.wake(f"a{number}")
@@ -87,7 +87,7 @@ async def test_a_tenant_with_thousands_of_keys_delays_another_by_at_most_one_key
 
 @in_virtual_time
 async def test_workers_reserved_for_other_tenants_process_their_keys_immediately() -> None:
-    bench = Bench(takes=100)
+    bench = QueueDriver(takes=100)
     async with bench.queue(workers=4, tenant=lambda key: key[0], each=3) as queue:
         for number in range(10):
             queue.wake(f"a{number}")
@@ -104,7 +104,7 @@ async def test_workers_reserved_for_other_tenants_process_their_keys_immediately
 
 
 @dataclass
-class Kitchen(Bench):
+class Kitchen(QueueDriver):
     """Work on "a" needs a result that is computed elsewhere."""
 
     until: float | None = None
@@ -159,7 +159,7 @@ async def test_a_key_that_waits_with_a_timeout_is_processed_when_it_expires() ->
 
 @in_virtual_time
 async def test_a_failing_key_is_retried_with_backoff_up_to_30_s() -> None:
-    bench = Bench(failing={"a"})
+    bench = QueueDriver(failing={"a"})
     async with bench.queue() as queue:
         queue.wake("a")
         await asyncio.sleep(200)
@@ -171,7 +171,7 @@ async def test_a_failing_key_is_retried_with_backoff_up_to_30_s() -> None:
 
 @in_virtual_time
 async def test_a_failing_key_does_not_delay_others() -> None:
-    bench = Bench(failing={"a"})
+    bench = QueueDriver(failing={"a"})
     async with bench.queue(workers=1) as queue:
         queue.wake("a")
         queue.wake("b")
@@ -183,7 +183,7 @@ async def test_a_failing_key_does_not_delay_others() -> None:
 
 @in_virtual_time
 async def test_a_success_resets_the_backoff() -> None:
-    bench = Bench(failing={"a"})
+    bench = QueueDriver(failing={"a"})
     async with bench.queue() as queue:
         queue.wake("a")
         await asyncio.sleep(1)
@@ -198,7 +198,7 @@ async def test_a_success_resets_the_backoff() -> None:
 
 @in_virtual_time
 async def test_waking_a_failing_key_skips_its_backoff() -> None:
-    bench = Bench(failing={"a"})
+    bench = QueueDriver(failing={"a"})
     async with bench.queue() as queue:
         queue.wake("a")
         await asyncio.sleep(0.1)
@@ -209,7 +209,7 @@ async def test_waking_a_failing_key_skips_its_backoff() -> None:
 
 @in_virtual_time
 async def test_a_failure_replaces_a_later_timer_and_keeps_an_earlier_one() -> None:
-    bench = Bench(failing={"early", "late"})
+    bench = QueueDriver(failing={"early", "late"})
     async with bench.queue() as queue:
         queue.wake_at("early", at(0.1))
         queue.wake_at("late", at(5))
@@ -222,7 +222,7 @@ async def test_a_failure_replaces_a_later_timer_and_keeps_an_earlier_one() -> No
 
 @in_virtual_time
 async def test_a_forgotten_key_has_neither_timer_nor_failures() -> None:
-    bench = Bench(failing={"a"})
+    bench = QueueDriver(failing={"a"})
     async with bench.queue() as queue:
         queue.wake("a")
         await asyncio.sleep(5)
@@ -259,7 +259,7 @@ happenings = st.lists(
 def test_no_wake_is_lost_or_invented(events: list[tuple[float, str, str | float]], takes: float, workers: int) -> None:
     @in_virtual_time
     async def scenario() -> None:
-        bench = Bench(takes=takes)
+        bench = QueueDriver(takes=takes)
         woken: list[tuple[float, str]] = []
         armed: dict[str, float] = {}
         causes: Counter[str] = Counter()
@@ -300,7 +300,7 @@ def test_no_wake_is_lost_or_invented(events: list[tuple[float, str, str | float]
 def test_a_cancelled_queue_ends_immediately_even_during_processing() -> None:
     @in_virtual_time
     async def scenario() -> None:
-        bench = Bench(takes=HOUR)
+        bench = QueueDriver(takes=HOUR)
         async with bench.queue() as queue:
             queue.wake("a")
             await asyncio.sleep(1)
@@ -319,7 +319,7 @@ async def test_each_queue_exposes_depth_waits_and_failures_as_metrics() -> None:
     def value(metric: str) -> float | None:
         return REGISTRY.get_sample_value(metric, {"queue": "tried"})
 
-    bench = Bench(failing={"a"}, takes=1.0)
+    bench = QueueDriver(failing={"a"}, takes=1.0)
     async with bench.queue(workers=1, name="tried") as queue:
         assert value("perdure_queue_depth") == 0
         for key in ("a", "b", "c"):
@@ -340,7 +340,7 @@ async def test_each_queue_exposes_depth_waits_and_failures_as_metrics() -> None:
 
 @in_virtual_time
 async def test_a_key_that_is_not_admitted_waits_until_it_is() -> None:
-    bench, own = Bench(), set[str]()
+    bench, own = QueueDriver(), set[str]()
     async with bench.queue(admits=own.__contains__) as queue:
         queue.wake("a")
         queue.wake_at("b", at(5))
@@ -359,7 +359,7 @@ async def test_a_key_that_is_not_admitted_waits_until_it_is() -> None:
 
 @in_virtual_time
 async def test_a_key_that_need_not_be_remembered_is_dropped() -> None:
-    bench, own = Bench(), set[str]()
+    bench, own = QueueDriver(), set[str]()
     async with bench.queue(admits=own.__contains__, remembers=lambda key: key != "a") as queue:
         for key in ("a", "b", "c"):
             queue.wake(key)
@@ -373,7 +373,7 @@ async def test_a_key_that_need_not_be_remembered_is_dropped() -> None:
 
 @in_virtual_time
 async def test_keys_that_are_not_admitted_occupy_no_worker() -> None:
-    bench = Bench(takes=3)
+    bench = QueueDriver(takes=3)
     async with bench.queue(workers=1, admits=lambda key: key == "own") as queue:
         for number in range(100):
             queue.wake(f"{number}")
@@ -384,7 +384,7 @@ async def test_keys_that_are_not_admitted_occupy_no_worker() -> None:
 
 @in_virtual_time
 async def test_drain_waits_for_keys_in_progress() -> None:
-    bench, admitted = Bench(takes=3), True
+    bench, admitted = QueueDriver(takes=3), True
     async with bench.queue(admits=lambda _: admitted) as queue:
         await queue.drain()
         assert elapsed() == 0

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from support.memory import bounded_memory
-from unit.controller.queue_bench import HOUR, Bench, at, in_virtual_time
+from unit.controller.queue_driver import HOUR, QueueDriver, at, in_virtual_time
 
 # Timers
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 @in_virtual_time
 async def test_a_key_is_processed_once_at_its_time() -> None:
-    bench = Bench()
+    bench = QueueDriver()
     async with bench.queue() as queue:
         queue.wake_at("a", at(HOUR))
         assert queue.armed == 1
@@ -26,7 +26,7 @@ async def test_a_key_is_processed_once_at_its_time() -> None:
 
 @in_virtual_time
 async def test_a_time_in_the_past_fires_immediately() -> None:
-    bench = Bench()
+    bench = QueueDriver()
     async with bench.queue() as queue:
         await asyncio.sleep(5)
         queue.wake_at("a", at(-100))
@@ -50,7 +50,7 @@ async def test_a_time_in_the_past_fires_immediately() -> None:
 def test_only_the_last_timer_of_a_key_fires(armed_for: list[float | None], want: list[float]) -> None:
     @in_virtual_time
     async def scenario() -> None:
-        bench = Bench()
+        bench = QueueDriver()
         async with bench.queue() as queue:
             for offset in armed_for:
                 queue.wake_at("a", None if offset is None else at(offset))
@@ -63,7 +63,7 @@ def test_only_the_last_timer_of_a_key_fires(armed_for: list[float | None], want:
 
 @in_virtual_time
 async def test_a_timer_neither_fires_early_nor_prevents_a_wake() -> None:
-    bench = Bench()
+    bench = QueueDriver()
     async with bench.queue() as queue:
         queue.wake_at("a", at(10))
         await asyncio.sleep(1)
@@ -74,7 +74,7 @@ async def test_a_timer_neither_fires_early_nor_prevents_a_wake() -> None:
 
 @in_virtual_time
 async def test_thousands_of_timers_fire_in_the_order_of_their_times() -> None:
-    bench = Bench()
+    bench = QueueDriver()
     dice = random.Random(7)
     times = {f"k{index}": dice.randrange(1, 2_000) for index in range(5_000)}
     async with bench.queue() as queue:
@@ -89,7 +89,7 @@ async def test_thousands_of_timers_fire_in_the_order_of_their_times() -> None:
 
 @in_virtual_time
 async def test_rearmed_timers_do_not_accumulate() -> None:
-    bench = Bench()
+    bench = QueueDriver()
     async with bench.queue() as queue:
         with bounded_memory(512 * 1024):  # an entry takes 100 bytes
             for offset in range(50_000):
@@ -100,7 +100,7 @@ async def test_rearmed_timers_do_not_accumulate() -> None:
 
 @in_virtual_time
 async def test_repeated_timers_for_the_same_time_do_not_accumulate() -> None:
-    bench = Bench()
+    bench = QueueDriver()
     async with bench.queue() as queue:
         with bounded_memory(512 * 1024):
             for _ in range(20_000):
@@ -116,7 +116,7 @@ async def test_repeated_timers_for_the_same_time_do_not_accumulate() -> None:
 
 @in_virtual_time
 async def test_a_forward_clock_step_delays_due_timers_by_at_most_half_a_minute() -> None:
-    bench = Bench()
+    bench = QueueDriver()
     async with bench.queue() as queue:
         queue.wake_at("a", at(10 * HOUR))
         await asyncio.sleep(100)
@@ -128,7 +128,7 @@ async def test_a_forward_clock_step_delays_due_timers_by_at_most_half_a_minute()
 
 @in_virtual_time
 async def test_a_backward_clock_step_fires_no_timer_early() -> None:
-    bench = Bench()
+    bench = QueueDriver()
     async with bench.queue() as queue:
         queue.wake_at("a", at(100))
         await asyncio.sleep(50)

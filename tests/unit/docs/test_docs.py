@@ -11,6 +11,7 @@ from perdure.api.kinds.workflow import Workflow
 from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.labels import API_VERSION
 from perdure.language.compiler import compile_program
+from perdure.language.reuse import is_library
 from perdure.observe import metrics
 from support.manuals import NOT_YET, REPOSITORY, Block, Json, blocks, blocks_in, example_files, links, pages
 
@@ -22,7 +23,7 @@ BY_NAME = {kind.__name__: kind for kind in KINDS}
 def check(manifest: Json, *, runs: bool = True) -> None:
     """Read a manifest as the operator does, and compile it if this version supports it."""
     found = BY_NAME[manifest["kind"]].parse(manifest)
-    if runs and isinstance(found, Workflow):
+    if runs and isinstance(found, Workflow) and not is_library(manifest["spec"]):
         compile_program(found.spec)
     if runs and isinstance(found, WorkflowRun) and found.spec.inline is not None:
         compile_program(found.spec.inline)

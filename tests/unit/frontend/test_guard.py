@@ -6,17 +6,19 @@ import base64
 import grpc
 import pytest
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.operatorservice.v1 import service_pb2 as operator_service
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     DescribeNamespaceRequest,
     ExecuteMultiOperationRequest,
     ListNamespacesRequest,
 )
+from temporalio.api.workflowservice.v1 import service_pb2 as workflow_service
 
 from perdure.frontend.errors import RpcError
 from perdure.frontend.transport.guard import Guard, User, tenant_of
-from perdure.frontend.transport.rights import needed
-from perdure.frontend.transport.rpc import check_inside, namespace_of
+from perdure.frontend.transport.rights import FREE, needed
+from perdure.frontend.transport.rpc import UNSERVED, check_inside, namespace_of
 from support.callers import AUDIENCE, ApiServer, bearer, token
 from support.clock import stopped_clock
 
@@ -271,17 +273,57 @@ async def test_tokens_for_the_api_server_are_accepted_if_enabled() -> None:
     assert server.asked_for == [None, [AUDIENCE]]
 
 
-def test_workers_can_register_versions_but_routing_requires_config_map_permission() -> None:
+def test_workers_can_register_versions_but_routing_requires_another_permission() -> None:
     of_worker = needed("PollWorkflowTaskQueue")
     assert [(right.verb, right.resource, right.subresource) for right in of_worker] == [
         ("update", "workflowruns", "tasks")
     ]
-    for rpc in (
-        "SetWorkerDeploymentCurrentVersion",
-        "SetWorkerDeploymentRampingVersion",
-        "DeleteWorkerDeploymentVersion",
+    for rpc, verb, resource in (
+        ("SetWorkerDeploymentCurrentVersion", "update", "workerdeployments"),
+        ("SetWorkerDeploymentRampingVersion", "update", "workerdeployments"),
+        ("DeleteWorkerDeploymentVersion", "delete", "workerdeployments"),
+        ("UpdateTaskQueueConfig", "update", "taskqueues"),
+        ("AddSearchAttributes", "update", "searchattributes"),
     ):
-        assert [(right.verb, right.resource) for right in needed(rpc)] == [("update", "configmaps")], rpc
+        (right,) = needed(rpc)
+        assert (right.verb, right.resource, right.subresource) == (verb, resource, "temporal"), rpc
+
+
+def test_each_served_rpc_has_a_permission_of_its_own() -> None:
+    served = {
+        name
+        for service in (operator_service.DESCRIPTOR, workflow_service.DESCRIPTOR)
+        for each in service.services_by_name.values()
+        for name in each.methods_by_name
+        if name not in UNSERVED
+    }
+    every = needed("AnRpcOfANewerVersion")
+    assert sorted(name for name in served if needed(name) == every) == sorted(FREE - UNSERVED.keys())
+
+
+async def test_an_unknown_rpc_requires_all_permissions() -> None:
+    server = ApiServer()
+    server.only = frozenset({("update", "workflowruns/tasks"), ("create", "workflowruns")})
+    with stopped_clock() as clock:
+        guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+        user = await guard.authenticate(bearer(token()), "10.0.0.1")
+        with pytest.raises(RpcError, match=r"cannot \* \* in namespace 'orders', which AnRpcOfANewerVersion requires"):
+            await guard.authorize(user, "AnRpcOfANewerVersion", "orders")
+        server.only = frozenset({("*", "*")})
+        clock.at(3)
+        await guard.authorize(user, "AnRpcOfANewerVersion", "orders")
+    assert server.asked[-1]["group"] == "*"
+
+
+async def test_authorizers_get_the_extra_attributes_of_a_user() -> None:
+    """As kube-apiserver does for its own requests: https://kubernetes.io/docs/reference/access-authn-authz/authorization/."""
+    server = ApiServer()
+    server.allowed = True
+    server.extra = {"authentication.kubernetes.io/pod-name": ["worker-1"], "example.com/scopes": ["a", "b"]}
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+    user = await guard.authenticate(bearer(token()), "10.0.0.1")
+    await guard.authorize(user, "PollWorkflowTaskQueue", "orders")
+    assert server.subjects[-1]["extra"] == server.extra
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 from temporalio.api.enums.v1 import WorkerStatus
 from temporalio.api.worker.v1 import WorkerHeartbeat
 
-from perdure.frontend import workers as of_workers
-from perdure.frontend.errors import RpcError, unauthenticated
-from perdure.frontend.matching import queues as of_queues
-from perdure.frontend.matching.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.errors import RpcError, denied, unauthenticated
+from perdure.frontend.matching.polls import FORGOTTEN_AFTER, Pollers
+from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.messages.tokens import MAX_BYTES, page_of
 from perdure.frontend.messages.values import UnfitError
 from perdure.frontend.workers import KnownWorkers, field_of, listed
@@ -51,9 +50,8 @@ def test_a_worker_is_listed_until_its_heartbeats_stop_for_minutes() -> None:
         assert [each.worker_instance_key for each in workers.all("default")] == ["c"]
 
 
-def test_only_the_most_recent_workers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_workers, "MAX_WORKERS", 3)
-    workers = KnownWorkers(TaskQueues())
+def test_only_the_most_recent_workers_are_kept() -> None:
+    workers = KnownWorkers(TaskQueues(), max_workers=3)
     workers.record("default", [beat(key) for key in "abc"])
     workers.record("default", [beat("a"), beat("d"), beat("")])
     assert [each.worker_instance_key for each in workers.all("default")] == ["a", "c", "d"]
@@ -122,11 +120,20 @@ async def test_a_poller_whose_permission_is_revoked_gets_no_task() -> None:
     assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
 
 
-async def test_queues_and_pollers_of_a_namespace_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_poll_without_an_offer_ends_with_the_refusal_of_its_poller() -> None:
+    async def refused() -> None:
+        raise denied("revoked")
+
+    queues = TaskQueues()
+    with pytest.raises(RpcError, match="revoked"):
+        await queues.poll(QUEUE, "worker", 0.01, refused)
+    queues.settle("1", {Offer("run", 1): QUEUE})
+    assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
+
+
+async def test_queues_and_pollers_of_a_namespace_are_limited() -> None:
     with stopped_clock() as clock:
-        monkeypatch.setattr(of_queues, "MAX_POLLED", 3)
-        monkeypatch.setattr(of_queues, "MAX_POLLERS", 2)
-        queues = TaskQueues()
+        queues = TaskQueues(max_polled=3, pollers=lambda: Pollers(max_pollers=2))
         for number in range(3):
             await queues.poll(QUEUE, f"worker-{number}", 0, allowed)
             await queues.poll(QueueName("default", Kind.ACTIVITY, f"queue-{min(number, 1)}"), "worker", 0, allowed)
@@ -153,11 +160,8 @@ async def test_unused_queues_are_removed() -> None:
         assert not [name for name in sticky if queues.versions(name)]
 
 
-def test_worker_heartbeats_are_limited_in_size_each_and_in_total(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(of_workers, "MAX_BYTES", 25_000)
-    workers = KnownWorkers(TaskQueues())
+def test_worker_heartbeats_are_limited_in_size_each_and_in_total() -> None:
+    workers = KnownWorkers(TaskQueues(), max_bytes=25_000)
     with pytest.raises(UnfitError, match="Worker heartbeat size exceeds limit"):
         workers.record("default", [beat("large", sdk_name="x" * 17_000)])
     broken = beat("broken")
@@ -195,9 +199,8 @@ async def test_only_a_cancelled_last_poll_makes_a_queue_deserted() -> None:
     assert moved == [Offer("run")], "what the poll was given is for someone else"
 
 
-async def test_identities_of_pollers_are_limited_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_queues, "MAX_POLLER_BYTES", 20_000)
-    queues, other = TaskQueues(), QueueName("another", Kind.WORKFLOW, "orders")
+async def test_identities_of_pollers_are_limited_in_memory() -> None:
+    queues, other = TaskQueues(pollers=lambda: Pollers(max_bytes=20_000)), QueueName("another", Kind.WORKFLOW, "orders")
     names = [QueueName("default", Kind.WORKFLOW, f"queue-{number}") for number in range(3)]
     await queues.poll(other, "worker", 0, allowed)
     for number in range(30):

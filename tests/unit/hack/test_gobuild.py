@@ -48,6 +48,15 @@ def test_a_minor_version_of_kubernetes_can_be_chosen() -> None:
         gobuild.kubernetes("1.3")
 
 
+@pytest.mark.parametrize("kubernetes", KUBERNETES, ids=lambda program: program.version)
+def test_manifests_are_validated_with_the_modules_of_a_version_of_kubernetes(kubernetes: gobuild.GoProgram) -> None:
+    minor = kubernetes.version.removeprefix("v").rpartition(".")[0]
+    program = gobuild.admission(minor)
+    assert program.version == kubernetes.version
+    assert (program.folder / f"{program.modules}.sum").samefile(kubernetes.folder / f"{kubernetes.modules}.sum")
+    assert (program.folder / "go.mod").exists(), "go build -modfile only finds the root of the module with it"
+
+
 def test_a_module_that_is_not_required_is_an_error() -> None:
     with pytest.raises(ClusterError, match="does not require"):
         gobuild.required_version("module x\n\nrequire example.com/ab v1.0.0\n", "example.com/a")

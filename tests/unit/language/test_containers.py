@@ -136,6 +136,48 @@ def test_an_expression_that_cannot_be_evaluated_is_an_error_before_the_run(
     assert message in finding
 
 
+@pytest.mark.parametrize(
+    ("pod", "place", "hint"),
+    [
+        (
+            "container: {image: i, imagePulPolicy: Always}",
+            "container.imagePulPolicy",
+            "did you mean `imagePullPolicy`?",
+        ),
+        (
+            "container: {image: i, ports: [{containerPort: 1, prot: TCP}]}",
+            "container.ports[0].prot",
+            "did you mean `protocol`?",
+        ),
+        ("container: {image: i, livenessProbe: {http: {}}}", "container.livenessProbe.http", "did you mean `httpGet`?"),
+        ("script: {image: i, source: x, xyzzy: 1}", "script.xyzzy", "remove it"),
+        (
+            "podTemplate: {spec: {nodeSelektor: {}, containers: [{image: i, name: a, needs: []}]}}",
+            "podTemplate.spec.nodeSelektor",
+            "did you mean `nodeSelector`?",
+        ),
+        (
+            "container: {image: i}\npodSpecPatch: {$patch: merge, containers: [{name: a, envs: []}]}",
+            "podSpecPatch.containers[0].envs",
+            "did you mean `env`?",
+        ),
+    ],
+)
+def test_a_field_that_kubernetes_does_not_know_is_a_warning(pod: str, place: str, hint: str) -> None:
+    (finding,) = findings_of(pod)
+    assert finding.startswith(f"Warning spec.activities[0].{place}: Kubernetes 1.36 has no such field")
+    assert finding.endswith(hint)
+
+
+def test_all_parts_of_a_pod_can_have_their_fields() -> None:
+    secret = "{secretKeyRef: {name: a, key: b, optional: true}}"
+    environment = f"env: [{{name: A, valueFrom: {secret}}}], resources: {{limits: {{x/gpu: 1}}}}"
+    volumes = "volumes: [{name: v, projected: {sources: [{configMap: {name: a, items: [{key: a, path: b}]}}]}}]"
+    container = f"{{image: i, {environment}, volumeMounts: [{{name: v, mountPath: /v}}]}}"
+    selector = "nodeSelector: {any-label: x}, tolerations: [{key: a, operator: Exists}]"
+    assert findings_of(f"podTemplate: {{spec: {{{selector}, {volumes}, containers: [{container}]}}}}") == []
+
+
 def test_each_of_several_errors_is_reported() -> None:
     assert len(findings_of('container: {image: "${a}", args: ["${b}", "${input}", "${c}"]}')) == 3
 
@@ -210,3 +252,41 @@ def test_new_runs_are_rejected_with_the_errors_of_containers() -> None:
     checked = check(WorkflowSpec.parse(spec))
     with pytest.raises(InvalidWorkflowError, match="nope"):
         raise InvalidWorkflowError(checked.errors)
+
+
+# Services
+
+_SERVED = "container: {image: i}\nservices:\n- "
+
+
+@pytest.mark.parametrize(
+    ("service", "want"),
+    [
+        ("{name: db, image: i, readinessProbe: {tcpSocket: {port: 1}}}", None),
+        ("{name: db, image: i, startupProbe: {tcpSocket: {port: 1}}}", None),
+        ("{name: db, image: i}", "Warning spec.activities[0].services[0].readinessProbe: is not set"),
+        (
+            "{name: db, image: i, startupProbe: {}, restartPolicy: Never}",
+            "Error spec.activities[0].services[0].restartPolicy: must not be used",
+        ),
+        ("{name: db, image: i, startupProbe: {}, comand: [x]}", "Warning spec.activities[0].services[0].comand"),
+        (
+            "{name: db, image: '${inputs.x}', startupProbe: {}}",
+            "Error spec.activities[0].services[0].image: `inputs.x`",
+        ),
+        ("{name: db, image: i, startupProbe: {}, args: [1]}", "Error spec.activities[0].services[0].args[0]: must be"),
+    ],
+)
+def test_services_are_checked_as_containers(service: str, want: str | None) -> None:
+    findings = findings_of(_SERVED + service)
+    assert len(findings) == (want is not None), findings
+    assert all(finding.startswith(want or "") for finding in findings)
+
+
+def test_the_expressions_of_a_service_are_evaluated_for_each_attempt() -> None:
+    service = {"name": "db", "image": "db:${input}", "env": [{"name": "N", "value": "${attempt}"}]}
+    made = Activity.parse(
+        {"name": "a", "startToCloseTimeout": "1m", "container": {"image": "i"}, "services": [service]}
+    )
+    (found,) = containers.resolve(made, input="18", run=RUN, attempt=2).services
+    assert found.dump() == {"name": "db", "image": "db:18", "env": [{"name": "N", "value": "2"}]}

@@ -37,6 +37,12 @@ def test_the_references_of_an_expression_are_collected() -> None:
         ("${input.nights / 0}", "always fails: division by zero"),
         ("${input.nights % 0}", "always fails: "),
         ("${input.nights + int('x')}", "always fails: 'x' is not a whole number"),
+        (
+            "${now.getHours('Europe/Berlin')}",
+            "always fails: 'Europe/Berlin' is not a zone here; use 'UTC' or an offset",
+        ),
+        ("${(now - duration('1h')).strftime('%F', 'Mars')}", "always fails: 'Mars' is not a zone here"),
+        ("${run.startTime.strftime('%Q')}", "always fails: `strftime` has no clause '%Q'"),
         ("${now - duration('5 minutes')}", "always fails: '5 minutes' is not a duration"),
         ("${ {'n': input.nights, 'm': [1, 2][2]} }", "always fails: the list has 2 items"),
         ("${cel.bind(n, int('x'), n + input.nights)}", "always fails: 'x' is not a whole number"),

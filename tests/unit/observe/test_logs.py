@@ -12,7 +12,7 @@ from perdure.observe.json_logs import RetryFilter
     [
         ("kopf._cogs.clients.api", "Request attempt #1/8 failed; will retry: … storage is (re)initializing", "WARNING"),
         ("kopf._cogs.clients.api", "Request attempt #8/8 failed; escalating: …", "ERROR"),
-        ("perdure.manager", "will retry", "ERROR"),
+        ("perdure.informers", "will retry", "ERROR"),
     ],
 )
 def test_errors_that_kopf_retries_are_warnings(name: str, message: str, level: str) -> None:

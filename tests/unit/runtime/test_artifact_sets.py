@@ -45,6 +45,7 @@ def test_a_pod_deletes_the_folders_with_the_credentials_of_the_secret(make: Any)
         "perdure-artifacts",
         sets(make, _ONE, _TWO),
         PodSettings(sidecar_image="perdure:x", pull_secrets=("pull",)),
+        unique="7",
     )
     (container,) = pod["spec"]["containers"]
     variables = {each["name"]: each for each in container["env"]}
@@ -59,7 +60,7 @@ def test_a_pod_deletes_the_folders_with_the_credentials_of_the_secret(make: Any)
 
 
 def ended(make: Any, message: str = "", phase: str = "Failed", **status: Any) -> dict[str, Any]:
-    pod = build_deletion_pod("shop", "perdure-artifacts", sets(make, _ONE, _TWO), PodSettings())
+    pod = build_deletion_pod("shop", "perdure-artifacts", sets(make, _ONE, _TWO), PodSettings(), unique="7")
     end = {"finishedAt": "2026-01-01T23:59:00Z", "message": message}
     pod["metadata"]["creationTimestamp"] = "2026-01-01T23:50:00Z"
     pod["status"] = {"phase": phase, "containerStatuses": [{"state": {"terminated": end}}], **status}

@@ -9,8 +9,8 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
 from perdure.language.containers import resolve
+from perdure.runtime.attempt_outcomes import outcome
 from perdure.runtime.attempts import InvalidDefinitionError, PayloadTooLargeError, PodSettings
-from perdure.runtime.outcomes import outcome
 from perdure.runtime.pods.artifacts import copies, references, stop_seconds, with_artifacts
 from perdure.runtime.pods.builder import build_pod
 

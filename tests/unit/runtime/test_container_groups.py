@@ -12,11 +12,11 @@ import pytest
 
 from perdure.api import labels
 from perdure.engine.inputs import AttemptCompleted, AttemptStarted
+from perdure.runtime.attempt_outcomes import failed_container
 from perdure.runtime.attempts import InvalidDefinitionError, PodSettings
-from perdure.runtime.outcomes import failed_container
 from perdure.runtime.pods.builder import build_pod
 from perdure.runtime.pods.status import ContainerGroup, PodStatus, waiting_reason
-from unit.runtime.outcomes import failure_of, outcome_of
+from unit.runtime.attempt_outcomes import failure_of, outcome_of
 
 CONTAINERS: list[dict[str, Any]] = [
     {"name": "report", "image": "i", "command": ["join"], "args": ["$(WORDS)"], "needs": ["left", "right"]},

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.engine.failures import Failure, FailureKind
-from perdure.runtime.outcomes import LOG_LIMIT, tail
-from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of, outcome_of
+from perdure.runtime.attempt_outcomes import LOG_LIMIT, tail
+from unit.runtime.attempt_outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of, outcome_of
 
 # --- Failed: exit codes -----------------------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from perdure.engine.inputs import AttemptCompleted
+from perdure.runtime.attempt_outcomes import outcome
 from perdure.runtime.attempts import InvalidDefinitionError, PodSettings
-from perdure.runtime.outcomes import outcome
 from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.pods.builder import build_pod
 

@@ -7,8 +7,8 @@ import pytest
 from perdure.api.kinds.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted
 from perdure.language import containers
+from perdure.runtime.attempt_outcomes import outcome
 from perdure.runtime.attempts import PodSettings
-from perdure.runtime.outcomes import outcome
 from perdure.runtime.pods.builder import build_pod, patched
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.retention import Limits, Tally, stored_size, surplus
 
 
@@ -81,7 +81,7 @@ def test_the_size_of_a_run_includes_its_segments() -> None:
     tail = [{"eventId": 300, "result": "x" * 100}]
     history = {"events": tail, "segments": 2, "sizeBytes": 100_000 + len(orjson.dumps(tail[0]))}
     run: dict[str, Any] = {"metadata": {"name": "r"}, "spec": {"input": "y" * 1000}, "status": {"history": history}}
-    texts = status_texts.encode(run["status"])
+    texts = status_encoding.encode(run["status"])
     assert stored_size(run) == len(orjson.dumps({**run, "status": texts})) + 100_000
     run["status"]["history"]["segments"] = texts["history"]["segments"] = 0
     assert stored_size(run) == len(orjson.dumps({**run, "status": texts}))

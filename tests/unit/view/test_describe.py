@@ -1,6 +1,7 @@
 """The output of `describe`, case by case; times are seconds since the start."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
@@ -102,6 +103,25 @@ def test_the_claims_of_workspaces_are_shown() -> None:
     reset = {"requestId": "r", "lineage": lineage}
     obj["metadata"]["annotations"] = {"perdure.dev/reset": json.dumps(reset)}
     assert read_run(obj, now=at(60)).claims[0] == ("files", claim_name("order-41", "first", "files"))
+
+
+def test_the_workflows_from_which_the_definition_has_copied_parts_are_shown() -> None:
+    flow = charged_after_two_refusals().at(56)
+    obj = flow.object
+    copied = {
+        "workflow": "shared",
+        "generation": 3,
+        "activities": {"charge-card": "charge", "log": "log"},
+        "blocks": {},
+    }
+    base = {"workflow": "base", "generation": 1, "activities": {}, "blocks": {"tidy": "tidy"}}
+    obj["status"] = obj["status"] | {"sources": [copied, base]}
+    shown = plain(describe(read_run(obj, now=at(60)), replace(flow.page(60), width=140))).splitlines()
+    assert [line for line in shown if "generation" in line] == [
+        "Copied from:  shared, generation 3: activity charge-card (charge), log",
+        "Copied from:  base, generation 1: block tidy",
+    ]
+    assert any("activity charge-card (of shared)" in line for line in shown)
 
 
 def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:

@@ -103,30 +103,30 @@ def test_every_open_step_shows_what_it_waits_for() -> None:
     sight = LiveChild(name="order-42-9-2-habcde", phase="Running", progress="1/3")
     live = LiveState(children={child.initiated_event_id: sight})
     assert steps(flow, live) == golden("""
-        STEP          STATUS       KIND                    TRIES  START  TIME
-        ├─ rooms      ● Running    call room                      +0s    4s
+        STEP           STATUS       KIND                    TRIES  START  TIME
+        ├─ rooms       ● Running    call room                      +0s    4s
         │  │ 2 items: 1 Succeeded, 1 Running
-        │  ├─ [0]     ✓ Succeeded  call room                      +0s    2s
-        │  │  └─ do   ✓ Succeeded  activity clean          1      +0s    2s
+        │  ├─ [0] 101  ✓ Succeeded  call room                      +0s    2s
+        │  │  └─ do    ✓ Succeeded  activity clean          1      +0s    2s
         │  │       pod order-42-5-1
-        │  └─ [1]     ● Running    call room                      +0s    4s
-        │     └─ do   ◔ Scheduled  activity clean          1      +0s    4s
+        │  └─ [1] 102  ● Running    call room                      +0s    4s
+        │     └─ do    ◔ Scheduled  activity clean          1      +0s    4s
         │          attempt 1 waits for its pod
         │          pod order-42-6-1
-        ├─ race       ● Running    parallel Any                   +0s    4s
+        ├─ race        ● Running    parallel Any                   +0s    4s
         │  │ times out in 59m56s
-        │  ├─ slow    ● Running    call nap                       +0s    4s
-        │  │  └─ nap  ◔ Waiting    sleep 2h                       +0s    4s
+        │  ├─ slow     ● Running    call nap                       +0s    4s
+        │  │  └─ nap   ◔ Waiting    sleep 2h                       +0s    4s
         │  │       fires in 1h59m
-        │  └─ quick   ● Running    call nap                       +0s    4s
-        │     └─ nap  ◔ Waiting    sleep 10s                      +0s    4s
+        │  └─ quick    ● Running    call nap                       +0s    4s
+        │     └─ nap   ◔ Waiting    sleep 10s                      +0s    4s
         │          fires in 6s
-        ├─ approve    ◔ Waiting    waitForSignal approved         +0s    4s
+        ├─ approve     ◔ Waiting    waitForSignal approved         +0s    4s
         │    times out in 23h59m
-        ├─ votes      ◔ Waiting    waitUntil                      +0s    4s
-        ├─ child      ● Running    childWorkflow invoice          +0s    4s
+        ├─ votes       ◔ Waiting    waitUntil                      +0s    4s
+        ├─ child       ● Running    childWorkflow invoice          +0s    4s
         │    run order-42-9-2-habcde; Running 1/3
-        └─ last       ○ Pending    set done
+        └─ last        ○ Pending    set done
     """)
     shown = plain(describe(flow.run(live=live), flow.page(width=90)))
     assert (

@@ -20,12 +20,14 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
+from perdure.api.kinds.retrypolicy import COEFFICIENT_PATTERN
 from perdure.api.kinds.status import Conditions
 from perdure.api.kinds.workflowrun import RunOptions, StepPath
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel
 from perdure.api.phases import OperationPhase
 from perdure.api.policies import OverlapPolicy, ResetPoint
-from perdure.api.rules import Rule, cel_name, exactly_one_of, immutable, listed
+from perdure.api.rules import Rule, at_most_one_of, cel_name, exactly_one_of, immutable, listed
+from perdure.api.times import Duration, PositiveDuration
 
 ON_RUNS = (
     "signal",
@@ -35,8 +37,11 @@ ON_RUNS = (
     "terminate",
     "reset",
     "retry",
+    "delete",
     "complete_activity",
     "reset_activity",
+    "update_activity_options",
+    "update_options",
 )
 """Requests that only a WorkflowRun supports, as Python names of the fields."""
 
@@ -148,12 +153,27 @@ class Terminate(SpecModel):
     """Reason, for programs; any value. Default: none."""
 
 
+class Delete(SpecModel):
+    """Deletes a run with its history. An open run is stopped first, as by `terminate`.
+
+    Only users who can delete WorkflowRuns can create such an Operation.
+    """
+
+    reason: Text = ""
+    """Reason, for people."""
+
+
 class Pause(SpecModel):
-    """Pauses a run (no new steps start), one of its activities (no new attempts start), or a Schedule."""
+    """Pauses a run (no new steps start), some of its activities (no new attempts start), or a Schedule."""
+
+    rules = (at_most_one_of("step", "activity_type"),)
 
     step: Annotated[StepPath, Field(min_length=1)] | None = None
     """Only the activity of this step, as in `status.pendingActivities`, such as `rooms[3]`.
     Default: the whole run."""
+
+    activity_type: Identifier | None = None
+    """Only the open activities of this type; `*`: those of all types. Default: the whole run."""
 
     reason: Text = ""
     """Reason, for people."""
@@ -162,11 +182,60 @@ class Pause(SpecModel):
 class Unpause(SpecModel):
     """Ends a pause."""
 
+    rules = (at_most_one_of("step", "activity_type"),)
+
     step: Annotated[StepPath, Field(min_length=1)] | None = None
     """Only the activity of this step, as in `status.pendingActivities`. Default: the whole run."""
 
+    activity_type: Identifier | None = None
+    """Only the open activities of this type; `*`: those of all types. Default: the whole run."""
+
     reason: Text = ""
     """Reason, for people."""
+
+
+class VersioningBehavior(StrEnum):
+    """How a workflow as code changes to a new version of its workers."""
+
+    PINNED = "Pinned"
+    """It stays with one version."""
+
+    AUTO_UPGRADE = "AutoUpgrade"
+    """It moves to the current version of the deployment."""
+
+    ONE_TIME = "OneTime"
+    """It moves to one version, and keeps the behavior that its workers report."""
+
+
+class VersioningOverride(SpecModel):
+    """The versioning of a workflow as code, in place of what its workers report."""
+
+    rules = (
+        Rule(
+            "`deploymentName` and `buildId` must be set, unless `behavior` is `AutoUpgrade`",
+            "(self.behavior == 'AutoUpgrade') != (has(self.deploymentName) && has(self.buildId))",
+            lambda override: (
+                (override.behavior is VersioningBehavior.AUTO_UPGRADE)
+                != (override.deployment_name is not None and override.build_id is not None)
+            ),
+        ),
+    )
+
+    behavior: VersioningBehavior
+    """Pinned, AutoUpgrade, or OneTime."""
+
+    deployment_name: Identifier | None = None
+    """Name of the worker deployment."""
+
+    build_id: Identifier | None = None
+    """Build ID of the version."""
+
+
+class UpdateOptions(SpecModel):
+    """Changes the options of a workflow as code, which are its versioning override."""
+
+    versioning_override: VersioningOverride | None = None
+    """The new override. Default: the override is removed."""
 
 
 class Reset(SpecModel):
@@ -186,6 +255,9 @@ class Reset(SpecModel):
 
     reapply_updates: Flag = True
     """Whether the new run gets the updates that workers accepted after the point. Default: true."""
+
+    update_options: UpdateOptions | None = None
+    """Changes the options of the new run. Default: those of the old run."""
 
     reason: Text = ""
     """Reason, for people."""
@@ -253,16 +325,84 @@ class CompleteActivity(SpecModel):
 
 
 class ResetActivity(SpecModel):
-    """Restarts the attempts of a pending activity at 1. A retry that is due later starts immediately."""
+    """Restarts the attempts of pending activities at 1. A retry that is due later starts immediately."""
 
-    step: Annotated[StepPath, Field(min_length=1)]
+    rules = (exactly_one_of("step", "activity_type"),)
+
+    step: Annotated[StepPath, Field(min_length=1)] | None = None
     """The step of the activity, as in `status.pendingActivities`, such as `rooms[3]`; the activity ID for SDK workflows."""
+
+    activity_type: Identifier | None = None
+    """Instead of `step`: all pending activities of this type; `*`: those of all types."""
 
     reset_heartbeat: Flag = False
     """Whether the next attempt starts without the details of the last heartbeat. Default: false."""
 
     keep_paused: Flag = False
     """Whether a paused activity stays paused. Default: false."""
+
+    restore_options: Flag = False
+    """Whether the activity gets back the options from its workflow. Default: false."""
+
+
+class RetryPolicyChanges(SpecModel):
+    """Changes of a retry policy."""
+
+    rules = (
+        Rule(
+            "`backoffCoefficient` must be at least 1: otherwise each wait would be shorter than the previous one",
+            "!has(self.backoffCoefficient) || double(self.backoffCoefficient) >= 1.0",
+            lambda policy: policy.backoff_coefficient is None or float(policy.backoff_coefficient) >= 1,
+        ),
+    )
+
+    initial_interval: PositiveDuration | None = None
+    """Delay before the first retry. Default: unchanged."""
+
+    backoff_coefficient: Annotated[str, Field(min_length=1, max_length=16, pattern=COEFFICIENT_PATTERN)] | None = None
+    """Factor between two waits: a decimal number of at least 1, as a string. Default: unchanged."""
+
+    maximum_interval: Duration | None = None
+    """Longest delay; `0s`: 100 times the initial one. Default: unchanged."""
+
+    maximum_attempts: Count | None = None
+    """Maximum number of attempts; 0: unlimited. Default: unchanged."""
+
+
+class UpdateActivityOptions(SpecModel):
+    """Changes the options of pending activities that SDK workers run. What is not set stays as it is."""
+
+    rules = (exactly_one_of("step", "activity_type"),)
+
+    step: Annotated[StepPath, Field(min_length=1)] | None = None
+    """The step of the activity, as in `status.pendingActivities`; the activity ID for SDK workflows."""
+
+    activity_type: Identifier | None = None
+    """Instead of `step`: all pending activities of this type; `*`: those of all types."""
+
+    restore: Flag = False
+    """Whether the activities get back the options from their workflow, instead of the changes below. Default: false."""
+
+    task_queue: Identifier | None = None
+    """The task queue that their workers poll. Default: unchanged."""
+
+    schedule_to_close_timeout: Duration | None = None
+    """`0s`: none. Default: unchanged."""
+
+    schedule_to_start_timeout: Duration | None = None
+    """`0s`: none. Default: unchanged."""
+
+    start_to_close_timeout: Duration | None = None
+    """`0s`: none. Default: unchanged."""
+
+    heartbeat_timeout: Duration | None = None
+    """`0s`: none. Default: unchanged."""
+
+    retry_policy: RetryPolicyChanges | None = None
+    """Changes of the retry policy. Default: unchanged."""
+
+    priority: Json = None
+    """The priority, as JSON of `temporal.api.common.v1.Priority`. Default: unchanged."""
 
 
 class Trigger(SpecModel):
@@ -328,12 +468,16 @@ class OperationSpec(SpecModel):
             ),
         ),
         Rule(
-            "`step` must be used with `target.kind: WorkflowRun` only: a Schedule has no steps",
+            "`step` must be used with `target.kind: WorkflowRun` only, as `activityType`: a Schedule has no steps",
             "self.target.kind == 'WorkflowRun' || "
-            "(!(has(self.pause) && has(self.pause.step)) && !(has(self.unpause) && has(self.unpause.step)))",
+            "(!(has(self.pause) && (has(self.pause.step) || has(self.pause.activityType))) && "
+            "!(has(self.unpause) && (has(self.unpause.step) || has(self.unpause.activityType))))",
             lambda spec: (
                 spec.target.kind is TargetKind.WORKFLOW_RUN
-                or all(pause is None or pause.step is None for pause in (spec.pause, spec.unpause))
+                or all(
+                    pause is None or (pause.step is None and pause.activity_type is None)
+                    for pause in (spec.pause, spec.unpause)
+                )
             ),
         ),
         Rule(
@@ -374,11 +518,20 @@ class OperationSpec(SpecModel):
     retry: Retry | None = None
     """Starts a new run that runs the failed steps of a closed run again."""
 
+    delete: Delete | None = None
+    """Deletes a run with its history."""
+
     complete_activity: CompleteActivity | None = None
     """Completes a pending activity from outside."""
 
     reset_activity: ResetActivity | None = None
-    """Restarts the attempts of a pending activity at 1."""
+    """Restarts the attempts of pending activities at 1."""
+
+    update_activity_options: UpdateActivityOptions | None = None
+    """Changes the options of pending activities that SDK workers run."""
+
+    update_options: UpdateOptions | None = None
+    """Changes the versioning override of a workflow as code."""
 
     trigger: Trigger | None = None
     """Starts a run of a Schedule now."""

@@ -4,6 +4,7 @@ First the activities: the kinds of work for which Perdure writes the container (
 containers and pods of the user, caches, and results. `steps.py` has the steps.
 """
 
+from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
 from operator import not_
@@ -19,7 +20,9 @@ from perdure.api.fields import (
     JsonObject,
     Large,
     Name,
+    NamespaceChoice,
     Positive,
+    QualifiedName,
     Reference,
     ResourceName,
     Template,
@@ -246,6 +249,13 @@ class Container(SpecModel):
     activity), `run` and `attempt`."""
 
 
+class Service(Container):
+    """A container beside the activity, such as a database, that starts and is ready before it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of the container."""
+
+
 class PodSpec(SpecModel):
     """A Kubernetes pod spec (core/v1 PodSpec)."""
 
@@ -339,6 +349,16 @@ class PodRetention(SpecModel):
     operator always deletes pods that it had to stop."""
 
 
+class PodReplacementPolicy(StrEnum):
+    """When the pod of the next attempt is created, as in a Job (kubernetes.io/docs/concepts/workloads/controllers/job)."""
+
+    FAILED = "Failed"
+    """When no container of the previous attempt runs any more, or its node is lost."""
+
+    TERMINATING_OR_FAILED = "TerminatingOrFailed"
+    """As soon as the previous pod is being stopped, so the containers of two attempts can run at the same time."""
+
+
 class Sidecar(SpecModel):
     """A container that heartbeats, returns the result and passes on cancellation for the activity, by files.
 
@@ -370,14 +390,35 @@ WORK_KINDS = ("container", "pod_template", "script", "http", "resource", "worker
 """What can run an activity, as Python names of the fields."""
 
 
+class ActivitySource(SpecModel):
+    """An activity of another Workflow."""
+
+    workflow: QualifiedName
+    """Name of a Workflow in the same namespace, or `<namespace>/<name>` of one whose `allowedNamespaces` has this namespace."""
+
+    activity: Reference | None = None
+    """Name of its activity. Default: the same name."""
+
+
+class BlockSource(SpecModel):
+    """A block of another Workflow."""
+
+    workflow: QualifiedName
+    """Name of a Workflow in the same namespace, or `<namespace>/<name>` of one whose `allowedNamespaces` has this namespace."""
+
+    block: Reference | None = None
+    """Name of its block. Default: the same name."""
+
+
 class Activity(SpecModel):
     """One kind of work: what runs it, its timeouts, how failures are retried."""
 
     rules = (
-        exactly_one_of(*WORK_KINDS),
+        exactly_one_of(*WORK_KINDS, "from_"),
         at_least_one_of(
             "start_to_close_timeout",
             "schedule_to_close_timeout",
+            "from_",
             message="`startToCloseTimeout` or `scheduleToCloseTimeout` must be set: otherwise the run would wait for a "
             "lost attempt forever",
         ),
@@ -390,6 +431,11 @@ class Activity(SpecModel):
             "`podSpecPatch` must not be used with `worker`: a worker has no pod for each attempt",
             "!has(self.podSpecPatch) || !has(self.worker)",
             lambda activity: activity.pod_spec_patch is None or activity.worker is None,
+        ),
+        Rule(
+            "`services` must not be used with `worker`: a worker has no pod for each attempt",
+            "!has(self.services) || !has(self.worker)",
+            lambda activity: not activity.services or activity.worker is None,
         ),
         Rule(
             "`retryOnAnotherNode` must not be used with `worker`: a worker has no pod for each attempt",
@@ -414,6 +460,15 @@ class Activity(SpecModel):
             lambda activity: activity.cache is None or activity.worker is None,
         ),
         Rule(
+            "`podReplacementPolicy` must not be used with `worker`, and must be Failed with `limits`",
+            "!has(self.podReplacementPolicy) || "
+            "!has(self.worker) && (!has(self.limits) || self.podReplacementPolicy == 'Failed')",
+            lambda activity: (
+                activity.pod_replacement_policy is None
+                or (activity.worker is None and not (activity.limits and activity.may_overlap))
+            ),
+        ),
+        Rule(
             "`workspaces` must be used with `container`, `podTemplate` or `script`",
             "!has(self.workspaces) || has(self.container) || has(self.podTemplate) || has(self.script)",
             lambda activity: not activity.workspaces or activity.work in {"container", "podTemplate", "script"},
@@ -427,6 +482,10 @@ class Activity(SpecModel):
 
     name: Name
     """Name of the activity; steps refer to it."""
+
+    from_: ActivitySource | None = None
+    """An activity of another Workflow, which a run copies when it starts. Other fields that are set here replace those of that
+    activity. Default: none."""
 
     start_to_close_timeout: PositiveDuration | None = None
     """Maximum time of one attempt, such as `5m`; the operator stops and retries a longer one.
@@ -449,6 +508,10 @@ class Activity(SpecModel):
     """What happens to the pods of attempts that have ended. Default: the operator keeps those that succeeded for five minutes,
     and those that failed until the run is deleted."""
 
+    pod_replacement_policy: PodReplacementPolicy | None = None
+    """When the pod of a retry is created: Failed waits until no container of the previous attempt runs, TerminatingOrFailed does
+    not wait for one that is being stopped. Must be Failed with `limits`. Default: Failed."""
+
     result_size: ResultSize = ResultSize.SMALL
     """Maximum size of the result of a pod. Default: Small."""
 
@@ -466,6 +529,10 @@ class Activity(SpecModel):
 
     resource: KubernetesResource | None = None
     """An action on a Kubernetes object that is the activity; a new pod performs it for each attempt."""
+
+    services: Annotated[list[Service], map_list("name", 8)] = Field(default_factory=list, exclude_if=not_)
+    """Containers beside the activity in its pod, which reaches them at `localhost`. The activity starts when the
+    `readinessProbe` of each has succeeded. Default: none."""
 
     limits: Annotated[list[ActivityLimit], map_list("name", MAX_LIMITS)] = Field(default_factory=list, exclude_if=not_)
     """WorkflowLimits that the activity takes before the pod of its first attempt is created. It holds them, across retries,
@@ -505,7 +572,12 @@ class Activity(SpecModel):
     @property
     def work(self) -> str:
         """What runs the activity: the name of the one field that is set, such as `container` or `podTemplate`."""
-        return next(json_name(kind) for kind in WORK_KINDS if getattr(self, kind) is not None)
+        return next(json_name(kind) for kind in (*WORK_KINDS, "from_") if getattr(self, kind) is not None)
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether an attempt may start while the containers of the previous one are being stopped."""
+        return self.pod_replacement_policy is PodReplacementPolicy.TERMINATING_OR_FAILED
 
 
 class InputSpec(SpecModel):
@@ -522,13 +594,25 @@ class InputSpec(SpecModel):
 class Block(SpecModel):
     """A named sub-flow with its own parameters, steps and output."""
 
+    rules = (
+        Rule(
+            "must have either `steps` or `from`",
+            "has(self.from) ? !has(self.steps) || self.steps.size() == 0 : has(self.steps)",
+            lambda block: not block.steps if block.from_ is not None else "steps" in block.model_fields_set,
+        ),
+    )
+
     name: Name
     """Name of the block; steps call it."""
+
+    from_: BlockSource | None = None
+    """A block of another Workflow, which a run copies when it starts, with what it calls. Other fields that are set here replace
+    those of that block. Default: none."""
 
     params: InputSpec | None = None
     """Schema and default of the `input` of a call, which is `params` in expressions of the block."""
 
-    steps: Annotated[list[Step], map_list("name", MAX_BLOCK_STEPS)]
+    steps: Annotated[list[Step], map_list("name", MAX_BLOCK_STEPS)] = Field(default_factory=list)
     """The steps, which run in order unless `needs` says otherwise. A block can call itself, to a limited depth."""
 
     max_concurrency: Positive | None = None
@@ -563,6 +647,10 @@ class Handler(SpecModel):
 
 class WorkflowSpec(SpecModel):
     """A definition: activities and steps."""
+
+    allowed_namespaces: Annotated[list[NamespaceChoice], set_list(100)] = Field(default_factory=list, exclude_if=not_)
+    """Namespaces whose definitions can copy activities and blocks of this Workflow (`from`); `*` stands for all. Default: only
+    its own."""
 
     input: InputSpec | None = None
     """Schema and default of the input of a run. Default: any value."""
@@ -609,6 +697,11 @@ class WorkflowSpec(SpecModel):
 
     output: Json = None
     """Output of a run; any value, with expressions. Default: the output of the last step."""
+
+    def copied(self) -> Iterator[ActivitySource | BlockSource]:
+        """Yield what the definition copies from other Workflows."""
+        yield from (activity.from_ for activity in self.activities if activity.from_ is not None)
+        yield from (block.from_ for block in self.blocks if block.from_ is not None)
 
     def block(self, name: str) -> Block | None:
         """Find a block.

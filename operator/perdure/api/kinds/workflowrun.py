@@ -1,5 +1,6 @@
 """WorkflowRun: one execution of a definition, with its input and result."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
+from perdure.api.json_values import mapping
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
 from perdure.api.kinds.status import HISTORY_GROWS, RECORD_STAYS, CommitStatus, Conditions
 from perdure.api.kinds.steps import WorkflowReference
@@ -381,8 +383,12 @@ class WorkflowRunStatus(StatusModel):
     """Child runs that have not closed."""
 
     definition: Recorded = None
-    """The Workflow as it was when the run started, as a JSON text. Later changes do not affect the run. Not set for `inline`.
-    `perdure describe` shows its steps."""
+    """The definition as it was when the run started, as a JSON text. Later changes do not affect the run. Not set for `inline`
+    without `from`. `perdure describe` shows its steps."""
+
+    sources: Annotated[list[JsonObject], atomic_list(100)] | None = None
+    """The Workflows from which the definition has copied parts (`from`): `workflow`, its `generation`, and the names of the
+    `activities` and `blocks`, each with its name in that Workflow."""
 
     history: History | None = None
     """The event history; HistorySegments have its earlier events."""
@@ -392,6 +398,15 @@ class WorkflowRunStatus(StatusModel):
 
     commit: CommitStatus | None = None
     """The commit that wrote this status. The operator reports a status that does not match it as `StateDamaged`."""
+
+
+def definition_of(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The definition that a run executes; empty for code, and for a run of a Workflow that has not started.
+
+    Args:
+        run: A WorkflowRun, as decoded from the API server.
+    """
+    return mapping(mapping(run.get("status")).get("definition")) or mapping(mapping(run.get("spec")).get("inline"))
 
 
 class WorkflowRun(Resource):

@@ -1,11 +1,12 @@
 """YAML files, read as kubectl reads them: as documents with the position of every field, or as values."""
 
 import json
+import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,7 +36,7 @@ class Loader(yaml.SafeLoader):
     """Parses YAML as kubectl does: times remain text, `y` and `n` are booleans, and every key is text.
 
     kubectl uses sigs.k8s.io/yaml, on top of go-yaml v2: keys that are booleans or numbers become JSON text.
-    Numbers are those of PyYAML: `12:30` is a number here and text in kubectl, and `1e3` is text here and a number in kubectl.
+    Its numbers are those of Go: `12:30` is text and `1e3` a number, unlike in PyYAML.
     """
 
     bool_values: ClassVar[dict[str, bool]] = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
@@ -63,7 +64,7 @@ class Loader(yaml.SafeLoader):
             raise yaml.composer.ComposerError(None, None, message, key.start_mark)
         if key.tag in {f"{_TAG}bool", f"{_TAG}int", f"{_TAG}float"}:
             value = self.construct_object(key)
-            name = f"{value:g}" if isinstance(value, float) else json.dumps(value)
+            name = f"{float(value):g}" if key.tag == f"{_TAG}float" else json.dumps(value)
             return (
                 MisreadKey(name, key)
                 if name != key.value
@@ -72,11 +73,44 @@ class Loader(yaml.SafeLoader):
         return key
 
 
+def _integer(_loader: Loader, node: yaml.ScalarNode) -> int:
+    text = str(node.value).replace("_", "")
+    digits = text.lstrip("+-")
+    is_octal = digits.startswith("0") and digits.isdecimal()
+    number = int(digits, 8) if is_octal else int(digits, 0)
+    return -number if text.startswith("-") else number
+
+
+def _decimal(loader: Loader, node: yaml.ScalarNode) -> Any:
+    number = float(str(node.value).replace("_", "")) if _DECIMAL.fullmatch(node.value) else None
+    if number is None:  # .inf, .nan
+        return loader.construct_yaml_float(node)
+    if math.isinf(number):
+        return str(node.value)
+    return int(number) if number.is_integer() and abs(number) < _EXACT else number
+
+
+_EXACT = 2**53
+_DECIMAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?")
+_INTEGER = re.compile(r"[-+]?(?:0b_*[01][01_]*|0o_*[0-7][0-7_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|0[0-7_]*|[1-9][0-9_]*)$")
+_NUMBERS = (
+    (f"{_TAG}int", _INTEGER),
+    (f"{_TAG}float", re.compile(rf"(?:{_DECIMAL.pattern}|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")),
+)
+
 Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if tag not in {f"{_TAG}timestamp", f"{_TAG}value"}]
+    first: [
+        (tag, form)
+        for tag, form in resolvers
+        if tag not in {f"{_TAG}timestamp", f"{_TAG}value", f"{_TAG}int", f"{_TAG}float"}
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
+for _tag, _form in _NUMBERS:
+    Loader.add_implicit_resolver(_tag, _form, list("-+.0123456789"))
+Loader.add_constructor(f"{_TAG}int", _integer)
+Loader.add_constructor(f"{_TAG}float", _decimal)
 
 
 class UnreadableFileError(CliError):
@@ -102,6 +136,8 @@ class Document:
     """The duplicate keys of maps, which kubectl rejects: their paths, and the position of the second."""
     misread_keys: tuple[tuple[str, Position, MisreadKey], ...] = ()
     """The keys that kubectl reads as a different text: their paths with that text, positions, and original text."""
+    misread_values: Mapping[str, tuple[Position, str]] = field(default_factory=dict)
+    """The values such as `no` and `y` that kubectl reads as booleans: by their paths, their positions and original texts."""
     explicit: bool = True
     """Whether the file was given explicitly, and not found in a folder."""
 
@@ -138,9 +174,11 @@ def _read_file(name: str, *, explicit: bool) -> Iterator[Document]:
         for node in [each for root in list(yaml.compose_all(_text_of(name), Loader=Loader)) for each in _objects(root)]:
             # Before merge keys are resolved, which adds entries to the nodes.
             keys = list(_keys(node, "", set()))
+            misread_values = {path: (_start(each), str(each.value)) for path, each in _misread_values(node, "", set())}
             data = Loader("").construct_document(node)
             if data is not None:
-                yield Document(shown, data, node, tuple(_duplicates(keys)), tuple(_misread_keys(keys)), explicit)
+                duplicates, misread_keys = tuple(_duplicates(keys)), tuple(_misread_keys(keys))
+                yield Document(shown, data, node, duplicates, misread_keys, misread_values, explicit)
 
 
 def read_documents(file: str) -> list[Any]:
@@ -230,6 +268,19 @@ def _misread_keys(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[
     return ((path, _start(key), key) for _, path, key in keys if isinstance(key, MisreadKey))
 
 
+def _misread_values(node: yaml.Node, path: str, visited: set[int]) -> Iterator[tuple[str, yaml.ScalarNode]]:
+    """Yield the values that are booleans, but not written as `true` or `false`: their paths and nodes."""
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag == f"{_TAG}bool" and node.style is None and node.value.lower() not in {"true", "false"}:
+            yield path, node
+    elif id(node) not in visited:
+        visited.add(id(node))
+        is_list = isinstance(node, yaml.SequenceNode)
+        for i, entry in enumerate(node.value):
+            below, value = (f"{path}[{i}]", entry) if is_list else (f"{path}.{entry[0].value}", entry[1])
+            yield from _misread_values(value, below.removeprefix("."), visited)
+
+
 def _start(node: yaml.Node) -> Position:
     return Position(node.start_mark.line + 1, node.start_mark.column + 1)
 
@@ -259,9 +310,9 @@ def read_run(file: str) -> Object:
     (run,) = runs
     meta, spec = run.get("metadata") or {}, run.get("spec") or {}
     workflow = mapping(spec).get("workflow", {})
-    for field, value in {"metadata": meta, "spec": spec, "spec.workflow": workflow}.items():
+    for where, value in {"metadata": meta, "spec": spec, "spec.workflow": workflow}.items():
         if not isinstance(value, dict):
-            raise CliError(f"{file}: {field}: must be an object")
+            raise CliError(f"{file}: {where}: must be an object")
     return {**run, "apiVersion": API_VERSION, "metadata": meta, "spec": spec}
 
 

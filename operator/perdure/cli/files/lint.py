@@ -4,10 +4,11 @@ A manifest with mistakes is read as far as it is valid, so that one run of `lint
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import pydantic
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from perdure.api.crdgen import KINDS
 from perdure.api.fields import NAME_PATTERN
+from perdure.api.json_values import Json
 from perdure.api.kinds.operation import Operation, OperationSpec
 from perdure.api.kinds.retrypolicy import RetryPolicy
 from perdure.api.kinds.schedule import Schedule, ScheduleSpec
@@ -26,10 +28,10 @@ from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
 from perdure.cli.files.documents import Document, Position, UnreadableFileError, read_files
 from perdure.kube import clock
+from perdure.language import checks
 from perdure.language.checks import (
     CheckedDefinition,
     Documents,
-    check,
     check_references,
     in_data,
     labels,
@@ -37,8 +39,10 @@ from perdure.language.checks import (
     unevaluated,
 )
 from perdure.language.checks.definition import policies_of, run_input
+from perdure.language.compiler import NO_STEPS
 from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, Severity
+from perdure.language.reuse import in_namespace, is_library
 from perdure.language.schedule_input import input_mistakes, sample_input
 from perdure.language.signals import SignalNames
 from perdure.language.webhooks import WebhookProgram
@@ -79,34 +83,73 @@ class PartialManifest:
     """The paths of entries that placeholders replace: ignore findings about them."""
 
 
-def read_partially(kind: type[Resource], data: dict[str, Any]) -> PartialManifest:
+def read_partially(
+    kind: type[Resource], data: dict[str, Any], misread: Mapping[str, tuple[Position, str]] | None = None
+) -> PartialManifest:
     """Read as much of a manifest as is valid.
 
     An invalid field is removed. A step, an activity, or a block that requires the field is replaced by a placeholder, which has
-    only its name.
+    only its name. If a boolean must be a text, it becomes the text in the file, such as `y`. If entries of a list have the same
+    name, the first keeps it.
 
     Args:
         kind: The model of the manifest.
         data: The manifest; not modified.
+        misread: The values that YAML reads as booleans, as in a `Document`.
     """
     data = deepcopy(data)
     found: dict[tuple[str, str], None] = {}
+    texts, restored = {path: written for path, (_, written) in (misread or {}).items()}, dict[str, str]()
     removed: set[Location] = set()
     replaced: set[Location] = set()
     for _ in range(_ROUNDS):
         try:
-            return PartialManifest(
-                kind.parse(data), tuple(found), tuple(field_path(each) for each in sorted(replaced, key=str))
-            )
+            resource = kind.parse(data)
         except pydantic.ValidationError as error:
             details = error.errors(include_url=False)
-            for detail, mistake in zip(details, mistakes_by_path(error), strict=True):
-                if not _follows(detail["loc"], detail["type"], removed):
+            wrong = [_place(data, detail["loc"], detail["type"]) for detail in details]
+            misread_places = {place for place in wrong if field_path(place) in texts}
+            for place, detail, mistake in zip(wrong, details, mistakes_by_path(error), strict=True):
+                if place not in misread_places and not _follows(detail["loc"], detail["type"], removed):
+                    restored.pop(mistake[0], None)
                     found[mistake] = None
-        for place in {_place(data, detail["loc"], detail["type"]) for detail in details}:
-            if not _remove(data, place, removed, replaced):
+        else:
+            found |= {(path, _misread(written)): None for path, written in restored.items()}
+            return PartialManifest(
+                resource, tuple(found), tuple(field_path(each) for each in sorted(replaced, key=str))
+            )
+        for place in misread_places:
+            restored[field_path(place)] = written = texts.pop(field_path(place))
+            _replace(data, place, written)
+        for place in {*wrong} - misread_places:
+            if not _rename(data, place) and not _remove(data, place, removed, replaced):
                 return PartialManifest(None, tuple(found), ())
     return PartialManifest(None, tuple(found), ())
+
+
+def _misread(written: str) -> str:
+    return f"must be a string, but YAML reads `{written}` as a boolean; write it in quotes"
+
+
+def _replace(data: Any, place: Location, value: Any) -> None:
+    *path, last = place
+    for part in path:
+        data = data[part]
+    data[last] = value
+
+
+def _rename(data: Any, place: Location) -> bool:
+    """Give other names to entries of a list that have the name of an earlier one. Return whether there are any."""
+    for part in place:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return False
+    names = list(_names(data)) if isinstance(data, list) else []
+    repeated = [i for i, name in enumerate(names) if name and name in names[:i]]
+    for i in repeated:
+        data[i]["name"] = f"{names[i]}-{i}"
+    return bool(repeated)
 
 
 def _follows(location: Location, type_: str, removed: set[Location]) -> bool:
@@ -212,11 +255,11 @@ class LintResult:
 class _Object:
     document: Document
     resource: Resource
-    checked: CheckedDefinition | None
     replaced: tuple[str, ...] = ()
     """Paths of unreadable parts."""
-    complete: bool = True
-    """Whether the whole object could be read."""
+    mistaken: frozenset[str] = frozenset()
+    """Paths of fields that could not be read."""
+    checked: CheckedDefinition | None = None
 
     @property
     def subject(self) -> str:
@@ -249,10 +292,13 @@ def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
         except UnreadableFileError as error:
             linted.unreadable.append(str(error))
     linted.objects += len(objects)
+    objects = _checked(objects)
     documents = _known(objects)
     for each in objects:
         alone = filter(each.is_certain, each.checked.findings if each.checked else ())
         findings = [*alone, *filter(each.was_read, _across_documents(each, documents, now))]
+        reported = {*each.mistaken, *(finding.path for finding in findings)}
+        findings += [finding for finding in _of_values(each.document) if finding.path not in reported]
         linted.found += [
             LocatedFinding(each.document.file, each.document.position(finding.path), each.subject, finding)
             for finding in findings
@@ -310,7 +356,7 @@ def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
         wrong("kind", f"unknown kind; the kinds are {', '.join(sorted(_BY_NAME))}", subject=subject)
         return
     linted.found += [LocatedFinding(document.file, place, subject, finding) for place, finding in _of_keys(document)]
-    readable = read_partially(kind, data)
+    readable = read_partially(kind, data, document.misread_values)
     for path, sentence in readable.mistakes:
         wrong(path, sentence, subject=subject)
     resource = readable.resource
@@ -319,7 +365,7 @@ def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
         return
     if not resource.metadata.name and not resource.metadata.generate_name:
         wrong("metadata.name", "must be set", subject=subject)
-    yield _Object(document, resource, _checked(resource), readable.replaced, not readable.mistakes)
+    yield _Object(document, resource, readable.replaced, frozenset(path for path, _ in readable.mistakes))
 
 
 def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
@@ -330,14 +376,49 @@ def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
         yield position, Finding(path, message, Severity.WARNING)
 
 
-def _checked(resource: Resource) -> CheckedDefinition | None:
+def _of_values(document: Document) -> Iterator[Finding]:
+    """Warn about booleans that are probably texts (as the rule `truthy` of yamllint does)."""
+    for path, (_, written) in document.misread_values.items():
+        message = f"kubectl reads the value `{written}` as a boolean; write '{written}' if you mean the text, else true or false"
+        yield Finding(path, message, Severity.WARNING)
+
+
+def _checked(objects: Iterable[_Object]) -> list[_Object]:
+    """Check the definitions of the objects, which can copy parts of the Workflows among them."""
+    found = [each.resource for each in objects if isinstance(each.resource, Workflow)]
+    known = [(each.metadata.namespace, each.metadata.name, each.spec.dump()) for each in found]
+    return [replace(each, checked=_check(each.resource, known)) for each in objects]
+
+
+def _check(resource: Resource, workflows: Sequence[tuple[str, str, Json]]) -> CheckedDefinition | None:
+    """Check the definition of an object, if it has one.
+
+    Args:
+        resource: The object.
+        workflows: The Workflows: namespace, name, and spec.
+    """
+    namespace = resource.metadata.namespace
+    libraries = in_namespace(workflows, namespace)
+    check = partial(checks.check, libraries=libraries, namespace=namespace)
     if isinstance(resource, Workflow):
-        return check(resource.spec)
-    if isinstance(resource, WorkflowRun) and resource.spec.inline is not None:
-        return check(resource.spec.inline, path="spec.inline")
-    if isinstance(resource, Schedule) and resource.spec.workflow_run_template.spec.inline is not None:
-        return check(resource.spec.workflow_run_template.spec.inline, path="spec.workflowRunTemplate.spec.inline")
-    return None
+        checked = check(resource.spec)
+        if not is_library(resource.spec.dump()):
+            return checked
+        return replace(checked, findings=tuple(finding for finding in checked.findings if finding != NO_STEPS))
+    if isinstance(resource, WorkflowRun):
+        inline, path = resource.spec.inline, "spec.inline"
+    elif isinstance(resource, Schedule):
+        inline, path = resource.spec.workflow_run_template.spec.inline, "spec.workflowRunTemplate.spec.inline"
+    else:
+        return None
+    if inline is None:
+        return None
+    checked = check(inline, path=path)
+    if not inline.allowed_namespaces:
+        return checked
+    message = "has no effect in an inline definition, which others cannot copy from; move it to a Workflow"
+    finding = Finding(f"{path}.allowedNamespaces", message, Severity.WARNING)
+    return replace(checked, findings=(*checked.findings, finding))
 
 
 def _across_documents(each: _Object, documents: Documents, now: datetime) -> Iterator[Finding]:
@@ -357,7 +438,7 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
     elif isinstance(resource, Schedule):
         faults = faults_of(resource.spec)
         yield from (Finding(fault.path, fault.sentence) for fault in faults)
-        if each.complete and not faults:
+        if not each.mistaken and not faults:
             yield from _times(resource.spec, now)
         if resource.spec.retry_policy is not None and resource.spec.retry_policy.name is not None:
             yield from policies_of((("spec.retryPolicy.name", resource.spec.retry_policy.name),), documents)

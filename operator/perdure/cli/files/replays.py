@@ -21,7 +21,8 @@ from perdure.engine.events import AnyEvent
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope
 from perdure.language.program import InvalidWorkflowError, Program
-from perdure.runtime import status_texts
+from perdure.language.reuse import compose_all, in_namespace
+from perdure.runtime import status_encoding
 from perdure.schedule.run_manifests import schedule_scope
 from perdure.view import text
 from perdure.view.events import readable
@@ -67,14 +68,14 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
         wanted: The workflow type of the history, which is preferred if there are several definitions.
 
     Returns:
-        A Workflow, or a WorkflowRun that contains its definition.
+        A Workflow, or a WorkflowRun that contains its definition, with the parts that it copies from other Workflows in the text.
 
     Raises:
-        CliError: The manifest has no definition.
+        CliError: The manifest has no definition, or another Workflow is missing.
     """
     try:
         documents = [
-            status_texts.decode(document) for document in yaml.safe_load_all(content) if isinstance(document, dict)
+            status_encoding.decode(document) for document in yaml.safe_load_all(content) if isinstance(document, dict)
         ]
     except yaml.YAMLError as error:
         raise CliError(f"{source} is not valid YAML: {error}") from error
@@ -83,7 +84,25 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
         raise CliError(
             f"{source} has neither a Workflow nor a WorkflowRun with `spec.inline`; use a manifest of either"
         )
-    return next((document for document in found if _name(document) == wanted), found[0])
+    chosen = next((document for document in found if _name(document) == wanted), found[0])
+    return _composed(chosen, found, source)
+
+
+def _composed(manifest: dict[str, Any], documents: Sequence[dict[str, Any]], source: str) -> dict[str, Any]:
+    """Return a manifest whose definition contains what it copies from the Workflows in some documents."""
+    definition = definition_of(manifest)
+    workflows = [document for document in documents if document.get("kind") == "Workflow"]
+    namespace = _namespace(manifest)
+    libraries = in_namespace(((_namespace(each), _name(each), each["spec"]) for each in workflows), namespace)
+    composed = compose_all(definition or {}, libraries, namespace)
+    for missing in composed.missing:
+        raise CliError(f"{source}: {missing.path}: has no Workflow `{missing.workflow}`; add its manifest to the file")
+    if composed.findings:
+        raise CliError(f"{source}: {'; '.join(map(str, composed.findings))}")
+    if not composed.libraries:
+        return manifest
+    where = {"inline": composed.definition} if manifest["kind"] == "WorkflowRun" else composed.definition
+    return {**manifest, "spec": where}
 
 
 def definition_of(manifest: dict[str, Any]) -> dict[str, Any] | None:
@@ -95,7 +114,7 @@ def definition_of(manifest: dict[str, Any]) -> dict[str, Any] | None:
         return spec
     if manifest.get("kind") == "WorkflowRun":
         pinned = (manifest.get("status") or {}).get("definition")
-        return spec.get("inline") or pinned
+        return pinned or spec.get("inline")
     return None
 
 
@@ -165,6 +184,10 @@ def _compile(definition: dict[str, Any] | None) -> Program | str:
         return f"the definition cannot be run: {'; '.join(mistakes(error))}"
     except InvalidWorkflowError as error:
         return f"the definition cannot be run: {error}"
+
+
+def _namespace(manifest: dict[str, Any]) -> str:
+    return str((manifest.get("metadata") or {}).get("namespace") or "")
 
 
 def _name(manifest: dict[str, Any]) -> str:

@@ -4,10 +4,14 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import os
+import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
 
 import click
 
@@ -30,9 +34,10 @@ from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError
 from perdure.client.requests import Object
 
-MAX_BYTES = 6 * 1024 * 1024
-"""The largest artifact: its base64 must fit into a log, which nodes rotate at 10 MiB."""
+PART = 6 * 1024 * 1024
+"""Bytes of an artifact that one container writes to its log: nodes rotate logs at 10 MiB, and base64 takes a third more."""
 
+PARTS_PER_POD = 8
 
 _SECONDS = 180
 
@@ -116,8 +121,10 @@ def get(
     """Download an output artifact of a run.
 
     A pod in the namespace of the run reads the artifact from its store and writes
-    it to its log, so you need permission to create pods, but no access to the
-    store. For artifacts of up to 6 MiB. A folder is a tar archive.
+    it to its logs, so you need permission to create pods, but no access to the
+    store. A large artifact needs several pods, one after the other, for 48 MiB
+    each. If the download fails, the same command continues it from the file that
+    ends with `.part`. A folder is a tar archive.
 
     \b
     Examples:
@@ -126,7 +133,7 @@ def get(
       {program} artifacts get order-42 make/report --file - | less
     """
 
-    async def read() -> tuple[Object, bytes]:
+    async def read(folder: Path) -> Path:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             run = await found.runs.get(name)
             artifacts = await _artifacts(found, run)
@@ -134,18 +141,17 @@ def get(
                 known = ", ".join(f"`{each}`" for each in list(artifacts)[:10]) or "(none)"
                 raise CliError(f"`{name}` has no artifact `{artifact}`; choose one of {known}")
             reference = artifacts[artifact]
-            return reference, await _fetch(found, run, reference, image)
+            target = folder / (reference["key"].rpartition("/")[2] if file in {None, "-"} else str(file))
+            download = ArtifactDownload(found, reference, image or await _image(found, run))
+            await download.save(target)
+            return target
 
-    reference, content = asyncio.run(read())
     if file == "-":
-        sys.stdout.buffer.write(content)
+        with TemporaryDirectory() as folder, asyncio.run(read(Path(folder))).open("rb") as content:
+            shutil.copyfileobj(content, sys.stdout.buffer)
         return
-    target = Path(file or reference["key"].rpartition("/")[2])
-    try:
-        target.write_bytes(content)
-    except OSError as error:
-        raise CliError(f"`{target}` cannot be written: {error}") from error
-    click.echo(f"{target}: {len(content)} bytes", err=True)
+    target = asyncio.run(read(Path()))
+    click.echo(f"{target}: {target.stat().st_size} bytes", err=True)
 
 
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
@@ -156,36 +162,94 @@ async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     return artifacts_of(past.events)
 
 
-async def _fetch(cluster: Cluster, run: Object, reference: Object, image: str | None) -> bytes:
-    """Read an artifact by means of a pod, and check its hash.
+class ArtifactDownload:
+    """Reads an artifact by means of pods, which write it to their logs."""
 
-    Raises:
-        CliError: The artifact is too large, cannot be read, or has another hash.
-    """
-    if reference["size"] > MAX_BYTES:
-        raise CliError(
-            f"the artifact has {reference['size']} bytes, and this command reads up to {MAX_BYTES}; "
-            f"read `{reference['key']}` from the bucket in the Secret `{reference['store']}`"
+    def __init__(
+        self,
+        cluster: Cluster,
+        reference: Object,
+        image: str,
+        *,
+        part: int = PART,
+        parts_per_pod: int = PARTS_PER_POD,
+    ) -> None:
+        """`cluster`: with the namespace of the run; `image`: an image with Perdure."""
+        self._cluster = cluster
+        self._reference = reference
+        self._image = image
+        self._size: int = reference["size"]
+        self._part = part
+        self._parts_per_pod = parts_per_pod
+
+    async def save(self, target: Path) -> None:
+        """Write the artifact to a file, and check its hash. Continues an attempt that has failed.
+
+        Raises:
+            CliError: The artifact cannot be read or written, or has another hash.
+        """
+        incomplete = target.with_name(f"{target.name}.part")
+        try:
+            with incomplete.open("ab") as file:
+                await self._append(file, target)
+            with incomplete.open("rb") as written:
+                digest = hashlib.file_digest(written, "sha256").hexdigest()
+            if digest != self._reference["sha256"]:
+                incomplete.unlink()
+                key = self._reference["key"]
+                raise CliError(f"the SHA-256 of the object `{key}` is not the recorded one: it was changed")
+            incomplete.replace(target)
+        except OSError as error:
+            raise CliError(f"`{target}` cannot be written: {error}") from error
+
+    async def _append(self, file: BinaryIO, target: Path) -> None:
+        """Append what is missing to a file, after its last complete part."""
+        size, part = self._size, self._part
+        file.truncate(min(file.tell(), size) // part * part if size > part else 0)
+        if size <= part:
+            await self._append_parts(file, ())
+            return
+        while (done := file.seek(0, os.SEEK_END)) < size:
+            click.echo(f"{target}: {done} of {size} bytes", err=True)
+            ranges = [(first, min(first + part, size)) for first in range(done, size, part)]
+            await self._append_parts(file, ranges[: self._parts_per_pod])
+
+    async def _append_parts(self, file: BinaryIO, ranges: Sequence[tuple[int, int]]) -> None:
+        """Append parts of the artifact, or all of it if there are none. Incomplete parts are removed.
+
+        Raises:
+            CliError: A part cannot be read.
+        """
+        from perdure.runtime.pods.artifacts import build_export_pod
+
+        key, store = self._reference["key"], self._reference["store"]
+        pod = build_export_pod(
+            {"generateName": "perdure-artifact-get-", "namespace": self._cluster.namespace},
+            store,
+            key,
+            ranges,
+            image=self._image,
+            user=_USER,
+            seconds=_SECONDS,
         )
-    from perdure.runtime.pods.artifacts import build_store_pod
-
-    pod = build_store_pod(
-        {"generateName": "perdure-artifact-get-", "namespace": run["metadata"]["namespace"]},
-        "export",
-        reference["store"],
-        {"PERDURE_KEY": reference["key"]},
-        image=image or await _image(cluster, run),
-        user=_USER,
-        seconds=_SECONDS,
-    )
-    lines = await cluster.one_time_pods.output(pod)
-    try:
-        content = b"".join(base64.b64decode(line, validate=True) for line in lines)
-    except binascii.Error as error:
-        raise CliError(f"the log of the pod is not the artifact: {error}") from error
-    if hashlib.sha256(content).hexdigest() != reference["sha256"]:
-        raise CliError(f"the SHA-256 of the object `{reference['key']}` is not the recorded one: it was changed")
-    return content
+        try:
+            async with aclosing(self._cluster.one_time_pods.lines(pod)) as lines:
+                async for number, line in lines:
+                    if ranges and file.tell() < ranges[number][0]:
+                        break  # the log of the container before is too short
+                    file.write(base64.b64decode(line, validate=True))
+        except binascii.Error as error:
+            raise CliError(f"the log of the pod is not the artifact: {error}") from error
+        finally:
+            done = file.tell()
+            if ranges:
+                file.truncate(max([ranges[0][0], *(end for _, end in ranges if end <= done)]))
+        if ranges and done != ranges[-1][1]:
+            sent, wanted = done - ranges[0][0], ranges[-1][1] - ranges[0][0]
+            raise CliError(
+                f"the logs of the pod have {sent} of {wanted} bytes: the node may keep less than 10 MiB of a log; read `{key}` "
+                f"from the bucket in the Secret `{store}`"
+            )
 
 
 async def _image(cluster: Cluster, run: Object) -> str:

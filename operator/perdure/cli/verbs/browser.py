@@ -1,8 +1,13 @@
 """`ui` and `console`: Temporal's Web UI, and the pages that complement it, in the browser, with the user's own permissions."""
 
 import asyncio
+import html
 import signal
 import webbrowser
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import click
@@ -144,12 +149,37 @@ def console(
     asyncio.run(serve())
 
 
+_PAGE = """<!DOCTYPE html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>Perdure</title>
+<p><a href="{url}">Continue</a>
+"""
+
+
+@contextmanager
+def opened(url: str) -> Iterator[None]:
+    """Open an address with a key in the browser.
+
+    Other users of the machine can read the arguments of the browser's process. So it opens a file that only the user can read,
+    which leads to the address; the file exists within the block.
+    """
+    with TemporaryDirectory(prefix="perdure-") as folder:
+        page = Path(folder, "open.html")
+        page.touch(mode=0o600)
+        page.write_text(_PAGE.format(url=html.escape(url)), encoding="utf-8")
+        webbrowser.open(page.as_uri())
+        yield
+
+
 async def _show(what: str, url: str, *, browser: bool) -> None:
     """Print the address, open it in the browser, and wait for Ctrl-C, or for a termination signal from a supervisor."""
     click.echo(f"The {what} is at {url}\nPress Ctrl-C to end it.")
-    if browser:
-        await asyncio.to_thread(webbrowser.open, url)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    await stopped.wait()
+    with ExitStack() as pages:
+        if browser:
+            await asyncio.to_thread(pages.enter_context, opened(url))
+        await stopped.wait()

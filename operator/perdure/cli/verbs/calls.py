@@ -14,6 +14,7 @@ from perdure.cli.connection import connect
 from perdure.cli.frontend import ExecutionRef, FrontendRoute, reach
 from perdure.cli.inputs import json_or_text
 from perdure.cli.options import (
+    Named,
     account_option,
     audience_option,
     context_option,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _run_argument = argument(
     "run",
     metavar="RUN",
+    type=Named("WorkflowRun"),
     required=False,
     shell_complete=names_of("workflowruns"),
     help="Name of the WorkflowRun; leave it out with --workflow-id",

@@ -13,7 +13,7 @@ from perdure.cli.command import argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.operations import RequestOptions, requests, send_several
-from perdure.cli.options import color_option, context_option, everywhere_option, namespace_option, output_option
+from perdure.cli.options import Named, color_option, context_option, everywhere_option, namespace_option, output_option
 from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of, reference
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode
@@ -29,6 +29,7 @@ activity_option = option("--activity", help="Only DeadLetters of this activity")
 names_argument = argument(
     "names",
     metavar="[NAME]...",
+    type=Named(KIND),
     nargs=-1,
     required=False,
     shell_complete=names_of("deadletters"),
@@ -91,7 +92,9 @@ def list_(
 
 
 @deadletters.command("show")
-@argument("name", metavar="NAME", shell_complete=names_of("deadletters"), help="Name of the DeadLetter")
+@argument(
+    "name", metavar="NAME", type=Named(KIND), shell_complete=names_of("deadletters"), help="Name of the DeadLetter"
+)
 @namespace_option
 @output_option
 @color_option

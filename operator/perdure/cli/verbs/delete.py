@@ -12,7 +12,7 @@ from perdure.api.phases import CLOSED, Phase
 from perdure.cli.command import WholeNumber, argument, option, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.options import context_option, namespace_option, seconds_of
+from perdure.cli.options import Named, context_option, namespace_option, seconds_of
 from perdure.cli.selection import phase_of, phase_option, selection_of, selector_option
 from perdure.cli.terminal import Screen, program_of, reference
 from perdure.client.cluster import Cluster
@@ -71,6 +71,7 @@ async def _exists(cluster: Cluster, name: str, uid: str) -> bool:
 @argument(
     "names",
     metavar="[NAME]...",
+    type=Named("WorkflowRun"),
     nargs=-1,
     required=False,
     shell_complete=names_of("workflowruns"),

@@ -48,23 +48,30 @@ def explain(*, topic: str) -> None:
     "folder", metavar="DIR", type=click.Path(path_type=Path), help="Folder to write to; created if it does not exist"
 )
 def schemas(*, folder: Path) -> None:
-    """Write the JSON Schemas of all kinds, for editors and kubeconform.
+    """Write the JSON Schemas of all kinds, for editors, kubeconform, and kustomize.
 
     Needs no cluster. Each schema is in DIR/perdure.dev/KIND_VERSION.json. The
     schemas do not check expressions or rules between fields: use `{program} lint`.
+    With DIR/kustomize.json as `openapi.path` of a kustomization, its patches merge
+    activities and other named entries of lists by their names.
 
     \b
     Examples:
       {program} schemas schemas
       {program} schemas ~/.config/schemas
     """
-    from perdure.api.crdgen import KINDS, json_schema, schema_path
+    from perdure.api.crdgen import KINDS, json_schema, kustomize_schema, schema_path
 
-    for kind, served in product(KINDS, SERVED_VERSIONS):
-        target = folder / schema_path(kind, served)
+    files = {
+        schema_path(kind, served): json.dumps(json_schema(kind, served), indent=1)
+        for kind, served in product(KINDS, SERVED_VERSIONS)
+    }
+    files["kustomize.json"] = json.dumps(kustomize_schema())
+    for path, content in files.items():
+        target = folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(json.dumps(json_schema(kind, served), indent=1) + "\n", encoding="utf-8")
+            target.write_text(f"{content}\n", encoding="utf-8")
         except OSError as error:
             raise CliError(f"`{target}` cannot be written: {error.strerror}") from error
         click.echo(target)

@@ -20,13 +20,13 @@ from perdure.cli.operations import (
     send_to_start,
     step_option,
 )
-from perdure.cli.options import open_workflow_id_option, run_argument
+from perdure.cli.options import open_workflow_id_option, run_argument, runs_argument
 from perdure.cli.starts import check_input
 from perdure.cli.terminal import program_of
 
 
 def _request(name: str, text: str, *options: Decorator) -> Verb:
-    """Create the verb of a request to one run or to many whose fields are its options.
+    """Create the verb of a request to runs whose fields are its options.
 
     Args:
         name: The name of the verb, and the field of the request in the spec of an Operation.
@@ -38,13 +38,13 @@ def _request(name: str, text: str, *options: Decorator) -> Verb:
     def request(context: click.Context, batch: BatchOptions, *, reason: str, **fields: Any) -> None:
         send_to_runs(context, name, {**fields, "reason": reason or None}, batch)
 
-    decorated = stacked((run_argument, open_workflow_id_option, *options, reason_option))(request)
+    decorated = stacked((runs_argument, open_workflow_id_option, *options, reason_option))(request)
     return click.command(name, cls=Verb, help=text)(decorated)
 
 
 cancel = _request(
     "cancel",
-    """Request the cancellation of a run, or of all open runs with some labels.
+    """Request the cancellation of runs, by name, or of all open runs that match.
 
 The run executes its handlers (`onCancel`, `finally`) before it ends. The
 command returns as soon as the run has recorded the request; to wait for the
@@ -57,14 +57,17 @@ Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 Examples:
   {program} cancel order-42 --reason "ordered twice"
   {program} cancel --workflow-id order-42
-  {program} cancel --selector team=shop --dry-run
+  {program} cancel order-42 order-43
+  {program} cancel --workflow order-flow --dry-run
   {program} cancel --selector team=shop --yes
 """,
 )
 
 terminate = _request(
     "terminate",
-    """Close a run immediately, without handlers, and delete its pods.
+    """Close runs immediately, without handlers, and delete their pods.
+
+Takes names, or closes all open runs that match, after a confirmation.
 
 Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 124 timeout.
@@ -73,16 +76,16 @@ Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 Examples:
   {program} terminate order-42 --reason "runs in circles"
   {program} terminate --workflow-id order-42
-  {program} terminate --selector team=shop --yes
+  {program} terminate --workflow order-flow --yes
 """,
 )
 
 stop = _request(
     "stop",
-    """Stop a run: cancel its open steps, and run only `finally`.
+    """Stop runs: cancel their open steps, and run only `finally`.
 
-Compensations and `onCancel` do not run; use `cancel` to run them. The run ends
-as cancelled.
+Compensations and `onCancel` do not run; use `cancel` to run them. The runs end
+as cancelled. Takes names, or stops all open runs that match, after a confirmation.
 
 Exit status: 0 done, 1 refused (for example, SDK workers run it), 2 error,
 124 timeout.
@@ -96,7 +99,7 @@ Examples:
 
 pause = _request(
     "pause",
-    """Pause a run, or all open runs with some labels.
+    """Pause runs, by name, or all open runs that match.
 
 Running activities continue, and nothing new starts. With --step, pauses only
 the activity of that step: no new attempts start.
@@ -115,7 +118,7 @@ Examples:
 
 unpause = _request(
     "unpause",
-    """Unpause a run, or all open runs with some labels.
+    """Unpause runs, by name, or all open runs that match.
 
 A run that was created paused starts. With --step, unpauses only the activity
 of that step.
@@ -253,7 +256,7 @@ def reset_activity(
 
 
 @verb()
-@run_argument
+@runs_argument
 @open_workflow_id_option
 @option("--name", "signal", required=True, help="Name of the signal")
 @option("--input", "-i", "input_text", help="Input of the signal: JSON or @FILE")
@@ -269,7 +272,7 @@ def signal(
     start: str | None,
     start_input: str | None,
 ) -> None:
-    """Send a signal to a run, or to all open runs with some labels.
+    """Send a signal to runs, by name, or to all open runs that match.
 
     A run receives the signal exactly once, in order. With --start, a run of that
     Workflow starts first if no run with the workflow ID is open.
@@ -292,8 +295,8 @@ def signal(
             raise click.BadParameter("requires --start", param_hint="--start-input")
         send_to_runs(context, "signal", request, batch)
         return
-    if batch.selector is not None or batch.dry_run or batch.rps is not None:
-        raise click.BadParameter("leave out --selector, --rps, and --dry-run", param_hint="--start")
+    if batch.choice.matching or batch.dry_run or batch.rps is not None:
+        raise click.BadParameter("leave out --selector, --workflow, --rps, and --dry-run", param_hint="--start")
     target = batch.one
     if target.workflow_id is None:
         raise click.BadParameter("requires --workflow-id, because it may have to start the run", param_hint="--start")

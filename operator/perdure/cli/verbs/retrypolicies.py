@@ -12,7 +12,7 @@ from perdure.api.times import format_decimal_duration
 from perdure.cli.command import WholeNumber, argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.options import context_option, namespace_option, report_option
+from perdure.cli.options import Named, context_option, namespace_option, report_option
 from perdure.cli.terminal import Output, Screen, program_of
 from perdure.client.errors import CliError
 
@@ -29,7 +29,12 @@ def retrypolicy() -> None:
 
 @retrypolicy.command("preview")
 @argument(
-    "name", metavar="[NAME]", required=False, shell_complete=names_of("retrypolicies"), help="Name of a RetryPolicy"
+    "name",
+    metavar="[NAME]",
+    type=Named("RetryPolicy"),
+    required=False,
+    shell_complete=names_of("retrypolicies"),
+    help="Name of a RetryPolicy",
 )
 @option("--file", "-f", help="Manifest of a RetryPolicy; - for standard input")
 @option("--count", type=WholeNumber(min=1, max=10_000), default=8, help="Number of waits to show")

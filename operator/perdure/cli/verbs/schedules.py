@@ -27,6 +27,7 @@ from perdure.cli.operations import (
     send_to_start,
 )
 from perdure.cli.options import (
+    Named,
     context_option,
     everywhere_option,
     namespace_option,
@@ -263,7 +264,7 @@ def create(
         return
 
     async def make(found: Cluster) -> None:
-        await check_input(found, workflow, run.get("input"))
+        await check_input(found, workflow, run.get("input"), may_wait="")
         try:
             await found.create("schedules", manifest)
         except AlreadyExistsError:
@@ -493,6 +494,7 @@ def _with_cluster(
 @argument(
     "name",
     metavar="NAME",
+    type=Named("Schedule", schedule_name),
     required=False,
     shell_complete=names_of("schedules"),
     help="Name of the Schedule, or the ID from the Temporal client that created it",
@@ -556,7 +558,7 @@ def next_times(
 async def read_schedule(name: str, namespace: str | None, context: str | None, program: str) -> dict[str, Any]:
     """Read a Schedule from the cluster, by its name or its ID."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.read("Schedule", "schedules", schedule_name(name))
+        return await cluster.read("Schedule", "schedules", name)
 
 
 schedule.commands = dict(sorted(schedule.commands.items()))  # the help lists them by name

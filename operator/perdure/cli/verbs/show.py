@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @run_argument
 @workflow_id_option
 @option("--last", "-L", is_flag=True, help="Instead of NAME: the newest run of the namespace")
+@option("--all", "every", is_flag=True, help="Show all steps and pending activities of a run with many steps")
 @namespace_option
 @option("--watch", "-W", is_flag=True, help="Show the progress until the run ends, then the whole run")
 @output_option
@@ -53,6 +54,7 @@ def describe(
     name: str | None,
     workflow_id: str | None,
     last: bool,
+    every: bool,
     namespace: str | None,
     watch: bool,
     output: Output,
@@ -64,7 +66,8 @@ def describe(
 
     Shows each step with its attempts, times, pods or worker, and notes; then what
     the run waits for, the chain of causes if it failed, useful next commands, and
-    the last Events.
+    the last Events. Of a run with many steps, shows those that failed or are open,
+    and counts the others; --all shows all.
 
     \b
     Examples:
@@ -74,6 +77,7 @@ def describe(
       {program} describe --last
       {program} describe order-42 --output json
       {program} describe order-42 --watch
+      {program} describe order-42 --all
     """
     if last and (name or workflow_id):
         raise click.BadParameter("leave out NAME and --workflow-id", param_hint="--last")
@@ -86,7 +90,7 @@ def describe(
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
         asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
     run, events = asyncio.run(_read_with_events(name, workflow_id, namespace, cluster, program_of(context)))
-    page = page_of(context, screen, times=times, cluster=cluster)
+    page = page_of(context, screen, times=times, cluster=cluster, brief=not every)
     from perdure.view import describe as view
 
     if is_for_users(output):

@@ -8,23 +8,48 @@ from typing import Any
 import click
 
 from perdure.api.json_values import mapping
-from perdure.api.labels import API_VERSION, RESERVED_PREFIXES, SCHEDULE_TIMES_ANNOTATION
+from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
+from perdure.api.phases import Phase
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.cli.command import WholeNumber, Words, argument, option, verb
+from perdure.cli.command import WholeNumber, Words, argument, option, stacked, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
 from perdure.cli.inputs import input_option, inputs_of, parameter_option, with_input
-from perdure.cli.operations import ANSWER_TIMEOUT, TargetOptions, reason_option, send_to_start
-from perdure.cli.options import check_named, run_argument, workflow_id_option
-from perdure.cli.starts import Launch, follow, labels_of, restarts_run, start_run, starts_run
+from perdure.cli.operations import (
+    ANSWER_TIMEOUT,
+    RequestOptions,
+    TargetOptions,
+    reason_option,
+    send_to_choice,
+    send_to_start,
+)
+from perdure.cli.options import Named, runs_argument, workflow_id_option
+from perdure.cli.selection import (
+    UNSUCCESSFUL,
+    Choice,
+    newest,
+    phase_of,
+    selector_option,
+    since_option,
+    workflow_option,
+    yes_option,
+)
+from perdure.cli.starts import Launch, follow, labels_of, restarts_run, start_run, start_runs, starts_run
 from perdure.cli.terminal import program_of
+from perdure.client.errors import CliError, ExitCode
 from perdure.client.requests import Object
+from perdure.client.runs import copy_of
 
 
 @verb()
 @argument(
-    "workflow", metavar="WORKFLOW", required=False, shell_complete=names_of("workflows"), help="Name of the Workflow"
+    "workflow",
+    metavar="WORKFLOW",
+    type=Named("Workflow"),
+    required=False,
+    shell_complete=names_of("workflows"),
+    help="Name of the Workflow",
 )
 @option("--type", "kind", help="Instead of WORKFLOW: workflow type of code")
 @option("--task-queue", help="With --type: task queue of the workers")
@@ -78,19 +103,19 @@ def start(
     a WorkflowRun; options override its fields.
 
     Validates the input against the schema of the Workflow before it creates the
-    run, then waits up to 30 seconds until the operator accepts it. Warns if the
-    Workflow does not exist: the run waits for it. With --no-wait, returns as soon
-    as the run is created; with --wait, shows its progress and returns when it
-    ends; with --logs, prints the logs of its steps. With --output in a format for
-    programs, both print the run once, as it is at the end or after --timeout, and
-    the rest to standard error.
+    run, then waits up to 30 seconds until the operator accepts it. If the Workflow
+    does not exist, creates nothing; with --wait-for-workflow, the run waits for it.
+    With --no-wait, returns as soon as the run is created; with --wait, shows its
+    progress and returns when it ends; with --logs, prints the logs of its steps.
+    With --output in a format for programs, both print the run once, as it is at the
+    end or after --timeout, and the rest to standard error.
 
     --dry-run=client prints the manifest and sends nothing. --dry-run=server checks
     the input and has the API server validate the run, without creating it.
 
     Exit status: 0 accepted (with --wait or --logs: completed), 1 not started,
-    because the input is invalid or the workflow ID is in use (with --wait or
-    --logs: ended in any other way), 2 error, 124 timeout.
+    because the Workflow does not exist, the input is invalid, or the workflow ID is
+    in use (with --wait or --logs: ended in any other way), 2 error, 124 timeout.
 
     \b
     Examples:
@@ -164,60 +189,98 @@ def _name_prefix(kind: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"
 
 
-_MAX_PREFIX = 180
-"""Maximum characters of a name before the suffix from the API server."""
+_choice_options = stacked(
+    (
+        workflow_option,
+        selector_option,
+        since_option,
+        yes_option,
+    )
+)
+"""The options of verbs that act on all failed runs that match."""
 
 
 @verb()
-@run_argument
+@runs_argument
 @workflow_id_option
 @option("--name", "new_name", help="Name of the new run; default: generated")
 @input_option
 @parameter_option
+@_choice_options
 @starts_run
 def rerun(
     context: click.Context,
     launch: Launch,
     *,
-    name: str | None,
+    names: tuple[str, ...],
     workflow_id: str | None,
     new_name: str | None,
     inputs: tuple[str, ...],
+    **chosen: Any,
 ) -> None:
-    """Start a run with the spec of another one, from the beginning.
+    """Start runs with the spec of others, from the beginning.
 
     The new run has the same Workflow (its current definition), input, and
     workflow ID if the spec has one. --input replaces the input (or all arguments
     of code), -p changes fields of it. To keep the results of successful steps, use
     `retry`.
 
+    With --workflow or --selector, reruns all failed and timed-out runs that match,
+    after a confirmation; of a run and its retries, the last one.
+
     If a Schedule started the original, the new run has the same input and the same
     `schedule.name`, `schedule.scheduledTime`, and times around it. It does not
     belong to the Schedule: it does not block its next run, and is not deleted with
     it.
 
-    Exit status: the same as that of `start`.
+    Exit status: the same as that of `start`; 1 if one of several runs was not
+    started.
 
     \b
     Examples:
       {program} rerun order-42
       {program} rerun order-42 -p amount=20 --wait
       {program} rerun order-42 --input @order.json --name order-43 --logs
+      {program} rerun --workflow order-flow --since 12h
     """
-    check_named(name, workflow_id)
+    choice = Choice(names=names, workflow_id=workflow_id, **chosen)
+    single = choice.single
     launch.check()
+    if not single:
+        _check_several(launch, new_name)
     values = inputs_of(inputs)
 
-    async def read() -> Object:
+    async def read() -> list[Object]:
         async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
-            return await reached.runs.find(name, workflow_id)
+            if not choice.matching:
+                return [await reached.runs.find(name, workflow_id) for name in dict.fromkeys(names) or (None,)]
+            matching = await choice.matches(reached, UNSUCCESSFUL)
+            if launch.dry_run is None:
+                choice.confirm("rerun", matching)
+            return [await reached.runs.get(run["metadata"]["name"]) for run in matching]
 
-    found = asyncio.run(read())
-    _warn_of_previous(found)
-    spec = {key: each for key, each in found["spec"].items() if key != "startPaused"}
-    spec["input"] = with_input(spec, values, launch.parameters)
-    body = _copy_of(found, {key: each for key, each in spec.items() if each is not None}, new_name)
-    start_run(context, body, launch)
+    bodies = []
+    for found in asyncio.run(read()):
+        _warn_of_previous(found)
+        spec = {key: each for key, each in found["spec"].items() if key != "startPaused"}
+        spec["input"] = with_input(spec, values, launch.parameters)
+        bodies.append(copy_of(found, {key: each for key, each in spec.items() if each is not None}, new_name))
+    if single:
+        start_run(context, bodies[0], launch)
+    else:
+        start_runs(context, bodies, launch)
+
+
+def _check_several(launch: Launch, new_name: str | None = None) -> None:
+    """Check the options of a command that acts on several runs.
+
+    Raises:
+        BadParameter: An option is for one run.
+    """
+    if launch.follows:
+        raise click.BadParameter("follows one run; leave it out for several", param_hint="--wait, --logs")
+    if new_name is not None:
+        raise click.BadParameter("names one run; leave it out for several", param_hint="--name")
 
 
 def _warn_of_previous(run: Object) -> None:
@@ -242,42 +305,30 @@ def _warn_of_previous(run: Object) -> None:
         )
 
 
-def _copy_of(run: Object, spec: dict[str, Any], name: str | None) -> Object:
-    """Build a run with a spec, and with the user's labels of another run."""
-    meta = run["metadata"]
-    user_labels = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(RESERVED_PREFIXES)}
-    called = {"name": name} if name is not None else {"generateName": f"{meta['name'][:_MAX_PREFIX]}-"}
-    times = {k: v for k, v in (meta.get("annotations") or {}).items() if k == SCHEDULE_TIMES_ANNOTATION}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "WorkflowRun",
-        "metadata": {
-            **called,
-            **({"labels": user_labels} if user_labels else {}),
-            **({"annotations": times} if times else {}),
-        },
-        "spec": spec,
-    }
-
-
 @verb()
-@run_argument
+@runs_argument
 @workflow_id_option
 @option("--from", "steps", metavar="STEP", multiple=True, help="Run this step and all that follow again; repeatable")
 @option("--reapply-signals/--no-reapply-signals", "reapply", default=True, help="Send later signals to the new run")
+@option("--force", is_flag=True, help="Also retry a run whose retry has completed")
+@option("--dry-run", "dry", is_flag=True, help="Print the runs, and change nothing")
 @reason_option
+@_choice_options
 @restarts_run
 def retry(
     context: click.Context,
     launch: Launch,
     *,
-    name: str | None,
+    names: tuple[str, ...],
     workflow_id: str | None,
     steps: tuple[str, ...],
     reapply: bool,
+    force: bool,
+    dry: bool,
     reason: str,
+    **chosen: Any,
 ) -> None:
-    """Run the failed steps of a closed run again, and keep the rest.
+    """Run the failed steps of closed runs again, and keep the rest.
 
     Starts a new run with the history up to the first failed step. It keeps the
     results of all successful steps, including later ones in other branches and
@@ -285,8 +336,13 @@ def retry(
     further steps to run again, with all steps that follow; with it, you can also
     retry a completed run.
 
-    --output prints the Operation; with --wait or --logs, it prints the new run, as
-    it is at the end or after --timeout, and everything else goes to standard error.
+    With --workflow or --selector, retries all failed and timed-out runs that match,
+    after a confirmation; of a run and its retries, the last one. A named run whose
+    retry has completed is not retried again, unless you pass --force or --from.
+
+    --output prints the Operation, and --output name the new run; with --wait or
+    --logs, it prints the new run, as it is at the end or after --timeout, and
+    everything else goes to standard error.
 
     Exit status: 0 done, 1 refused (for example, the run is open), 2 error,
     124 timeout. With --wait or --logs: 0 if the new run completed, 1 if it ended
@@ -297,18 +353,60 @@ def retry(
       {program} retry order-42 --reason "charge is fixed"
       {program} retry order-42 --from charge --from 'rooms[3]'
       {program} retry order-42 --logs
+      {program} retry order-42 order-43
+      {program} retry --workflow order-flow --since 12h --yes
     """
     launch.check()
-    target = TargetOptions(
-        name=name,
-        workflow_id=workflow_id,
-        namespace=launch.namespace,
-        cluster=launch.cluster,
-        wait=launch.wait is not False,
-        timeout=ANSWER_TIMEOUT,
-        output=launch.output,
-    )
+    choice = Choice(names=names, workflow_id=workflow_id, **chosen)
+    options: dict[str, Any] = {
+        "namespace": launch.namespace,
+        "cluster": launch.cluster,
+        "wait": launch.wait is not False,
+        "timeout": ANSWER_TIMEOUT,
+        "output": launch.output,
+    }
     request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
+    if not choice.single:
+        _check_several(launch)
+    if not (choice.matching or force or steps):
+        asyncio.run(_check_not_retried(context, choice, launch))
+    if not choice.single or dry:
+        send_to_choice(context, "retry", request, RequestOptions(**options), choice, phases=UNSUCCESSFUL, dry_run=dry)
+        return
+    target = TargetOptions(name=names[0] if names else None, workflow_id=workflow_id, **options)
     started = send_to_start(context, "retry", request, target, follows=launch.follows)
     if started is not None:
         follow(context, started, launch)
+
+
+async def _check_not_retried(context: click.Context, choice: Choice, launch: Launch) -> None:
+    """Check that no retry of the named runs has completed; warn of failed ones, which have more results.
+
+    Raises:
+        CliError: A run was retried.
+    """
+    async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
+        for name in dict.fromkeys(choice.names) or (None,):
+            try:
+                found = await reached.runs.find(name, choice.workflow_id)
+                later = await reached.runs.later(found)
+            except CliError:
+                continue  # the Operation reports it
+            run = found["metadata"]["name"]
+            completed = next((each for each in later if phase_of(each) == Phase.COMPLETED), None)
+            if completed is not None:
+                raise AlreadyRetriedError(
+                    f"the run `{run}` was already retried: `{completed['metadata']['name']}` has completed; to run its steps "
+                    "once more, pass --force, or name them with --from"
+                )
+            if later:
+                last = newest(later, 1)[0]["metadata"]["name"]
+                click.echo(
+                    f"Warning: `{last}` already retries the run `{run}`, and may have more results to keep", err=True
+                )
+
+
+class AlreadyRetriedError(CliError):
+    """A retry of the run has completed."""
+
+    status = ExitCode.NO

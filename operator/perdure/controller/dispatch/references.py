@@ -35,6 +35,7 @@ class ReferencedObjects:
         if self._readiness.update(obj):
             self._schedules.update_workflow(key.namespace, key.name)
             self._queue.wake(key)
+            self._wake_users(key)
         self._runs.update_workflow(key.namespace, key.name)
 
     def delete_workflow(self, obj: kube.Object) -> None:
@@ -43,6 +44,12 @@ class ReferencedObjects:
         self._readiness.delete(obj)
         self._schedules.update_workflow(key.namespace, key.name)
         self._queue.forget(key)
+        self._wake_users(key)
+
+    def _wake_users(self, library: WorkflowKey) -> None:
+        """Check the Workflows that copy parts of a Workflow."""
+        for namespace, name in self._readiness.users(library.namespace, library.name):
+            self._queue.wake(WorkflowKey(namespace, name))
 
     # RetryPolicies
 

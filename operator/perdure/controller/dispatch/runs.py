@@ -28,6 +28,7 @@ from perdure.controller.workers import Workers
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
+from perdure.language.reuse import reference_from
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import dead_letter_of
@@ -265,7 +266,7 @@ class WorkflowRuns:
     def update_workflow(self, namespace: str, name: str) -> None:
         """Wake the runs that wait for a Workflow that was created, changed, or deleted."""
         for run in self._index.runs.values():
-            if run.ref.namespace == namespace and run.waits_for_workflow == name:
+            if run.waits_for_workflow(reference_from(run.ref.namespace, namespace, name)):
                 self._wake(run)
 
     def update_policies(self, namespace: str) -> None:

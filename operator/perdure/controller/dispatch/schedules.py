@@ -12,6 +12,7 @@ from perdure.controller.schedules.schedule import ReconciledSchedule
 from perdure.controller.services import Peers, Services
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
+from perdure.language.reuse import reference_from
 from perdure.observe import metrics
 from perdure.schedule.inputs import ScheduleRequest
 
@@ -82,7 +83,7 @@ class Schedules:
     def update_workflow(self, namespace: str, name: str) -> None:
         """Make Schedules check a Workflow that was created, changed, or deleted."""
         for schedule in self._index.schedules.values():
-            if schedule.namespace == namespace and schedule.update_workflow(name):
+            if schedule.update_workflow(reference_from(schedule.namespace, namespace, name)):
                 self._wake(schedule)
 
     def update_policies(self, namespace: str) -> None:

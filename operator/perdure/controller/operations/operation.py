@@ -117,6 +117,11 @@ class DeliverToSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteRun:
+    """Delete the run that the Operation targets."""
+
+
+@dataclass(frozen=True, slots=True)
 class ResetRun:
     """Reset or retry the run that the Operation targets."""
 
@@ -130,7 +135,7 @@ class RedriveDeadLetter:
     name: str
 
 
-Action = DeliverToRun | DeliverToSchedule | ResetRun | RedriveDeadLetter
+Action = DeliverToRun | DeliverToSchedule | ResetRun | DeleteRun | RedriveDeadLetter
 
 
 def action_of(obj: kube.Object) -> Action:
@@ -156,6 +161,8 @@ def action_of(obj: kube.Object) -> Action:
         return RedriveDeadLetter(spec.target.name)
     if (wanted := spec.reset or spec.retry) is not None:
         return ResetRun(wanted)
+    if spec.delete is not None:
+        return DeleteRun()
     request = request_of(spec, uid, identity(obj), created_by(obj))
     if (wrong := too_much(request)) is not None:
         raise RefusedError(ConditionReason.PAYLOAD_TOO_LARGE, wrong)
@@ -392,6 +399,10 @@ class ReconciledOperation:
                     raise HoldError(until_answered=True)
                 await self._begin(wanted, time)
                 return None
+            case DeleteRun():
+                if self.earlier:
+                    raise HoldError(until_answered=True)
+                return await self._delete(time)
             case RedriveDeadLetter(name):
                 # The run records the UID, so a repeated request starts no second run.
                 run = await self._context.services.letters.redrive(self.target.namespace, name, self.uid)
@@ -409,6 +420,18 @@ class ReconciledOperation:
             await self._note(entry, time)
             outcome = await self._context.resets.reset(self.object, wanted, entry)
         self.progress = Created(outcome, time + _BEGIN_WITHIN)
+
+    async def _delete(self, time: datetime) -> OperationAnswer:
+        """Delete the targeted run, which is recorded first: a run that replaces it is not deleted after a crash."""
+        entry = None
+        if not self._record.status.get("runId"):
+            entry = await self._context.targets.find(self.object, None, again=False)
+            await self._note(entry, time)
+        name, uid = self._record.status["workflowRun"], self._record.status["runId"]
+        url = kube.path(kube.PERDURE, self.target.namespace, "workflowruns", name)
+        await self._context.services.client.delete(url, uid=uid)
+        answer = Answer(ok=True, message=f"`{name}` is deleted")
+        return OperationAnswer(answer, entry, {"workflowRun": name, "runId": uid})
 
     async def _deliver(self, request: inputs.Request, time: datetime) -> None:
         entry = await self._context.targets.find(self.object, request, again=self.must_reach_next_run)

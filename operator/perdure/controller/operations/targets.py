@@ -16,10 +16,11 @@ from perdure.controller.runs.resets import name_of, reset
 from perdure.controller.services import Services
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
+from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
 from perdure.runtime.chains import created_by
-from perdure.runtime.operation_requests import run_to_start, start_signal_of
+from perdure.runtime.operation_requests import override_of, run_to_start, start_signal_of
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
@@ -183,6 +184,7 @@ class RunResets:
             run,
             wanted,
             request_id=uid,
+            overrides=_overrides(wanted),
             identity=identity(obj),
             principal=created_by(obj),
         )
@@ -249,6 +251,12 @@ class RunResets:
         if other is not None and other.name not in {entry.name, new_name}:
             message = f"the run `{other.name}` with workflow ID `{entry.workflow_id}` is open; wait for its end, or terminate it"
             raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
+
+
+def _overrides(wanted: Reset | Retry) -> tuple[VersioningOverride | None, ...]:
+    """The changes of the versioning override of the new run."""
+    options = wanted.update_options if isinstance(wanted, Reset) else None
+    return () if options is None else (override_of(options),)
 
 
 def _path(namespace: str, name: str) -> str:

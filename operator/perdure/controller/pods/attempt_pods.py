@@ -11,7 +11,7 @@ nothing else. If the log cannot be read soon, the failure is recorded without it
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +21,7 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity, Retention
 from perdure.api.kinds.workspace import Workspace
 from perdure.api.names import pod_name
+from perdure.api.times import format_time
 from perdure.controller.expiry import KEPT_PODS, delete_expired
 from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.refusals import is_temporary
@@ -32,6 +33,7 @@ from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
 from perdure.observe import metrics
+from perdure.runtime.attempt_outcomes import recheck_time, tail
 from perdure.runtime.attempts import (
     Attempt,
     AttemptRefusedError,
@@ -42,7 +44,6 @@ from perdure.runtime.attempts import (
     pod_conflict,
 )
 from perdure.runtime.leases import build_lease
-from perdure.runtime.outcomes import tail
 from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoid_nodes, build_pod, build_trial, retention_of
 from perdure.runtime.pods.status import ContainerGroup, EndedContainer, PodStatus
@@ -58,7 +59,7 @@ _COUNTED = "count/pods="
 """Part of the API server's message about a quota that also counts ended pods, including kept ones."""
 _LOOKS = 3
 """How often a pod is read when its finalizers keep changing."""
-_MAX_NODES: Final = 5
+_MAX_EARLIER: Final = 5
 """Maximum number of earlier attempts to check, because each needs a request."""
 
 
@@ -124,6 +125,29 @@ def has_ended(pod: kube.Object) -> bool:
         or status.failed_init_container() is not None
         or (bool(status.containers) and all("terminated" in (c.get("state") or {}) for c in status.containers))
     )
+
+
+def may_run(pod: kube.Object, now: datetime, *, trusts_node: bool = False) -> bool:
+    """Whether a container of a pod that the operator stops may still run.
+
+    Args:
+        pod: The pod.
+        now: The time.
+        trusts_node: Whether only its node, or its removal, can prove that it has ended. Otherwise, it also counts as ended when
+            its attempt would be lost because the node does not report: see `perdure.runtime.attempt_outcomes`.
+    """
+    status = PodStatus.of(pod)
+    if has_ended(pod) or (status.delete_deadline is not None and status.node is None):
+        return False
+    lost = recheck_time(pod)
+    return trusts_node or not (status.phase == "Unknown" or (lost is not None and lost <= now))
+
+
+def stopping(pod: kube.Object) -> str:
+    """Say that a pod has not ended yet: the predicate of a sentence."""
+    status = PodStatus.of(pod)
+    until = f", until {format_time(status.delete_deadline)} at the latest" if status.delete_deadline else ""
+    return f"is still being stopped on node {status.node}{until}" if status.node else "is still being stopped"
 
 
 def activity_has_ended(pod: kube.Object) -> bool:
@@ -448,6 +472,21 @@ class Pods:
         mounted = with_volumes(definition, volumes, self.settings.run_as_user)
         return with_artifacts(mounted, self.settings.sidecar_image)
 
+    async def running(self, namespace: str, run_id: str, now: datetime, spared: Collection[str]) -> kube.Object | None:
+        """Find a pod of a closed run that may still run.
+
+        Args:
+            namespace: The namespace.
+            run_id: UID of the run.
+            now: The time.
+            spared: Activities whose pods do not matter, by the values of their label.
+        """
+        url = kube.path(kube.CORE, namespace, "pods")
+        async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
+            if pod["metadata"]["labels"].get(labels.ACTIVITY_LABEL) not in spared and may_run(pod, now):
+                return pod
+        return None
+
     async def list_of(self, run: RunRef) -> list[kube.Object]:
         """List all pods of a run from the API server."""
         url = kube.path(kube.CORE, run.namespace, "pods")
@@ -461,6 +500,17 @@ class Pods:
         except kube.NotFoundError:
             return None
         return pod if is_of(pod, run) else None
+
+    async def read_predecessor(self, run: RunRef, key: PodKey) -> kube.Object | None:
+        """Read the pod of the last attempt before one that has a pod; None if no recent one has.
+
+        An attempt that ended while it waited for its pod has none.
+        """
+        for number in _earlier(key.attempt):
+            pod = await self.read_pod(run, PodKey(key.scheduled_event_id, number))
+            if pod is not None:
+                return pod
+        return None
 
     async def stop(self, run: RunRef, key: PodKey) -> None:
         """Stop the containers of an attempt with their grace period. The pod stays until its outcome is recorded."""
@@ -581,7 +631,7 @@ async def earlier_nodes(client: kube.Client, run: RunRef, attempt: Attempt) -> l
         RequestError: The Kubernetes API request failed.
     """
     nodes: dict[str, None] = {}
-    for number in range(attempt.attempt - 1, max(attempt.attempt - 1 - _MAX_NODES, 0), -1):
+    for number in _earlier(attempt.attempt):
         name = pod_name(run.name, attempt.scheduled_event_id, number)
         try:
             pod = await client.get(kube.path(kube.CORE, run.namespace, "pods", name))
@@ -591,3 +641,8 @@ async def earlier_nodes(client: kube.Client, run: RunRef, attempt: Attempt) -> l
         if node and (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL) == run.uid:
             nodes[node] = None
     return list(nodes)
+
+
+def _earlier(attempt: int) -> range:
+    """The numbers of the last attempts before one, the latest first."""
+    return range(attempt - 1, max(attempt - 1 - _MAX_EARLIER, 0), -1)

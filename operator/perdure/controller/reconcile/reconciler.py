@@ -33,7 +33,10 @@ class Reconciled(Protocol):
         ...
 
     async def finalize(self) -> None:
-        """Release the objects of a deleted object, and answer its pending requests."""
+        """Release the objects of a deleted object, and answer its pending requests.
+
+        Kinds without a reconcile loop release them in the callback of their informer.
+        """
         ...
 
     async def read_again(self) -> None:

@@ -21,7 +21,7 @@ import msgspec
 
 from perdure.kube import client as kube
 from perdure.observe import metrics
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 
 Status = dict[str, Any]
 """The `status` of an object, as JSON; of a run, with values in place of texts."""
@@ -68,7 +68,7 @@ class Record:
         meta = {**self.object["metadata"], "resourceVersion": self._version}
         return {**self.object, "metadata": meta, "status": self.status}
 
-    async def write(self, status: Status, texts: status_texts.Texts | None = None) -> None:
+    async def write(self, status: Status, texts: status_encoding.Texts | None = None) -> None:
         """Commit: replace the status, unless another client has written since it was read.
 
         Args:
@@ -79,7 +79,7 @@ class Record:
             ConflictError: Another client has written or deleted the object.
             TooLargeError: The object would be larger than the API server accepts.
         """
-        stored = (texts or status_texts.Texts()).encode(status) if self._has_texts else status
+        stored = (texts or status_encoding.Texts()).encode(status) if self._has_texts else status
         sent = _time()
         try:
             answer = await self._client.set_status(self._url, self.latest(), stored)

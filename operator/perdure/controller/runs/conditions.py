@@ -29,7 +29,7 @@ from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 from perdure.language.program import ONLY_LOGGED, archives_log, no_output, result_warning
 from perdure.observe import metrics
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.attempts import RunRef
 
 _OPERATION_OUTCOMES: Mapping[type[ev.AnyEvent], str] = {
@@ -340,7 +340,7 @@ class RunConditions:
         if composer.refused == reported[1] and (composer.unserved == reported[0] or not offers):
             return
         status = composer.compose(before, state, (), now)
-        if _hindrances(status) == reported or too_large(status_texts.size_of(status)) is not None:
+        if _hindrances(status) == reported or too_large(status_encoding.size_of(status)) is not None:
             return
         with suppress(kube.TooLargeError):  # it is not necessary to report this if there is no room
             await self._store.write(status)

@@ -102,7 +102,7 @@ class RunDeciders:
             if standalone is not None:
                 return RunDecider(decider=standalone)
             definition = self._services.definitions.pinned(
-                self._run.namespace, self._run.name, spec, stored.get("inline"), snapshot
+                self._run.namespace, self._run.name, spec, stored.get("inline"), self._record.status
             )
         except InvalidWorkflowError as error:
             at = "spec.inline" if snapshot is None else "status.definition"

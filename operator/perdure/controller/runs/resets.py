@@ -451,8 +451,7 @@ async def _definitions(definitions: Definitions, base: kube.Object, spec: Workfl
     with suppress(NotReadyError, InvalidWorkflowError):
         yield await definitions.find(meta["namespace"], meta["name"], spec, base["spec"].get("inline"))
     with suppress(InvalidWorkflowError):
-        snapshot = (base.get("status") or {}).get("definition")
-        yield definitions.pinned(meta["namespace"], meta["name"], spec, base["spec"].get("inline"), snapshot)
+        yield definitions.pinned(meta["namespace"], meta["name"], spec, base["spec"].get("inline"), base.get("status"))
 
 
 async def since_fork(client: kube.Client, fork: Fork, origin: ResetOrigin) -> list[inputs.RunInput]:

@@ -111,6 +111,8 @@ class Run:
         self._forgotten: list[inputs.RequestForgotten] = []
         self._try_again: datetime | None = None
         """When to retry a run that could not start, regardless of events."""
+        self._libraries: frozenset[str] | None = None
+        """The Workflows from which the definition of a run that could not start copies parts; None: not known."""
         self._released = False
         """Whether the objects of a deleted run were released."""
         self._services = services
@@ -163,11 +165,12 @@ class Run:
             return False
         return self.attempts.settled and self.outcomes.settled and not self.inbox
 
-    @property
-    def waits_for_workflow(self) -> str | None:
-        """The Workflow that this run cannot start without."""
+    def waits_for_workflow(self, name: str) -> bool:
+        """Whether this run cannot start without a Workflow."""
         reference = self._record.object["spec"].get("workflow") or {}
-        return reference.get("name") if self.state is None else None
+        if self.state is not None:
+            return False
+        return name == reference.get("name") or self._libraries is None or name in self._libraries
 
     @property
     def commits_everything(self) -> bool:
@@ -226,7 +229,7 @@ class Run:
         if self.state is None and not await self._load(time):
             wake = self._try_again
         else:
-            wake = await self._continue(time)
+            wake = await self._advance(time)
         if self._start is not None:  # the run exists only in this process
             return wake
         if self.state is not None:
@@ -235,10 +238,10 @@ class Run:
             await self._store.blobs.tidy(self._record.status)
         return wake
 
-    async def _continue(self, now: datetime) -> datetime | None:
+    async def _advance(self, now: datetime) -> datetime | None:
         """Decide and commit; then offer the tasks of the committed state to workers, and apply its effects."""
         assert self.state is not None
-        state, more = await self._decide(self.state, now)
+        state, more = await self._decide_and_commit(self.state, now)
         if more:
             return now
         self._services.workers.follow(self)
@@ -302,14 +305,17 @@ class Run:
         """
         await add_owner_to_all(self._services.client, self._record.object)
         await self._store.artifacts.hold(msgspec.json.encode(self._record.object))
+        self._libraries = None  # before they are read: a change while they are read counts
         try:
             begun = await self._starter.begin(now)
         except NotReadyError as error:
+            self._libraries = error.libraries
             await self._conditions.wait(error.reason, error.message, now)
             self._try_again = error.until
             return False
         except NotYetError as error:
             await self._conditions.wait_for_definition(error, now)
+        self._libraries = frozenset()
         if not (begun.requests or decides(self._services.shards, self.ref)):
             return False  # requests may end the run here, but only its owner opens it
         self._decide_by(begun)
@@ -330,7 +336,7 @@ class Run:
 
     # Decisions, and the commit
 
-    async def _decide(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
+    async def _decide_and_commit(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
         """Step the engine with the inputs, and commit the transition; return the new state, and whether to decide again."""
         forgotten, requests = list(self._forgotten), await next_requests(self.inbox, self._effects.context)
         task_started = state.code is not None and state.code.task_started
@@ -475,6 +481,7 @@ class Run:
             progress=done,
             awaited=waits,
             definition=definition.snapshot if definition else None,
+            sources=definition.sources if definition else (),
             unserved=self._unserved(state, now) if state is not None else "",
             refused=self._effects.refused(state) if state is not None else "",
             points_to=decider.name if isinstance(decider, Pointer) else "",

@@ -1,8 +1,9 @@
 """The start of a run: with its first event, or with the history of another run.
 
-A run may start once no other run of its workflow ID is open, and it holds its limits. The start is recorded together with the
-first decision, if that is made soon: until then, the object itself is the durable start, and a process that finds it without a
-status starts it again. So one write records the start together with the first decision of an SDK worker or a signal.
+A run may start once no other run of its workflow ID is open, no container of the previous one runs, and it holds its limits. The
+start is recorded together with the first decision, if that is made soon: until then, the object itself is the durable start, and
+a process that finds it without a status starts it again. So one write records the start together with the first decision of an
+SDK worker or a signal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
-from perdure.api.names import successor_name
+from perdure.api.names import label_value, successor_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import search_marks
@@ -21,6 +22,7 @@ from perdure.controller.directory import Entry, IdInUse, Standing, Wait, entry_o
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.payloads import add_owner
+from perdure.controller.pods.attempt_pods import stopping
 from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.reconciler import Inbox, PendingRequest
@@ -56,7 +58,7 @@ from perdure.engine.state import task_timeout
 from perdure.engine.step import RunTransition, start, step
 from perdure.kube import client as kube
 from perdure.language.interpreter import Refuser
-from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
+from perdure.language.program import InvalidWorkflowError, Program, retry_policy, with_defaults
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.blobs import owner_of
@@ -74,6 +76,8 @@ _EMPTY_SPEC = WorkflowRunSpec.model_construct()
 MAX_UNRECORDED: Final = timedelta(seconds=1)
 """How long the start of a run may stay unrecorded."""
 _SECOND = timedelta(seconds=1)
+_PODS_AGAIN: Final = _SECOND
+"""Delay before the pods of the previous run are read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +201,7 @@ class RunStarter:
         definition, draft.input = await self._find_definition(spec)
         draft.workflow_type = definition.workflow_type
         draft.policy = await self._find_policies(spec, definition.program.retry_policies)
+        await self._await_pods(definition.program, now)
         await self._limits.acquire(definition.program, draft.input, spec, now)
         draft.decider, draft.definition = self._deciders.interpreter(definition, spec, now), definition
 
@@ -303,6 +308,7 @@ class RunStarter:
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` must close first")
         if fork.definition is not None:
             values = with_defaults(fork.definition.program, spec.input)
+            await self._await_pods(fork.definition.program, now)
             await self._limits.acquire(fork.definition.program, values, spec, now, fork.state.holds.values())
         reapplied = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
@@ -331,6 +337,22 @@ class RunStarter:
         before = {**self._record.status, "history": {**past, "nextEventId": event.event_id}}
         origin = Origin(before, fork.state)
         return RunStart(decider=decider, definition=fork.definition, transition=transition, origin=origin)
+
+    async def _await_pods(self, program: Program, now: datetime) -> None:
+        """Wait until no container of the previous run of the workflow ID runs, except those whose activities permit it.
+
+        Raises:
+            NotReadyError: A container may still run: its pod has its grace period.
+        """
+        previous = self._context.peers.directory.stopped_before(entry_of(self._record.object))
+        alone = [each for each in program.activities.values() if not each.may_overlap]
+        if previous is None or not alone:
+            return
+        spared = {label_value(each.name) for each in program.activities.values() if each.may_overlap}
+        pod = await self._services.pods.running(self._run.namespace, previous.uid, now, spared)
+        if pod is not None:
+            message = f"pod {pod['metadata']['name']} of `{previous.name}`, the previous run of the workflow ID, {stopping(pod)}"
+            raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message, until=now + _PODS_AGAIN)
 
     async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
         """Claim the workflow ID. Return the decider of the run if another run of the ID is open; None if no other run is.

@@ -89,6 +89,8 @@ class StatusComposer:
     progress: str
     definition: Mapping[str, Any] | None
     """The definition at the start of the run; None if it is in the spec of the run."""
+    sources: Sequence[Mapping[str, Any]] = ()
+    """What the definition has copied from other Workflows."""
     awaited: Sequence[Awaited] = ()
     """The signals that it waits for."""
     unserved: str = ""
@@ -143,6 +145,8 @@ class StatusComposer:
         }
         if self.definition is not None:
             status["definition"] = self.definition
+        if self.sources:
+            status["sources"] = list(self.sources)
         if state.close_time:
             status["completionTime"] = format_time(state.close_time)
         if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:

@@ -38,7 +38,7 @@ from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, terminate
 from perdure.kube import client as kube
 from perdure.observe import metrics
-from perdure.runtime import segments, status_texts
+from perdure.runtime import segments, status_encoding
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.commits import OF_RUNS, Witness, next_event_id
 from perdure.runtime.segments import AssembledHistory, Damage
@@ -109,7 +109,7 @@ class RunStore:
             raise DamagedStateError(damage)
         return state
 
-    async def write(self, status: Status, texts: status_texts.Texts | None = None) -> None:
+    async def write(self, status: Status, texts: status_encoding.Texts | None = None) -> None:
         """Commit a status.
 
         Raises:
@@ -151,7 +151,7 @@ class RunStore:
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
         truncated = sealed.damage.message if sealed.damage else ""
         status = _composed(sealed.status, transition, composer, now)
-        texts = status_texts.Texts()
+        texts = status_encoding.Texts()
         text, size = encoded(status), texts.size_of(status)
         reason = too_large(size)
         if reason is None:

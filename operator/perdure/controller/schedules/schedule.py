@@ -43,7 +43,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language import checks
-from perdure.language.program import Finding, Severity, retry_policy, with_defaults
+from perdure.language.program import Finding, InvalidWorkflowError, Severity, retry_policy, with_defaults
 from perdure.language.schedule_input import input_mistakes, is_evaluated, sample_input
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Commit, Witness
@@ -71,6 +71,8 @@ class TemplateCheck:
         self._namespace = namespace
         self._name = name
         self._checked = False
+        self._libraries: frozenset[str] | None = None
+        """The Workflows from which the definition copies parts; None: not known yet."""
         self.problem: Problem | None = None
         """Why a run would not start now, according to the last check."""
         self.warning = ""
@@ -79,6 +81,16 @@ class TemplateCheck:
     def expire(self) -> None:
         """Record that the template or its Workflow has changed."""
         self._checked = False
+
+    def uses(self, workflow: str, template: Mapping[str, Any]) -> bool:
+        """Whether a change of a Workflow can change the result.
+
+        Args:
+            workflow: Name of the Workflow.
+            template: The spec of the template, as stored in the API server.
+        """
+        named = (template.get("workflow") or {}).get("name")
+        return workflow == named or self._libraries is None or workflow in self._libraries
 
     async def check(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> bool:
         """Check whether a run could start; return whether the result has changed.
@@ -95,7 +107,7 @@ class TemplateCheck:
         """
         if self._checked:
             return False
-        self._checked = True  # before the request: a change during it makes this False again
+        self._checked, self._libraries = True, None  # before the request: a change during it makes this False again
         try:
             found = await self._find(template, stored)
         except BaseException:
@@ -108,12 +120,19 @@ class TemplateCheck:
 
     async def _find(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> Problem | None:
         if template.spec.workflow is not None and template.spec.workflow.name is None:
+            self._libraries = frozenset()
             return None  # code, whose input only its workers can check
         path = "spec.workflowRunTemplate"
         try:
             definition = await self._definitions.find(self._namespace, self._name, template.spec, stored.get("inline"))
         except NotReadyError as error:
+            self._libraries = error.libraries
             return Problem(error.reason, error.message)
+        except InvalidWorkflowError as error:  # of an inline definition, together with what it copies
+            return Problem(
+                ConditionReason.INVALID_WORKFLOW, "; ".join(str(each.moved(f"{path}.spec")) for each in error.findings)
+            )
+        self._libraries = definition.libraries
         known, sample = sample_input(template.spec)
         wrong = definition.program.check_input(with_defaults(definition.program, sample)) if known else []
         message = "; ".join(str(each.moved(path)) for each in wrong)
@@ -217,8 +236,7 @@ class ReconciledSchedule:
 
     def update_workflow(self, name: str) -> bool:
         """Process a change of a Workflow; return whether runs of the schedule use it."""
-        reference = self._stored_template().get("workflow") or {}
-        if reference.get("name") != name:
+        if not self._template.uses(name, self._stored_template()):
             return False
         self._template.expire()
         return True

@@ -13,10 +13,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import orjson
@@ -33,14 +33,19 @@ from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
+from perdure.kube.clock import now
 from perdure.language.checks import CheckedDefinition, check, options
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
+from perdure.language.reuse import Composition, Library, allows, compose, is_of_library
 from perdure.observe import metrics
 
 MAX_INPUT = 256 * 1024
 """Maximum size of an input, in bytes of JSON."""
 _UNPARSED: dict[str, Any] = {"steps": []}
 """Replaces an inline definition that is parsed elsewhere."""
+_FORBIDDEN: Final = 403
+CHECK_AGAIN = timedelta(minutes=1)
+"""Delay before a library of another namespace is read again."""
 THREADS = 2
 """Number of threads that compile. With more threads, each of them and the event loop get a smaller share of the interpreter."""
 
@@ -48,12 +53,20 @@ THREADS = 2
 class NotReadyError(Exception):
     """A run cannot start until someone fixes something; it is retried when the Workflow changes."""
 
-    def __init__(self, reason: ConditionReason, message: str, until: datetime | None = None) -> None:
+    def __init__(
+        self,
+        reason: ConditionReason,
+        message: str,
+        until: datetime | None = None,
+        libraries: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.until = until
         """When to retry the run, regardless of events."""
+        self.libraries = libraries
+        """The Workflows from which the definition copies parts: a change of one of them can fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +77,11 @@ class Definition:
     workflow_type: str
     """Name of the Workflow, or of the run if its definition is inline."""
     snapshot: dict[str, Any] | None
-    """The definition as JSON if it came from a Workflow: stored with the run, so that later edits do not affect it."""
+    """The definition as JSON if a part of it came from a Workflow: stored with the run, so that later edits do not affect it."""
+    sources: tuple[dict[str, Any], ...] = ()
+    """What it has copied from libraries, as in `status.sources`."""
+    libraries: frozenset[str] = frozenset()
+    """The names of these libraries."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -77,6 +94,8 @@ class CompiledDefinition:
     """Why it cannot be executed."""
     findings: tuple[Finding, ...]
     """All findings, including warnings."""
+    retry_policies: frozenset[str] = frozenset()
+    """The RetryPolicies that it names."""
 
 
 class Definitions:
@@ -114,10 +133,7 @@ class Definitions:
             InvalidWorkflowError: The spec of the run is not valid. It cannot change, so the run fails.
         """
         if inline is not None:
-            try:
-                return Definition(self.compile(namespace, inline), name, None)
-            except InvalidWorkflowError as error:
-                raise InvalidWorkflowError([found.moved("spec.inline") for found in error.findings]) from error
+            return await self._of_run(namespace, name, inline)
         workflow = spec.workflow.name if spec.workflow is not None else None
         if workflow is None:
             raise InvalidWorkflowError([Finding("spec.workflow", "must name a Workflow")])
@@ -126,11 +142,75 @@ class Definitions:
         except kube.NotFoundError:
             message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts once it exists"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
+        composed = await self.compose(namespace, found["spec"])
+        uses = composed.libraries
+        if composed.missing:
+            message = f"Workflow `{workflow}` cannot be run: {_missing(composed, namespace)}; the run starts once there is one"
+            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
         try:
-            return Definition(self.compile(namespace, found["spec"]), workflow, found["spec"])
+            program = self._program(namespace, composed)
         except InvalidWorkflowError as error:
             message = f"Workflow `{workflow}` cannot be run: {error}; the run starts once you fix it"
-            raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
+            raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
+        return Definition(program, workflow, composed.definition, composed.sources, uses)
+
+    async def _of_run(self, namespace: str, name: str, inline: dict[str, Any]) -> Definition:
+        """Find the definition of a run that has an inline one. It waits for what a change of a library can fix."""
+        composed = await self.compose(namespace, inline)
+        uses = composed.libraries
+        if composed.missing:
+            message = f"{_missing(composed, namespace, 'spec.inline')}; the run starts once there is one"
+            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
+        try:
+            program = self._program(namespace, composed)
+        except InvalidWorkflowError as error:
+            findings = [found.moved("spec.inline") for found in error.findings]
+            if not all(map(is_of_library, error.findings)):
+                raise InvalidWorkflowError(findings) from error
+            message = f"{'; '.join(map(str, findings))}; the run starts once you fix that Workflow"
+            raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
+        return Definition(program, name, composed.definition if uses else None, composed.sources, uses)
+
+    async def compose(self, namespace: str, spec: dict[str, Any]) -> Composition:
+        """Copy the parts that a definition takes from other Workflows.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        libraries: dict[str, Library | None] = {}
+        while (composed := compose(spec, libraries, namespace)).unread:
+            for name in sorted(composed.unread):
+                libraries[name] = await self._library(namespace, name)
+        return composed
+
+    async def _library(self, namespace: str, reference: str) -> Library | None:
+        """Read a library for a definition in a namespace; None if it does not exist, or does not allow that namespace."""
+        where, _, name = reference.rpartition("/")
+        try:
+            found = await self._client.get(kube.path(kube.PERDURE, where or namespace, "workflows", name))
+        except kube.NotFoundError:
+            return None
+        except kube.ApiError as error:
+            if error.status != _FORBIDDEN or not where:
+                raise
+            return None  # of a namespace that this operator does not serve
+        if where and not allows(found["spec"], namespace):
+            return None
+        return Library(found["spec"], found["metadata"].get("generation", 0))
+
+    def _program(self, namespace: str, composed: Composition) -> Program:
+        """Compile a definition with the parts that it copies.
+
+        Raises:
+            NotYetError: The definition is being compiled.
+            InvalidWorkflowError: The definition cannot be executed; the findings have paths of the definition as written.
+        """
+        if composed.findings:
+            raise InvalidWorkflowError(list(composed.findings))
+        try:
+            return self.compile(namespace, composed.definition)
+        except InvalidWorkflowError as error:
+            raise InvalidWorkflowError(composed.located(error.findings)) from error
 
     async def activity(self, namespace: str, workflow: str, name: str) -> Activity | Failure:
         """Find an activity of a Workflow, for code whose activities run in pods; return a failure if there is none.
@@ -141,7 +221,10 @@ class Definitions:
         """
         try:
             found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
-            program = self.compile(namespace, found["spec"])
+            composed = await self.compose(namespace, found["spec"])
+            if composed.missing:
+                return _no_activity(f"Workflow `{workflow}` cannot be run: {_missing(composed, namespace)}")
+            program = self._program(namespace, composed)
         except (kube.NotFoundError, ValueError):
             return _no_activity(f"there is no Workflow `{workflow}` in namespace `{namespace}`")
         except InvalidWorkflowError as error:
@@ -157,20 +240,21 @@ class Definitions:
         return definition
 
     def pinned(
-        self, namespace: str, name: str, spec: WorkflowRunSpec, inline: Any, snapshot: dict[str, Any] | None
+        self, namespace: str, name: str, spec: WorkflowRunSpec, inline: Any, status: Mapping[str, Any] | None
     ) -> Definition:
-        """Return the definition of a started run. `snapshot` is its copy in the status; see `find` for the other arguments.
+        """Return the definition of a started run. `status` is its status; see `find` for the other arguments.
 
         Raises:
             NotYetError: The definition is being compiled.
             InvalidWorkflowError: This version of the operator can no longer run it.
         """
+        snapshot, sources = (status or {}).get("definition"), (status or {}).get("sources") or ()
         if snapshot is None:
             if inline is None:
                 raise InvalidWorkflowError([Finding("status.definition", "is missing")])
             return Definition(self.compile(namespace, inline, pinned=True), name, None)
         workflow = spec.workflow.name if spec.workflow else None
-        return Definition(self.compile(namespace, snapshot, pinned=True), workflow or name, snapshot)
+        return Definition(self.compile(namespace, snapshot, pinned=True), workflow or name, snapshot, tuple(sources))
 
     def compile(self, namespace: str, spec: dict[str, Any], *, pinned: bool = False) -> Program:
         """Return a compiled definition, or schedule its compilation.
@@ -202,6 +286,15 @@ class Definitions:
             return self._look(namespace, spec).findings
         except InvalidWorkflowError as error:
             return tuple(error.findings)
+
+    def retry_policies(self, namespace: str, spec: dict[str, Any]) -> frozenset[str]:
+        """The RetryPolicies that a definition names.
+
+        Raises:
+            NotYetError: The definition is being compiled.
+            InvalidWorkflowError: The definition cannot be stored as JSON.
+        """
+        return self._look(namespace, spec).retry_policies
 
     def _look(self, namespace: str, spec: dict[str, Any]) -> CompiledDefinition:
         """Return a compiled and checked definition, or schedule its compilation.
@@ -253,6 +346,18 @@ class Definitions:
             self._cached -= len(oldest)
 
 
+def _check_again(libraries: frozenset[str]) -> datetime | None:
+    """When to read libraries again: the operator may not watch those of other namespaces."""
+    return now() + CHECK_AGAIN if any("/" in name for name in libraries) else None
+
+
+def _missing(composed: Composition, namespace: str, path: str = "spec") -> str:
+    """Name the libraries that do not exist; `path` is the path of the definition."""
+    return "; ".join(
+        replace(each, path=path + each.path.removeprefix("spec")).sentence(namespace) for each in composed.missing
+    )
+
+
 def _no_activity(message: str) -> Failure:
     return Failure(kind=FailureKind.APPLICATION, type="InvalidActivity", message=message, non_retryable=True)
 
@@ -273,7 +378,8 @@ def compile_definition(
     except Exception as error:  # noqa: BLE001 - whatever a definition does to the compiler, who wants it gets an answer
         wrong = (Finding("spec", f"cannot be checked: {type(error).__name__}: {error}; simplify it, and report this"),)
         return CompiledDefinition(None, wrong, wrong)
-    return CompiledDefinition(None if checked.broken else checked.program, checked.broken, checked.findings)
+    program = None if checked.broken else checked.program
+    return CompiledDefinition(program, checked.broken, checked.findings, checked.program.retry_policies)
 
 
 def read_spec(stored: Mapping[str, Any]) -> WorkflowRunSpec:

@@ -5,18 +5,18 @@ policy that rejects it, before anyone runs the Workflow. A rejection by a policy
 Workflow, so a rejected pod is retried after a while; it prevents no run from starting.
 
 A Workflow with a missing RetryPolicy is not ready either, because its runs wait for the policy. It is checked again when the
-RetryPolicies of its namespace change.
+RetryPolicies of its namespace change. The same applies to the Workflows from which it copies parts (`from`).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 
 from perdure.api.kinds.status import Condition, find_condition, read_conditions, set_condition
-from perdure.api.kinds.workflow import Workflow, WorkflowSpec
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.pods.attempt_pods import Pods
@@ -26,7 +26,9 @@ from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
+from perdure.language.compiler import NO_STEPS
 from perdure.language.program import Finding, Severity
+from perdure.language.reuse import Composition, is_library, reference_from
 
 RETRY_DELAY = timedelta(minutes=1)
 """Delay before a rejected pod is retried."""
@@ -43,6 +45,7 @@ _FREE_FORM = frozenset(
         "http",
         "resource",
         "podSpecPatch",
+        "services",
         "schema",
         "default",
         "details",
@@ -55,7 +58,12 @@ _EVENTS = {
     ConditionReason.PAYLOAD_TOO_LARGE: EventReason.PAYLOAD_TOO_LARGE,
     ConditionReason.POD_REFUSED: EventReason.POD_REFUSED,
     ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND,
+    ConditionReason.WORKFLOW_NOT_FOUND: EventReason.WORKFLOW_NOT_FOUND,
 }
+
+
+_RETRIED = frozenset({ConditionReason.POD_REFUSED, ConditionReason.WORKFLOW_NOT_FOUND})
+"""What can be fixed where the operator does not watch: by a policy, or in another namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,8 @@ class Readiness:
         self._recorder = recorder
         self._naming: dict[str, dict[str, _Named]] = {}
         """The RetryPolicies that each Workflow names, by namespace and Workflow."""
+        self._libraries: dict[str, dict[str, frozenset[str] | None]] = {}
+        """The libraries from which each Workflow copies parts, by namespace and Workflow; None: not known yet."""
         self._generations: dict[str, int | None] = {}
         """The last seen generation of each Workflow, by UID."""
 
@@ -116,12 +126,19 @@ class Readiness:
             name for name, named in naming.items() if {each for each in named.all if each not in exist} != named.missing
         ]
 
+    def users(self, namespace: str, library: str) -> list[tuple[str, str]]:
+        """The Workflows, by namespace and name, whose condition is outdated after a change of a library."""
+        return [
+            (where, name)
+            for where, using in self._libraries.items()
+            for name, libraries in using.items()
+            if libraries is None or reference_from(where, namespace, library) in libraries
+        ]
+
     def forget(self, namespace: str, name: str) -> None:
         """Drop a deleted Workflow."""
-        naming = self._naming.get(namespace, {})
-        naming.pop(name, None)
-        if not naming:
-            self._naming.pop(namespace, None)
+        _keep(self._naming, namespace, name, None)
+        _keep(self._libraries, namespace, name, None)
 
     async def reconcile(self, namespace: str, name: str, now: datetime) -> datetime | None:
         """Check a Workflow, and update its status if the result is new.
@@ -162,16 +179,25 @@ class Readiness:
             return None
         if not checked.ready and _reported(checked.workflow.get("status") or {}) != _reported(workflow["status"]):
             self._warn(workflow, checked.reason, checked.message)
-        return now + RETRY_DELAY if checked.reason is ConditionReason.POD_REFUSED else None
+        return now + RETRY_DELAY if checked.reason in _RETRIED else None
 
     async def _check(self, workflow: kube.Object) -> _Checked:
-        ready, reason, message = verdict(
-            self._definitions.findings(workflow["metadata"]["namespace"], workflow["spec"])
-        )
+        namespace, name, spec = workflow["metadata"]["namespace"], workflow["metadata"]["name"], workflow["spec"]
+        self._libraries.setdefault(namespace, {})[name] = None  # before the requests: a change during them counts
+        composed = await self._definitions.compose(namespace, spec)
+        _keep(self._libraries, namespace, name, composed.libraries or None)
+        found = composed.located(self._definitions.findings(namespace, composed.definition))
+        if is_library(spec):
+            found = [each for each in found if each != NO_STEPS]
+        ready, reason, message = verdict([*composed.findings, *found])
         try:
-            if ready and (missing := await self._missing_policies(workflow)):
+            if ready and composed.missing:
+                sentences = (each.sentence(namespace) for each in composed.missing[:_MAX_SHOWN])
+                message = f"{'; '.join(sentences)}; runs start once there is one"
+                ready, reason = False, ConditionReason.WORKFLOW_NOT_FOUND
+            elif ready and (missing := await self._missing_policies(workflow, composed)):
                 ready, reason, message = False, ConditionReason.RETRY_POLICY_NOT_FOUND, missing
-            elif ready and (refusals := await self._refusals(workflow)):
+            elif ready and (refusals := await self._refusals(workflow, composed)):
                 ready, reason, message = False, ConditionReason.POD_REFUSED, "; ".join(refusals)
         except (TypeError, ValueError, RecursionError) as error:
             # Some stored pods cannot be sent to the API server again, for example because values nest too deeply.
@@ -179,30 +205,27 @@ class Readiness:
             message = f"the pods of its activities cannot be checked: {type(error).__name__}: {error}"
         return _Checked(workflow, ready, reason, message)
 
-    async def _missing_policies(self, workflow: kube.Object) -> str:
+    async def _missing_policies(self, workflow: kube.Object, composed: Composition) -> str:
         """The missing RetryPolicies that a Workflow names; empty if all exist."""
         meta = workflow["metadata"]
         namespace, name = meta["namespace"], meta["name"]
-        named = self._definitions.compile(namespace, workflow["spec"]).retry_policies
+        named = self._definitions.retry_policies(namespace, composed.definition)
         missing = await self._policies.missing(namespace, named)
-        if named:
-            self._naming.setdefault(namespace, {})[name] = _Named(named, frozenset(missing))
-        else:
-            self.forget(namespace, name)
-        where = {choice: path for path, choice in reversed([*named_policies(workflow["spec"], "spec")])}
+        _keep(self._naming, namespace, name, _Named(named, frozenset(missing)) if named else None)
+        where = {choice: path for path, choice in reversed([*named_policies(composed.definition, "spec")])}
         return "; ".join(
-            f"{where.get(each, 'spec')}: there is no valid RetryPolicy `{each}` in namespace `{namespace}`; runs start "
-            "once there is one"
+            f"{composed.place(where.get(each, 'spec'))}: there is no valid RetryPolicy `{each}` in namespace `{namespace}`; "
+            "runs start once there is one"
             for each in missing[:_MAX_SHOWN]
         )
 
-    async def _refusals(self, workflow: kube.Object) -> list[str]:
+    async def _refusals(self, workflow: kube.Object, composed: Composition) -> list[str]:
         """Why the API server would reject claims and pods of a definition; empty if they were ready before."""
         ready = _condition(workflow.get("status") or {})
         generation = workflow["metadata"].get("generation", 0)
         if ready is not None and ready.observed_generation == generation and ready.reason == ConditionReason.ACCEPTED:
             return []
-        refusals, namespace, spec = [], workflow["metadata"]["namespace"], _spec(workflow)
+        refusals, namespace, spec = [], workflow["metadata"]["namespace"], _spec(composed.definition)
         for i, workspace in enumerate(spec.workspaces):
             refusal = await claim_refusal(self._client, namespace, workspace)
             if refusal is not None:
@@ -211,7 +234,8 @@ class Readiness:
         for i, activity in enumerate(spec.activities):
             refusal = await self._pods.refusal(namespace, activity, workspaces)
             if refusal is not None:
-                refusals.append(f"spec.activities[{i}].{activity.work}: {refusal}")
+                place = composed.place(f"spec.activities[{i}].{activity.work}")
+                refusals.append(f"{place}: {refusal}")
         return refusals
 
     def _warn(self, workflow: kube.Object, reason: ConditionReason, message: str) -> None:
@@ -278,9 +302,22 @@ def status(
     return {**before, "observedGeneration": generation, "conditions": [each.dump() for each in conditions]}
 
 
-def _spec(workflow: kube.Object) -> WorkflowSpec:
+_Value = TypeVar("_Value")
+
+
+def _keep(known: dict[str, dict[str, _Value]], namespace: str, name: str, value: _Value | None) -> None:
+    """Remember a value of a Workflow; None: forget it."""
+    if value is not None:
+        known.setdefault(namespace, {})[name] = value
+    elif namespace in known:
+        known[namespace].pop(name, None)
+        if not known[namespace]:
+            del known[namespace]
+
+
+def _spec(definition: dict[str, Any]) -> WorkflowSpec:
     try:
-        return Workflow.parse(workflow).spec
+        return WorkflowSpec.parse(definition)
     except pydantic.ValidationError:
         return WorkflowSpec()
 

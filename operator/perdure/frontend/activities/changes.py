@@ -44,7 +44,8 @@ from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import status_named
 
-_POLICY = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
+RETRY_FIELDS = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
+"""The parts of a retry policy that a client may change."""
 _WHOLE_QUEUE, _WHOLE_POLICY = {"task_queue", "task_queue.name"}, "retry_policy"
 _CHANGEABLE = "Scheduled", "Started", "Paused", "PauseRequested"
 
@@ -241,7 +242,7 @@ def _options(request: Any, activity: PendingActivity) -> OpenActivityOptions | N
     """The options of an activity after a request; None to restore the original ones."""
     if request.restore_original:
         return None
-    paths = [_snake(path) for path in request.update_mask.paths]
+    paths = [snake(path) for path in request.update_mask.paths]
     return changed_options(activities.options_of(activity), request.activity_options, paths)
 
 
@@ -270,7 +271,7 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
         elif path == _WHOLE_POLICY:
             policy = ProtoRetryPolicy()
             policy.CopyFrom(requested.retry_policy)
-        elif path != field and field in _POLICY:
+        elif path != field and field in RETRY_FIELDS:
             policy.ClearField(field)  # type: ignore[arg-type]
             policy.MergeFrom(_only(requested.retry_policy, field))
         else:
@@ -317,5 +318,6 @@ def _request_id(request: Any, kind: str) -> str:
     return f"{kind}/{values.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
 
 
-def _snake(path: str) -> str:
+def snake(path: str) -> str:
+    """A path of a field mask in snake_case."""
     return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", path)

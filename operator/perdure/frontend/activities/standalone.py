@@ -40,7 +40,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
 from perdure.frontend.errors import invalid
 from perdure.frontend.matching.dispatch import requested_priority
-from perdure.frontend.matching.queues import LONGEST_POLL
+from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy

@@ -40,7 +40,8 @@ from perdure.engine.payloads import referred_to
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError, invalid, not_found
 from perdure.frontend.matching.dispatch import effective_priority
-from perdure.frontend.matching.queues import LONGEST_POLL, Kind, Matching, Offer, Poller, QueueName
+from perdure.frontend.matching.polls import LONGEST_POLL
+from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import retry_policy

@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from sys import getsizeof
 from typing import Any, Protocol
 
 import msgspec
@@ -36,27 +35,14 @@ from perdure.frontend.matching.dispatch import (
     RateLimits,
     TaskQueueSettings,
 )
+from perdure.frontend.matching.polls import DEAD_AFTER, Pollers
 from perdure.kube.clock import monotonic, now
 
-LONGEST_POLL = 60.0
-"""Maximum duration of a poll, in seconds; SDKs give up after 70."""
-LONGEST_WAIT = 20.0
-"""Maximum duration of a client's long poll, in seconds; then the client polls again."""
-DEAD_AFTER = timedelta(seconds=10)
-"""After this time without a poll, a queue counts as having no worker."""
-FORGOTTEN_AFTER = timedelta(minutes=5)
-"""After this time without a poll, a poller is no longer listed."""
 _RATE_OVER = timedelta(seconds=30)
 _FORGET_AT = 1_000
 """Maximum number of queues before unused ones are dropped."""
 MAX_POLLED = 4_000
 """Maximum number of polled queues per namespace; each worker has its own sticky queue."""
-MAX_POLLERS = 1_000
-"""Maximum number of listed pollers per queue; the newest are listed."""
-MAX_POLLER_BYTES = 8 * 2**20
-"""Memory for the pollers of a namespace that are listed, the newest."""
-_ENTRY = 400
-"""Memory of a poller besides its identity, in bytes."""
 
 
 class Kind(StrEnum):
@@ -187,64 +173,29 @@ class _Queue:
         self.timer = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, self.dispatch)
 
 
-class _Pollers:
-    """The recent pollers of the queues of a namespace.
-
-    Only the newest are kept: clients choose their identities, so their number and size are limited.
-    """
-
-    def __init__(self) -> None:
-        self._of_queue: dict[QueueName, dict[str, datetime]] = {}
-        self._oldest_first: dict[tuple[QueueName, str], None] = {}
-        self._bytes = 0
-
-    def add(self, name: QueueName, identity: str, time: datetime) -> None:
-        """Record a poll."""
-        self._drop(name, identity)
-        self._of_queue.setdefault(name, {})[identity] = time
-        self._oldest_first[name, identity] = None
-        self._bytes += _poller_bytes(identity)
-        if len(self._of_queue[name]) > MAX_POLLERS:
-            self._drop(name, next(iter(self._of_queue[name])))
-        while self._bytes > MAX_POLLER_BYTES:
-            self._drop(*next(iter(self._oldest_first)))
-        self._forget(time)
-
-    def of(self, name: QueueName) -> Mapping[str, datetime]:
-        """Return the pollers of a queue, and when each last polled."""
-        self._forget(now())
-        return self._of_queue.get(name, {})
-
-    def _forget(self, time: datetime) -> None:
-        while self._oldest_first:
-            name, identity = next(iter(self._oldest_first))
-            if self._of_queue[name][identity] > time - FORGOTTEN_AFTER:
-                return
-            self._drop(name, identity)
-
-    def _drop(self, name: QueueName, identity: str) -> None:
-        found = self._of_queue.get(name, {})
-        if found.pop(identity, None) is not None:
-            del self._oldest_first[name, identity]
-            self._bytes -= _poller_bytes(identity)
-        if not found:
-            self._of_queue.pop(name, None)
-
-
-def _poller_bytes(identity: str) -> int:
-    return _ENTRY + getsizeof(identity)
-
-
 class TaskQueues:
     """All task queues."""
 
-    def __init__(self, moved: Callable[[Offer], None] = lambda _: None) -> None:
-        """`moved` is called with each offer in a queue when its last poller leaves."""
+    def __init__(
+        self,
+        moved: Callable[[Offer], None] = lambda _: None,
+        *,
+        max_polled: int = MAX_POLLED,
+        pollers: Callable[[], Pollers[QueueName]] = Pollers,
+    ) -> None:
+        """Create the queues.
+
+        Args:
+            moved: Called with each offer in a queue when its last poller leaves.
+            max_polled: Maximum number of polled queues per namespace.
+            pollers: Creates the list of the pollers of a namespace.
+        """
         self._moved = moved
+        self._max_polled = max_polled
         self._queues: dict[QueueName, _Queue] = {}
         self._of_key: dict[str, dict[Offer, QueueName]] = {}
         self._of_namespace: Counter[str] = Counter()
-        self._pollers: defaultdict[str, _Pollers] = defaultdict(_Pollers)
+        self._pollers: defaultdict[str, Pollers[QueueName]] = defaultdict(pollers)
         """By namespace."""
         self._settings: dict[str, Mapping[str, TaskQueueSettings]] = {}
         """By namespace and task queue."""
@@ -294,11 +245,11 @@ class TaskQueues:
         Raises:
             RpcError: The namespace has the maximum number of polled queues.
         """
-        if name in self._queues or self._of_namespace[name.namespace] < MAX_POLLED:
+        if name in self._queues or self._of_namespace[name.namespace] < self._max_polled:
             return
         self._forget()
-        if self._of_namespace[name.namespace] >= MAX_POLLED:
-            raise exhausted(f"too many task queues: {MAX_POLLED:,} in a namespace; retry later")
+        if self._of_namespace[name.namespace] >= self._max_polled:
+            raise exhausted(f"too many task queues: {self._max_polled:,} in a namespace; retry later")
 
     def _forget(self) -> None:
         """Drop empty queues that were not polled for minutes, because every worker has its own sticky queue."""
@@ -359,19 +310,19 @@ class TaskQueues:
             name: The queue.
             identity: The identity of the poller.
             seconds: How long to wait.
-            recheck: May reject the poller once there is an offer, which then goes to another poller.
+            recheck: May reject the poller at the end of the wait. Its offer, if it got one, then goes to another poller.
             per_second: How many offers the whole queue may dispatch per second, until the next poll changes this; zero:
                 none; None: no limit (Temporal: ``max_tasks_per_second``).
         """
         self._check_room(name)
         self._queue(name).limits.request_rate(per_second)
         offer = await self._next(name, identity, seconds)
-        if offer is not None:
-            try:
-                await recheck()
-            except BaseException:
+        try:
+            await recheck()
+        except BaseException:
+            if offer is not None:
                 self._enqueue(offer, name)
-                raise
+            raise
         return offer
 
     async def _next(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
@@ -651,7 +602,7 @@ class Matching:
             queue: The task queue.
             identity: Identity of the worker.
             seconds: The longest wait.
-            recheck: May reject the worker once there is an offer, as in `TaskQueues.poll`.
+            recheck: May reject the worker at the end of a wait, as in `TaskQueues.poll`.
             sticky: Whether the queue is the worker's sticky queue.
             through: The member that the worker is connected to; empty for this one.
             per_second: The limit of the whole queue that the worker sets; see there.

@@ -41,7 +41,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.queues import LONGEST_POLL
+from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import links_from_json, links_to_json, lowered_headers

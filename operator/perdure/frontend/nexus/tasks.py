@@ -39,7 +39,8 @@ from perdure.engine.nexus import too_large
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError, invalid, not_found, too_late, unavailable
-from perdure.frontend.matching.queues import LONGEST_POLL, Destination, Kind, Matching, Offer, Poller, QueueName, key_of
+from perdure.frontend.matching.polls import LONGEST_POLL
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, Poller, QueueName, key_of
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import link_to_event

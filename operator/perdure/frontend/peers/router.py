@@ -15,7 +15,8 @@ from perdure.api.names import schedule_name
 from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, not_found, unavailable
-from perdure.frontend.matching.queues import LONGEST_POLL, queue_shard
+from perdure.frontend.matching.polls import LONGEST_POLL
+from perdure.frontend.matching.queues import queue_shard
 from perdure.frontend.messages.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
 from perdure.frontend.peers.client import RECHECK, RELOAD, NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.transport.door import POLLS, WAITING

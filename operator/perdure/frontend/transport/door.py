@@ -46,7 +46,8 @@ _COPIES = 3
 _REFUSAL_SECONDS = 1.0
 
 POLLS = frozenset({"PollActivityTaskQueue", "PollNexusTaskQueue", "PollWorkflowTaskQueue"})
-"""RPCs in which workers wait for tasks. Before a worker gets a task, the queue checks again whether it may have it."""
+"""RPCs in which workers wait for tasks. At the end of the wait, before it takes a task, the queue checks again whether the worker
+may poll."""
 WAITING = frozenset(
     {
         "DescribeActivityExecution",

@@ -1,7 +1,7 @@
 """RPCs over gRPC: the options of the server, the handlers, and the end of open calls when the operator stops."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
@@ -23,6 +23,12 @@ _STREAMS = 500
 """Maximum number of concurrent RPCs per connection, which is enough for a worker with many pollers."""
 _GRACE_SECONDS = 0.5
 """How long open calls may continue when the operator stops."""
+_QUIET_SECONDS = 0.05
+"""When no call has arrived for this time, the server stops."""
+_LONGEST_DRAIN_SECONDS = 3.0
+"""How long the server waits for such a moment."""
+_ABORT_SECONDS = 5.0
+"""How long a caller may take to receive its answer."""
 
 
 class OpenCalls:
@@ -31,6 +37,10 @@ class OpenCalls:
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any] | None, None] = {}
         """The tasks of the open calls, in order."""
+        self._stopping: asyncio.Future[None] | None = None
+        """While new calls are held, the future that they wait for; None before."""
+        self._arrived = 0.0
+        """When the last call arrived that was held, on the clock of the event loop."""
 
     async def handle(self, answer: Awaitable[Answer]) -> Answer:
         """Handle a call in the current task.
@@ -44,28 +54,57 @@ class OpenCalls:
         task = asyncio.current_task()
         self._tasks[task] = None
         try:
+            if self._stopping is not None:
+                self._arrived = asyncio.get_running_loop().time()
+                await asyncio.wait({self._stopping})
+                raise _shutting_down()
             return await answer
         except asyncio.CancelledError:
             if task is None or task in self._tasks:
                 raise  # the caller has disconnected
             task.uncancel()
-            raise unavailable("this operator is shutting down; retry") from None
+            raise _shutting_down() from None
         finally:
+            if isinstance(answer, Coroutine):
+                answer.close()
             self._tasks.pop(task, None)
+
+    async def drain(self) -> None:
+        """Hold new calls until hardly any arrive, and give the open ones time to end.
+
+        When the server stops, gRPC ends the calls that it has not passed on yet with CANCELLED. It passes on one at a time, so
+        under load there are many. A client whose calls are held makes no new ones, because it waits for their answers.
+        """
+        loop = asyncio.get_running_loop()
+        self._stopping = loop.create_future()
+        began = loop.time()
+        while (time := loop.time()) < began + _GRACE_SECONDS or (  # noqa: ASYNC110 (silence is no event)
+            time < self._arrived + _QUIET_SECONDS and time < began + _LONGEST_DRAIN_SECONDS
+        ):
+            await asyncio.sleep(_QUIET_SECONDS)
 
     def end(self) -> None:
         """End all open calls."""
         ended, self._tasks = self._tasks, {}
+        if self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_future()
+        self._stopping.set_result(None)
         for task in ended:
             if task is not None:
                 task.cancel()
 
 
+def _shutting_down() -> RpcError:
+    return unavailable("this operator is shutting down; retry")
+
+
 async def stop(server: grpc.aio.Server, calls: OpenCalls) -> None:
-    """Accept no more connections and calls, and end open calls soon, so that their callers try another operator."""
-    # Its inner tasks may have been cancelled together with the operator's, which is not a failure.
-    stopping = asyncio.ensure_future(server.stop(grace=2 * _GRACE_SECONDS))
-    await asyncio.wait({stopping}, timeout=_GRACE_SECONDS)
+    """Stop a server. Each call is answered, or ends with UNAVAILABLE, so that its caller tries another operator."""
+    await calls.drain()
+    # It sends GOAWAY, so that callers connect elsewhere. Its inner tasks may have been cancelled together with the operator's,
+    # which is not a failure.
+    stopping = asyncio.ensure_future(server.stop(grace=_ABORT_SECONDS))
+    await asyncio.wait({stopping}, timeout=_QUIET_SECONDS)
     calls.end()
     await asyncio.wait({stopping})
 

@@ -138,6 +138,8 @@ class User:
     name: str
     uid: str
     groups: tuple[str, ...]
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Other attributes that the authenticator gave, such as the pod of a ServiceAccount token: authorizers may decide by them."""
 
 
 def tenant_of(user: User | None) -> str:
@@ -261,7 +263,8 @@ class Guard:
             return None
         metrics.TOKEN_REVIEWS.labels(outcome="Valid").inc()
         reviewed = status.get("user") or {}
-        user = User(reviewed.get("username", ""), reviewed.get("uid", ""), tuple(reviewed.get("groups") or ()))
+        extra = tuple(sorted((key, tuple(values)) for key, values in (reviewed.get("extra") or {}).items()))
+        user = User(reviewed.get("username", ""), reviewed.get("uid", ""), tuple(reviewed.get("groups") or ()), extra)
         self._users.put(key, (now() + KNOWN_FOR, user))
         return user
 
@@ -304,6 +307,7 @@ class Guard:
                 "user": user.name,
                 "uid": user.uid,
                 "groups": list(user.groups),
+                "extra": {key: list(values) for key, values in user.extra},
                 "resourceAttributes": attributes,
             },
         }

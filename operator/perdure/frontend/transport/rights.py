@@ -5,6 +5,9 @@ decide runs and to execute activities through the frontend, which validates ever
 
 Likewise for clients: each permission to write an object has a counterpart for the frontend only, such as ``create``
 ``workflowruns/temporal``. It allows a client to use the frontend, and not to write the object itself.
+
+What the frontend keeps in ConfigMaps has resources of its own, which exist only in roles: ``workerdeployments/temporal``,
+``taskqueues/temporal``, and ``searchattributes/temporal``. None of them allows to write a ConfigMap.
 """
 
 from dataclasses import dataclass
@@ -36,9 +39,12 @@ _LIST = Right("list", "workflowruns")
 _DELETE = Right("delete", "workflowruns")
 _GET_SCHEDULES, _LIST_SCHEDULES = Right("get", "schedules"), Right("list", "schedules")
 _CREATE_SCHEDULE, _UPDATE_SCHEDULE = Right("create", "schedules"), Right("update", "schedules")
-_REGISTER = Right("update", "configmaps", group="")
-_ROUTE = _REGISTER
-"""Worker deployments are in a ConfigMap, as are search attributes and the settings of task queues."""
+_ROUTE = Right("update", "workerdeployments", "temporal")
+_DELETE_DEPLOYMENT = Right("delete", "workerdeployments", "temporal")
+_CONFIGURE_QUEUE = Right("update", "taskqueues", "temporal")
+_REGISTER = Right("update", "searchattributes", "temporal")
+_ADMINISTER = Right("*", "*", group="*")
+"""Everything in the namespace: the right to call an RPC that this module does not know."""
 _ENDPOINTS = "nexusendpoints"
 """A resource that exists only in roles, as of the whole cluster: an endpoint says which namespaces may call another one."""
 
@@ -59,6 +65,29 @@ DEPRECATED = frozenset(
 """Earlier forms of worker versioning, which are not supported."""
 FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes", "ListNamespaces"}) | DEPRECATED
 """RPCs for all authenticated users; they reveal nothing about a namespace that the user may not describe."""
+OF_WORKERS = frozenset(
+    {
+        "PollActivityTaskQueue",
+        "PollNexusTaskQueue",
+        "PollWorkflowTaskQueue",
+        "RecordActivityTaskHeartbeat",
+        "RecordActivityTaskHeartbeatById",
+        "RecordWorkerHeartbeat",
+        "RespondActivityTaskCanceled",
+        "RespondActivityTaskCanceledById",
+        "RespondActivityTaskCompleted",
+        "RespondActivityTaskCompletedById",
+        "RespondActivityTaskFailed",
+        "RespondActivityTaskFailedById",
+        "RespondNexusTaskCompleted",
+        "RespondNexusTaskFailed",
+        "RespondQueryTaskCompleted",
+        "RespondWorkflowTaskCompleted",
+        "RespondWorkflowTaskFailed",
+        "ShutdownWorker",
+    }
+)
+"""RPCs of workers."""
 _RIGHTS: dict[str, tuple[Right, ...]] = {
     "StartWorkflowExecution": (_START,),
     "SignalWithStartWorkflowExecution": (_START, _CREATE_OPERATION),
@@ -130,10 +159,10 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "SetWorkerDeploymentRampingVersion": (_ROUTE,),
     "SetWorkerDeploymentManager": (_ROUTE,),
     "UpdateWorkerDeploymentVersionMetadata": (_ROUTE,),
-    "DeleteWorkerDeployment": (_ROUTE,),
-    "DeleteWorkerDeploymentVersion": (_ROUTE,),
+    "DeleteWorkerDeployment": (_DELETE_DEPLOYMENT,),
+    "DeleteWorkerDeploymentVersion": (_DELETE_DEPLOYMENT,),
     "UpdateWorkflowExecutionOptions": (_CREATE_OPERATION,),
-    "UpdateTaskQueueConfig": (_REGISTER,),
+    "UpdateTaskQueueConfig": (_CONFIGURE_QUEUE,),
     "DescribeWorker": (_READ,),
     "ListSearchAttributes": (_READ,),
     "AddSearchAttributes": (_REGISTER,),
@@ -147,8 +176,10 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
 
 
 def needed(rpc: str) -> tuple[Right, ...]:
-    """The permissions that an RPC requires; RPCs that are not listed are for workers."""
-    return _RIGHTS.get(rpc, (_WORK,))
+    """The permissions that an RPC requires. One that is not listed here requires all permissions in the namespace."""
+    if rpc in OF_WORKERS:
+        return (_WORK,)
+    return _RIGHTS.get(rpc, (_ADMINISTER,))
 
 
 def changes(rpc: str) -> bool:
@@ -162,6 +193,7 @@ def answers(rpc: str) -> bool:
 
 
 _WORKER, _CLIENT = "perdure-temporal-worker", "perdure-temporal-client"
+_MAINTAINER = "perdure-temporal-maintainer"
 
 
 def remedy(user: str, namespace: str | None, right: Right) -> str:
@@ -178,7 +210,9 @@ def remedy(user: str, namespace: str | None, right: Right) -> str:
         role = f"the ClusterRole {_WORKER}"
     elif right == _READ:
         role = f"the ClusterRole {_CLIENT}, or {_WORKER} for a worker,"
-    elif right in {_DELETE, _REGISTER}:
+    elif right in {_ROUTE, _DELETE_DEPLOYMENT, _CONFIGURE_QUEUE, _REGISTER}:
+        role = f"the ClusterRole {_MAINTAINER}"
+    elif right in {_DELETE, _ADMINISTER}:
         role = "a Role with this permission"
     else:
         role = f"the ClusterRole {_CLIENT}"

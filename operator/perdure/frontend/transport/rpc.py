@@ -35,6 +35,10 @@ async def _unguarded() -> None:
     """Do nothing, because there is no authentication."""
 
 
+async def _permitted(rpc: str) -> None:
+    """Permit everything, because there is no authentication."""
+
+
 async def _all_of(names: Sequence[str]) -> Sequence[str]:
     """Return all namespaces, because there is no authentication."""
     return names
@@ -55,6 +59,8 @@ class CallContext:
     """The member of the fleet that has forwarded the call; empty if the caller is connected to this one."""
     visible: Callable[[Sequence[str]], Awaitable[Sequence[str]]] = _all_of
     """Returns the namespaces that the caller may describe, out of the given ones."""
+    permit: Callable[[str], Awaitable[None]] = _permitted
+    """Rejects a caller who may not call another RPC, which this one includes."""
 
     def header(self, name: str) -> str:
         """A header of the call; empty if the caller has not sent it."""
@@ -203,8 +209,11 @@ class Rpc:
                 async def recheck() -> None:
                     await self.door.authorize(await self.door.authenticate(metadata, peer), self.name, namespace)
 
+                async def permit(rpc: str) -> None:
+                    await self.door.authorize(user, rpc, namespace)
+
                 visible = partial(self.door.visible, user)
-                call = CallContext(incoming.seconds_left, metadata, principal, recheck, visible=visible)
+                call = CallContext(incoming.seconds_left, metadata, principal, recheck, visible=visible, permit=permit)
                 record.response = await self.handler(request, call)
                 if self.name in WAITING - POLLS:  # a task that is refused only now would be lost
                     await recheck()

@@ -1,4 +1,4 @@
-"""Temporal's list filter: a small SQL. Pure.
+"""Temporal's list filter: a small SQL. It reads no clock and calls nothing outside; a long comparison lets other tasks run.
 
 ``WorkflowType = 'Order' AND (ExecutionStatus IN ('Running', 'Failed') OR StartTime > '2026-01-01T00:00:00Z')``. The syntax has
 ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``(NOT) IN``, ``(NOT) BETWEEN … AND …``, ``(NOT) STARTS_WITH``, ``IS (NOT) NULL``,

@@ -41,7 +41,7 @@ from perdure.frontend.errors import (
     precondition,
     unavailable,
 )
-from perdure.frontend.matching.queues import LONGEST_WAIT
+from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
 from perdure.frontend.messages.histories import versioning_override
@@ -152,7 +152,7 @@ class WorkflowControl:
             identity=request.identity or call.principal,
             principal=call.principal,
         )
-        runs, seconds = self._runs, call.within(LONGEST_WAIT)
+        runs, seconds = self._runs, call.within(LONGEST_CLIENT_POLL)
         execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
         entry = await runs.reach(request.namespace, execution, seconds)
         state = (await runs.view(entry)).state
@@ -167,7 +167,7 @@ class WorkflowControl:
         A request with the first run of a chain goes to the chain's open run, regardless of its run ID (Temporal:
         service/history/api/terminateworkflow, requestcancelworkflow).
         """
-        runs, execution, seconds = self._runs, request.workflow_execution, call.within(LONGEST_WAIT)
+        runs, execution, seconds = self._runs, request.workflow_execution, call.within(LONGEST_CLIENT_POLL)
         first = getattr(request, "first_execution_run_id", "")
         if first:
             execution = WorkflowExecution(workflow_id=execution.workflow_id)
@@ -207,7 +207,7 @@ class WorkflowControl:
             reason=request.reason,
         )
         for override in overrides:
-            await self._check_override(entry, override)
+            await self.check_override(entry, override)
         view = await self._runs.view(entry)
         attempt = partial(
             reset,
@@ -221,7 +221,7 @@ class WorkflowControl:
             principal=call.principal,
         )
         try:
-            made = await when_ready(attempt, seconds=call.within(LONGEST_WAIT))
+            made = await when_ready(attempt, seconds=call.within(LONGEST_CLIENT_POLL))
         except NotYetError as error:
             raise unavailable("the definition of the workflow is being compiled; retry later") from error
         except RefusedError as error:
@@ -247,7 +247,7 @@ class WorkflowControl:
     ) -> UpdateWorkflowExecutionOptionsResponse:
         """Set or remove the versioning override of a workflow."""
         is_changed = changes_override(request)
-        entry = await self._runs.reach(request.namespace, request.workflow_execution, call.within(LONGEST_WAIT))
+        entry = await self._runs.reach(request.namespace, request.workflow_execution, call.within(LONGEST_CLIENT_POLL))
         options = request.workflow_execution_options
         override = (
             await self._override(entry, options.versioning_override)
@@ -256,7 +256,7 @@ class WorkflowControl:
         )
         response = UpdateWorkflowExecutionOptionsResponse()
         if is_changed:
-            await self._check_override(entry, override)
+            await self.check_override(entry, override)
             changed = inputs.OverrideChanged(
                 request_id=uuid.uuid4().hex, override=override, identity=request.identity, principal=call.principal
             )
@@ -278,8 +278,12 @@ class WorkflowControl:
             return VersioningOverride(behavior=PINNED, version=pinned_to)
         return override_of(override)
 
-    async def _check_override(self, entry: Entry, override: VersioningOverride | None) -> None:
-        """Raise an error if the task queue of a run does not have the version of an override."""
+    async def check_override(self, entry: Entry, override: VersioningOverride | None) -> None:
+        """Check that the task queue of a run has the version of an override.
+
+        Raises:
+            RpcError: It does not have it.
+        """
         record = self._visibility.get(entry.namespace, entry.uid)
         queue = record.task_queue if record is not None else ""
         if refused := override_refused(await self._deployments.load(entry.namespace), override, queue):

@@ -27,7 +27,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import UNVERSIONED, Versioning
 from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
-from perdure.frontend.matching.queues import LONGEST_WAIT
+from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import (
@@ -64,7 +64,7 @@ class WorkflowDescriptions:
         self, request: DescribeWorkflowExecutionRequest, call: CallContext
     ) -> DescribeWorkflowExecutionResponse:
         """Describe a workflow: everything except its history."""
-        entry = await self._runs.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
+        entry = await self._runs.reach(request.namespace, request.execution, call.within(LONGEST_CLIENT_POLL))
         view = await self._runs.view(entry)
         response = DescribeWorkflowExecutionResponse(
             workflow_execution_info=record_of(view.object).info(registered=False)

@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.frontend.errors import unavailable
-from perdure.frontend.matching.queues import LONGEST_WAIT
+from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages.tokens import PageToken, pack, page_size, unpack
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View
 from perdure.frontend.transport.rpc import CallContext
@@ -48,7 +48,7 @@ class Histories:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
             first = token.from_event_id
             execution = WorkflowExecution(run_id=token.run_id)
-        entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_WAIT))
+        entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_CLIENT_POLL))
         if request.history_event_filter_type == _CLOSE_ONLY:
             return await self._end(entry, request, call)
         run = self._runs.get(entry.uid)
@@ -80,7 +80,7 @@ class Histories:
             state = self._runs.state(entry.uid)
             return self._runs.is_closed(entry.uid) or (state is not None and state.next_event_id > event_id)
 
-        await self._runs.changes.wait_until(entry.uid, exists, call.within(LONGEST_WAIT))
+        await self._runs.changes.wait_until(entry.uid, exists, call.within(LONGEST_CLIENT_POLL))
 
     async def _end(
         self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: CallContext
@@ -89,7 +89,7 @@ class Histories:
         run = self._runs.get(entry.uid)
         if request.wait_new_event:
             await self._runs.changes.wait_until(
-                entry.uid, lambda: self._runs.is_closed(entry.uid), call.within(LONGEST_WAIT)
+                entry.uid, lambda: self._runs.is_closed(entry.uid), call.within(LONGEST_CLIENT_POLL)
             )
         view = await self._runs.view(entry, run)
         if view.state is None or not view.state.closed:
@@ -135,7 +135,7 @@ class Histories:
         if request.next_page_token:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
             execution, last = WorkflowExecution(run_id=token.run_id), token.from_event_id
-        entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_WAIT))
+        entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_CLIENT_POLL))
         view = await self._runs.view(entry)
         events = [event for event in reversed(await self._runs.history(view)) if last is None or event.event_id <= last]
         wanted = events[: page_size(request.maximum_page_size, PAGE)]

@@ -43,7 +43,8 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
-from perdure.frontend.matching.queues import LONGEST_WAIT, Destination, Kind, Matching, Offer, QueueName, key_of
+from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName, key_of
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.registry import NamespaceRegistry
@@ -254,7 +255,7 @@ class WorkflowQueries:
         """Query a workflow, open or closed."""
         if not request.query.query_type:
             raise invalid("WorkflowQuery is not set on request.")
-        seconds = call.within(LONGEST_WAIT)
+        seconds = call.within(LONGEST_CLIENT_POLL)
         entry = await self._runs.reach(request.namespace, request.execution, seconds)
         if not await self._runs.has_started(entry.uid, seconds):
             raise unavailable("the workflow has not started yet")
@@ -310,11 +311,11 @@ class WorkflowQueries:
         return QueryWorkflowResponse(query_result=answer(run, query, definition.workflow_type))
 
     async def _definition(self, view: View) -> Definition:
-        spec, snapshot = view.object["spec"], (view.object.get("status") or {}).get("definition")
+        spec, status = view.object["spec"], view.object.get("status")
 
         async def find() -> Definition:
             return self._runs.definitions.pinned(
-                view.entry.namespace, view.entry.name, read_spec(spec), spec.get("inline"), snapshot
+                view.entry.namespace, view.entry.name, read_spec(spec), spec.get("inline"), status
             )
 
         try:

@@ -35,7 +35,8 @@ from perdure.frontend.errors import (
     multi_operation_failed,
     precondition,
 )
-from perdure.frontend.matching.queues import LONGEST_WAIT, Kind
+from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
+from perdure.frontend.matching.queues import Kind
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
 from perdure.frontend.messages.nexus import (
@@ -134,7 +135,7 @@ class WorkflowStarts:
         self, request: StartWorkflowExecutionRequest, call: CallContext
     ) -> tuple[StartedRun, bool]:
         """Start a workflow; also return whether the request was attached to an open run instead."""
-        until = monotonic() + call.within(LONGEST_WAIT)
+        until = monotonic() + call.within(LONGEST_CLIENT_POLL)
         while True:
             started_run = await self.begin(request, "Fail", principal=call.principal)
             options = request.on_conflict_options
@@ -194,7 +195,7 @@ class WorkflowStarts:
             await self._runs.demand(entry, signal.request)  # changes nothing if the run started with the signal
             return entry
 
-        meant, seconds = WorkflowExecution(workflow_id=request.workflow_id), call.within(LONGEST_WAIT)
+        meant, seconds = WorkflowExecution(workflow_id=request.workflow_id), call.within(LONGEST_CLIENT_POLL)
         until = monotonic() + seconds
         while True:
             started_run = await self.begin(request, "UseExisting", signal, principal=call.principal)

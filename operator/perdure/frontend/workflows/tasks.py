@@ -44,7 +44,8 @@ from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments import versions
 from perdure.frontend.deployments.versions import Versions, version_of
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.matching.queues import LONGEST_POLL, Kind, Matching, Offer, Poller, QueueName
+from perdure.frontend.matching.polls import LONGEST_POLL
+from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack

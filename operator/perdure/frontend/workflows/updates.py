@@ -33,7 +33,7 @@ from perdure.engine.history import decode_events
 from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
 from perdure.engine.state import RunState
 from perdure.frontend.errors import CompletedError, RpcError, busy, invalid, not_found, unavailable
-from perdure.frontend.matching.queues import LONGEST_WAIT
+from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import update_request
@@ -247,7 +247,7 @@ class WorkflowUpdates:
         entry = await self._runs.reach(
             request.namespace,
             request.workflow_execution,
-            call.within(LONGEST_WAIT),
+            call.within(LONGEST_CLIENT_POLL),
             first_run_id=request.first_execution_run_id,
         )
         return await self.update(entry, request, call)
@@ -273,7 +273,7 @@ class WorkflowUpdates:
         """Send an update to an open workflow, or to the next run of its chain."""
         if not request.request.meta.update_id:
             request.request.meta.update_id = uuid.uuid4().hex
-        seconds = call.within(LONGEST_WAIT)
+        seconds = call.within(LONGEST_CLIENT_POLL)
         return await self._runs.follow_chain(
             entry, request.workflow_execution, seconds, lambda open_: self._update_run(open_, request, call)
         )
@@ -281,7 +281,7 @@ class WorkflowUpdates:
     async def _update_run(
         self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
-        if not await self._runs.has_started(entry.uid, call.within(LONGEST_WAIT)):
+        if not await self._runs.has_started(entry.uid, call.within(LONGEST_CLIENT_POLL)):
             raise unavailable("the workflow has not started yet")
         update_id = request.request.meta.update_id
         known = await self._known(entry, update_id)
@@ -387,7 +387,7 @@ class WorkflowUpdates:
         if stage > _ADMITTED:
             event = update.ended if stage >= _COMPLETED else update.accepted
             with suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_WAIT):
+                async with asyncio.timeout(LONGEST_CLIENT_POLL):
                     await event.wait()
         if update.ended.is_set():
             return _COMPLETED

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from perdure.language.cel.closures import MISSING, Builder, Frame, Run
+from perdure.language.cel.functions.conversions import TIME_PARTS
 from perdure.language.cel.limits import MAX_SOURCE, CompileError, EvaluationError, LimitError, Meter
 from perdure.language.cel.parser import translate
 from perdure.language.cel.syntax import RESERVED, Call, Comprehension, Constant, NameReader, Node, parts_of
@@ -104,6 +105,8 @@ _ABSORBING: Final = frozenset({"_||_", "_&&_", "@not_strictly_false"})
 _ONE_OR_THE_OTHER: Final = "_?_:_"
 _INSTEAD: Final = frozenset({"orValue", "or"})
 _DIVIDING: Final = frozenset({"_/_", "_%_"})
+_OF_TIMES: Final = frozenset({*TIME_PARTS, "strftime"})
+_ANY_TIME: Final = Call("timestamp", None, (Constant(0),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,9 @@ def _probe(node: Node) -> Node | None:
             return replace(node, arguments=(Constant(""), pattern))
         case Call(function, None, (_, Constant(0) as zero)) if function in _DIVIDING and type(zero.value) is int:
             return replace(node, arguments=(Constant(1), zero))
+        case Call(function, target, arguments) if function in _OF_TIMES and arguments and target is not None:
+            is_known = all(isinstance(each, Constant) and isinstance(each.value, str) for each in arguments)
+            return replace(node, target=_ANY_TIME) if is_known and _reads(target) else None
         case _:
             return None
 

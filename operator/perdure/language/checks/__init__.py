@@ -16,7 +16,7 @@ In `definition`, `check` checks one definition, and `check_references` reference
 =============  ========================================================================================================
 """
 
-from perdure.language.checks.definition import CheckedDefinition, Documents, check, check_references, checked_program
+from perdure.language.checks.definition import CheckedDefinition, Documents, check, check_references
 from perdure.language.checks.run_options import labels, options, unevaluated
 from perdure.language.checks.texts import in_data
 
@@ -25,7 +25,6 @@ __all__ = [
     "Documents",
     "check",
     "check_references",
-    "checked_program",
     "in_data",
     "labels",
     "options",

@@ -5,11 +5,13 @@ In a pod, it finds names that Perdure reserves, and values that are not text.
 
 import posixpath
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Any, Final
 
 from perdure.api import pods
 from perdure.api.kinds.artifact import Artifacts
 from perdure.api.kinds.workflow import Activity, Http, KubernetesResource, ResourceAction
+from perdure.api.pod_fields import CONTAINER, POD_SPEC, VERSION, unknown_fields
 from perdure.api.pods import NEEDS, ContainerOrderError, needs_of
 from perdure.language.cel import compile_source
 from perdure.language.coercion import format_value
@@ -26,11 +28,15 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
     has_sidecar, has_artifacts = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
+    yield from _unknown(f"{path}.podSpecPatch", POD_SPEC, activity.pod_spec_patch)
     volumes = {pods.VOLUME, pods.ORDER, *((pods.SIDECAR, pods.ACCOUNT_VOLUME) if has_sidecar else ())}
     volumes |= {pods.ARTIFACTS, pods.OUTPUTS, pods.LOG} if has_artifacts else set()
+    services = [(f"{path}.services[{i}]", each.dump()) for i, each in enumerate(activity.services)]
+    yield from _services(services)
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
         yield from _order(path, spec)
+        yield from _unknown(path, POD_SPEC, spec)
         for i, volume in enumerate(_objects(spec, "volumes")):
             if volume.get("name") in volumes or str(volume.get("name") or "").startswith(pods.WORKSPACE_VOLUME):
                 yield _reserved(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
@@ -41,11 +47,14 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
         ]
     elif activity.container is not None:
         containers = [(f"{path}.container", activity.container.dump())]
+        yield from _unknown(f"{path}.container", CONTAINER, activity.container.dump())
     elif activity.script is not None:
         containers = [(f"{path}.script", activity.script.dump())]
+        own = {key: each for key, each in containers[0][1].items() if key not in {"source", "result"}}
+        yield from _unknown(f"{path}.script", CONTAINER, own)
     else:
-        return
-    for where, container in containers:
+        containers = []
+    for where, container in (*containers, *services):
         yield from _not_text(where, container)
         names = {*((pods.SIDECAR,) if has_sidecar else ())}
         names |= {pods.ARTIFACTS, pods.OUTPUTS} if has_artifacts else set()
@@ -53,6 +62,17 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
             yield _reserved(f"{where}.name", f"a container named `{container['name']}`")
     if containers:
         yield from _main(*containers[0], activity)
+
+
+def _services(services: list[tuple[str, dict[str, Any]]]) -> Iterator[Finding]:
+    """Check the services of an activity, each with its path."""
+    for path, service in services:
+        yield from _unknown(path, CONTAINER, service)
+        if "restartPolicy" in service:
+            yield Finding(f"{path}.restartPolicy", "must not be used: Kubernetes restarts a service that ends")
+        if not service.keys() & {"readinessProbe", "startupProbe"}:
+            message = "is not set, so the activity does not wait until the service is ready"
+            yield Finding(f"{path}.readinessProbe", message, Severity.WARNING)
 
 
 def _main(path: str, container: dict[str, Any], activity: Activity) -> Iterator[Finding]:
@@ -131,6 +151,17 @@ def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:
     for where, value in values:
         if value is not None and not isinstance(value, str):
             yield Finding(f"{path}.{where}", f"must be a string, not {format_value(value)}; put it in quotes")
+
+
+def _unknown(path: str, of_type: str, value: Any) -> Iterator[Finding]:
+    """Find fields of a pod or a container that Kubernetes does not know, and for which the API server rejects the pod."""
+    for where, name, known in unknown_fields(of_type, value):
+        if name == NEEDS:
+            continue  # a field of Perdure, in containers
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean `{near[0]}`?" if near else "remove it"
+        message = f"Kubernetes {VERSION} has no such field, and rejects pods with unknown ones; {hint}"
+        yield Finding(f"{path}.{where}{name}", message, Severity.WARNING, local=True)
 
 
 def _reserved(path: str, what: str) -> Finding:

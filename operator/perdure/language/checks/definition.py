@@ -3,15 +3,19 @@
 Such references are children, RetryPolicies, WorkflowLimits, signals, and the inputs of runs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
+
+import pydantic
 
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
 from perdure.api.kinds.workflow import Activity, WorkflowSpec
+from perdure.api.models import mistakes_by_path
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.rules import json_name
 from perdure.api.search_attributes import text_of
@@ -45,7 +49,8 @@ from perdure.language.checks.shapes import (
 from perdure.language.coercion import OF_ACTIVITY, as_duration, as_text, as_time, format_value
 from perdure.language.compiler import HANDLERS, calls_of, compile_partially
 from perdure.language.expressions import ExpressionError, Template, compile_template
-from perdure.language.program import CompiledStep, Finding, Flow, InvalidWorkflowError, Program, Severity
+from perdure.language.program import CompiledStep, Finding, Flow, Program, Severity
+from perdure.language.reuse import Libraries, MissingLibrary, compose_all
 from perdure.language.schemas import Kind, Place, default_mismatches, mismatches
 from perdure.language.signals import SignalNames, Signals, signals_of
 
@@ -131,6 +136,9 @@ _RESULTS: Final[Mapping[Path, str]] = {("output",): "null", ("artifacts",): "emp
 _ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
+_NO_LIBRARIES: Final[Libraries] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class ChildCall:
     """A step that starts another Workflow."""
@@ -159,6 +167,25 @@ class CheckedDefinition:
     limits: tuple[tuple[str, str], ...] = ()
     """The WorkflowLimits that a run and its activities take: the path, and the name."""
     signals: Signals = field(default_factory=Signals)
+    libraries: tuple[MissingLibrary, ...] = ()
+    """The Workflows from which it copies parts and that are not known."""
+
+    def moved(self, place: Callable[[str], str]) -> "CheckedDefinition":
+        """Return a copy with other paths."""
+
+        def named(found: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+            return tuple((place(path), name) for path, name in found)
+
+        return replace(
+            self,
+            findings=tuple(replace(finding, path=place(finding.path)) for finding in self.findings),
+            broken=tuple(replace(finding, path=place(finding.path)) for finding in self.broken),
+            children=tuple(replace(child, path=place(child.path)) for child in self.children),
+            policies=named(self.policies),
+            limits=named(self.limits),
+            signals=replace(self.signals, sent=named(self.signals.sent)),
+            libraries=tuple(replace(each, path=place(each.path)) for each in self.libraries),
+        )
 
     @property
     def errors(self) -> list[Finding]:
@@ -166,25 +193,37 @@ class CheckedDefinition:
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
-def checked_program(spec: WorkflowSpec) -> Program:
-    """Return the program of a definition for new runs.
-
-    Raises:
-        InvalidWorkflowError: The definition has errors.
-    """
-    checked = check(spec)
-    if checked.errors:
-        raise InvalidWorkflowError(checked.errors)
-    return checked.program
-
-
-def check(spec: WorkflowSpec, *, path: str = "spec") -> CheckedDefinition:
+def check(
+    spec: WorkflowSpec, *, path: str = "spec", libraries: Libraries = _NO_LIBRARIES, namespace: str = ""
+) -> CheckedDefinition:
     """Check a definition.
 
     Args:
         spec: The definition.
         path: The path of the definition in the manifest, for the findings.
+        libraries: The Workflows from which it can copy parts; others do not exist.
+        namespace: The namespace of the definition; empty: unknown.
     """
+    if not any(spec.copied()):
+        return _check(spec).moved(partial(_moved, path))
+    composed = compose_all(spec.dump(), libraries, namespace)
+    try:
+        checked = _check(WorkflowSpec.parse(composed.definition))
+    except pydantic.ValidationError as error:
+        checked = _check(spec)
+        wrong = [Finding(f"spec.{where}", message) for where, message in mistakes_by_path(error)]
+        checked = replace(checked, findings=(*wrong, *checked.findings), broken=(*wrong, *checked.broken))
+    findings = [*composed.findings, *composed.located(checked.findings)]
+    findings.sort(key=lambda finding: _ORDER[finding.severity])
+    broken = (*composed.findings, *composed.located(checked.broken))
+    located = replace(checked, findings=(), broken=()).moved(composed.place)
+    return replace(located, findings=tuple(findings), broken=broken, libraries=composed.missing).moved(
+        partial(_moved, path)
+    )
+
+
+def _check(spec: WorkflowSpec) -> CheckedDefinition:
+    """Check a definition that copies nothing."""
     program, broken = compile_partially(spec)
     checks = _Checks(spec, program)
     checks.run()
@@ -195,16 +234,17 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> CheckedDefinition:
     findings.sort(key=lambda finding: _ORDER[finding.severity])
     return CheckedDefinition(
         program,
-        tuple(finding.moved(path) for finding in findings),
+        tuple(findings),
         tuple(broken),
-        tuple(replace(child, path=_moved(child.path, path)) for child in checks.children),
-        tuple((_moved(where, path), name) for where, name in _policies(spec)),
-        tuple((_moved(where, path), name) for where, name in limits_of(spec)),
-        signals.moved(path),
+        tuple(checks.children),
+        (*_policies(spec),),
+        (*limits_of(spec),),
+        signals,
     )
 
 
-def _moved(where: str, path: str) -> str:
+def _moved(path: str, where: str) -> str:
+    """Move a path of a definition to `path` in its manifest."""
     return path + where.removeprefix("spec")
 
 
@@ -255,6 +295,8 @@ class _Checks:
             self.block_input(f"spec.{name}", handler.block, handler.input, scope)
 
     def activity(self, path: str, activity: Activity) -> None:
+        if activity.from_ is not None:
+            return  # its library is not known
         self.findings += of_pod(path, activity)
         if activity.artifacts is not None:
             self.findings += of_artifacts(f"{path}.artifacts", activity.artifacts)
@@ -570,6 +612,8 @@ def check_references(checked: CheckedDefinition, documents: Documents, *, name: 
     for path, limit in checked.limits:
         if limit not in documents.limits:
             yield _unknown(path, "WorkflowLimit", limit, sorted(documents.limits))
+    for library in checked.libraries:
+        yield _unknown(library.path, "Workflow", library.workflow, sorted(documents.workflows.keys() - {name}))
     for path, signal in checked.signals.sent:
         yield from documents.signals.unmatched(path, signal)
     yield from _endless_children(checked, documents, name)

@@ -29,6 +29,9 @@ class Observer(Protocol):
     def started(self, path: Path, now: datetime, block: str = "") -> None:
         """Something starts; with a block, that block does."""
 
+    def item_started(self, path: Path, now: datetime, item: Any) -> None:
+        """An item of a loop starts; `started` follows."""
+
     def activity_completed(self, path: Path, output: Any) -> None:
         """The activity of a step has completed."""
 
@@ -46,6 +49,9 @@ class NullObserver:
     """Ignores everything."""
 
     def started(self, path: Path, now: datetime, block: str = "") -> None:
+        """Ignore it."""
+
+    def item_started(self, path: Path, now: datetime, item: Any) -> None:
         """Ignore it."""
 
     def activity_completed(self, path: Path, output: Any) -> None:

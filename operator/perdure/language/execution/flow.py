@@ -354,7 +354,9 @@ class RunningFlows:
                 return
             context.work += WORK_OF_A_START
             context.put_loop(path, replace(loop, next=loop.next + 1, open=loop.open + 1))
-            self._start_task(path.item(loop.next))
+            item = path.item(loop.next)
+            context.observer.item_started(item, context.now, loop.item(loop.next))
+            self._start_task(item)
 
     def _unblock_loops(self) -> None:
         """Enqueue the loops that waited for a task to close."""

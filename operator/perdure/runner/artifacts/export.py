@@ -1,6 +1,7 @@
-"""Write an artifact to the log of this pod, for `perdure artifacts get`, which has no access to the store.
+"""Write an artifact to the log of this container, for `perdure artifacts get`, which has no access to the store.
 
 $PERDURE_KEY       the key of the object
+$PERDURE_RANGE     the first byte, and the one after the last, such as `0-1000`; default: the whole object
 $PERDURE_STORE_…   the artifact store
 
 The log has the object as lines of base64.
@@ -42,7 +43,9 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _lines(environ: Mapping[str, str]) -> Iterator[str]:
-    yield from encoded(ArtifactStore(environ).download(environ["PERDURE_KEY"]))
+    first, _, end = environ.get("PERDURE_RANGE", "").partition("-")
+    part = (int(first), int(end)) if end else None
+    yield from encoded(ArtifactStore(environ).download(environ["PERDURE_KEY"], part))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from perdure.runner.artifacts.packing import PIECE
 from perdure.runner.artifacts.programs import ArtifactError
 
 if TYPE_CHECKING:
+    from obstore import GetOptions
     from obstore.store import ClientConfig, S3Config
 
 _PARALLEL: Final = 3
@@ -99,14 +100,19 @@ class ArtifactStore:
         with _translate_errors(f"the artifact store did not copy `{key}` to `{target}`"):
             obstore.copy(self._store, key, target)
 
-    def download(self, key: str) -> Iterator[bytes]:
+    def download(self, key: str, part: tuple[int, int] | None = None) -> Iterator[bytes]:
         """Read an object in pieces.
+
+        Args:
+            key: The key of the object.
+            part: The first byte, and the one after the last; None for the whole object.
 
         Raises:
             ArtifactError: The store does not return the object.
         """
         with _translate_errors(f"the artifact store did not return `{key}`", may_be_missing=True):
-            for piece in obstore.get(self._store, key).stream(min_chunk_size=1024 * 1024):
+            options: GetOptions = {} if part is None else {"range": part}
+            for piece in obstore.get(self._store, key, options=options).stream(min_chunk_size=1024 * 1024):
                 yield bytes(piece)
 
     def delete(self, folder: str) -> int:

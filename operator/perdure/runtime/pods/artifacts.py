@@ -371,3 +371,37 @@ def build_store_pod(
             "containers": [container],
         },
     }
+
+
+def build_export_pod(
+    metadata: KubeObject,
+    store: str,
+    key: str,
+    ranges: Sequence[tuple[int, int]],
+    *,
+    image: str,
+    user: int | None,
+    seconds: int,
+) -> KubeObject:
+    """Build a pod that writes parts of an object to its logs, each part to the log of a container of its own.
+
+    The containers run one after the other.
+
+    Args:
+        metadata: Name, namespace and so on.
+        store: The Secret of the artifact store.
+        key: The key of the object.
+        ranges: The parts: the first byte, and the one after the last; empty for the whole object.
+        image: An image with `perdure.runner`.
+        user: The user ID; None leaves it to the image.
+        seconds: After this time, Kubernetes stops the pod.
+    """
+    pods = [
+        build_store_pod(
+            metadata, "export", store, {"PERDURE_KEY": key, **part}, image=image, user=user, seconds=seconds
+        )
+        for part in [{"PERDURE_RANGE": f"{first}-{end}"} for first, end in ranges] or [{}]
+    ]
+    *others, last = (pod["spec"]["containers"][0] for pod in pods)
+    init = [{**each, "name": f"{each['name']}-{number}"} for number, each in enumerate(others, 1)]
+    return {**pods[0], "spec": {**pods[0]["spec"], "initContainers": init, "containers": [last]}}

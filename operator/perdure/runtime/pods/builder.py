@@ -26,6 +26,7 @@ from perdure.runtime.attempts import (
 )
 from perdure.runtime.pods import payloads
 from perdure.runtime.pods.commands import order_containers, script_container
+from perdure.runtime.pods.services import service_container
 from perdure.runtime.pods.sidecar import mount_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
@@ -102,6 +103,9 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
         container.pop("restartPolicy", None)
         container.pop("restartPolicyRules", None)
 
+    if definition.services:
+        services = [service_container(each.dump()) for each in definition.services]
+        spec["initContainers"] = [*services, *_sequence(spec, "initContainers")]
     if definition.sidecar is not None:
         spec["initContainers"] = [*_sequence(spec, "initContainers"), sidecar_container(definition.sidecar, settings)]
     texts = _payload_texts(attempt, definition)

@@ -329,6 +329,7 @@ _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of the kubelet during a normal start."""
 _NO_NODE_YET: Final = "waiting for a node"
 _INIT: Final = "init container "
+_SIDECAR: Final = "sidecar "
 
 
 def waiting_reason(pod: KubeObject, main: str) -> str | None:
@@ -355,8 +356,12 @@ def waiting_reason(pod: KubeObject, main: str) -> str | None:
         item, wait = blocked[0]
         return _sentence(f"container {item.get('name')}: {wait['reason']}", wait)
     for item in status.init_containers:
-        if "running" in (item.get("state") or {}) and item.get("name") not in status.sidecars:
+        if "running" not in (item.get("state") or {}):
+            continue
+        if item.get("name") not in status.sidecars:
             return f"{_INIT}{item.get('name')} is running"
+        if item.get("started") is False:
+            return f"{_SIDECAR}{item.get('name')} is not ready"
     return "ContainerCreating" if status.node is not None else _NO_NODE_YET
 
 
@@ -369,7 +374,7 @@ def is_problem(reason: str) -> bool:
     Returns:
         True, for example, if an image cannot be pulled or no node has room.
     """
-    return reason not in {*_ORDINARY, _NO_NODE_YET} and not reason.startswith(_INIT)
+    return reason not in {*_ORDINARY, _NO_NODE_YET} and not reason.startswith((_INIT, _SIDECAR))
 
 
 IMAGE_PULL_FAILED: Final = "ImagePullBackOff"

@@ -1,4 +1,8 @@
-"""Decide whether an attempt may start: the WorkflowLimits of its activity or step, and the circuit breaker of its RetryPolicy.
+"""Decide whether an attempt may start: the pod before it, WorkflowLimits of its activity or step, a circuit breaker.
+
+A retry waits until no container of the previous attempt runs, unless the activity permits both at the same time. The pod is read
+from the API server, because a watch may lag. If its node is lost, it counts as ended when its attempt would count as lost. But
+what holds a WorkflowLimit must not run twice, so such an attempt waits until Kubernetes removes the pod.
 
 An activity takes all of its limits together, or none. It keeps them across retries and restarts of the operator, because the
 status of a limit has its holders. `controller.limits` releases them.
@@ -9,14 +13,14 @@ try, or permanently.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
 from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, LimitTakers, StepLimit
 from perdure.api.names import pod_name
 from perdure.controller.limits import Claim, Full, Unusable, Wanted, limit_entry, names_of, taken_together
-from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, scope_of
+from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, may_run, scope_of, stopping
 from perdure.controller.reconcile.record import Record
 from perdure.controller.reconcile.refusals import pause
 from perdure.controller.retry_policies import CHECK_AGAIN
@@ -30,11 +34,14 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.language.keys import activity_limit_keys, requested_limits
 from perdure.language.step_failures import StepError, application
+from perdure.runtime.attempt_outcomes import recheck_time
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retry_policies import Held, holder
 
 _LIMIT_REACHED = "LimitReached"
 """The type of the failure of an activity that must not wait, or has waited too long."""
+_LOOK_AGAIN: Final = timedelta(seconds=10)
+"""Delay before the pod of an earlier attempt is read again, unless a watch shows earlier that it has ended."""
 _LONGEST_REASON = 1_024
 """Maximum length of the message of a refusal in the run's status, in characters."""
 
@@ -44,6 +51,8 @@ class _Cause(Enum):
 
     API = "api"
     """The API server rejects its pod or its Lease."""
+    POD = "pod"
+    """The pod of the previous attempt, which still runs."""
     CIRCUIT = "circuit"
     """A circuit breaker, which reports when it admits more attempts."""
     LIMIT = "limit"
@@ -68,8 +77,8 @@ class _Block:
 
     @property
     def is_shared(self) -> bool:
-        """Whether an object that runs share blocks the attempt, and not the API server."""
-        return self.cause is not _Cause.API
+        """Whether an object that runs share blocks the attempt."""
+        return self.cause not in {_Cause.API, _Cause.POD}
 
 
 class Blocked:
@@ -115,6 +124,23 @@ class Blocked:
             note = f"Step {activity.activity_id}: {error.lacks.format(activity.attempt)}: {error}"
             self._notify(note, pod_name(self._run.name, activity.scheduled_event_id, activity.attempt))
 
+    def by_predecessor(self, key: PodKey, pod: kube.Object, now: datetime, *, trusts_node: bool) -> None:
+        """Note that an attempt waits for the end of an earlier attempt's pod; see `may_run`."""
+        lost, again = recheck_time(pod), now + _LOOK_AGAIN
+        until = again if trusts_node or lost is None else min(lost, again)
+        overdue = lost is not None and lost <= now
+        self._blocks[key] = _Block(until, _still_runs(pod, overdue=overdue), cause=_Cause.POD)
+
+    def clear_predecessor(self, key: PodKey) -> None:
+        """Note that an attempt does not wait for the pod of an earlier one, or that this must be checked now."""
+        if self.follows_pod(key):
+            self.clear(key)
+
+    def pod_ended(self, ended: PodKey) -> None:
+        """Process the end of an earlier attempt's pod: the attempt that waits for it tries again."""
+        for key in [key for key in self._blocks if key.scheduled_event_id == ended.scheduled_event_id]:
+            self.clear_predecessor(key)
+
     def by_circuit(self, key: PodKey, held: Held, now: datetime) -> None:
         """Note that a circuit breaker blocks an attempt."""
         self._blocks[key] = _Block(held.until or now + CHECK_AGAIN, held.reason, cause=_Cause.CIRCUIT)
@@ -154,6 +180,11 @@ class Blocked:
         block = self._blocks.get(key)
         return block is not None and block.is_shared
 
+    def follows_pod(self, key: PodKey) -> bool:
+        """Whether an attempt waits for the end of an earlier attempt's pod."""
+        block = self._blocks.get(key)
+        return block is not None and block.cause is _Cause.POD
+
     def is_queued(self, key: PodKey) -> bool:
         """Whether an attempt waits for its turn in a WorkflowLimit."""
         block = self._blocks.get(key)
@@ -167,12 +198,12 @@ class Blocked:
         return bool(held)
 
     def unreported(self, state: RunState, pods: Mapping[PodKey, kube.Object | None]) -> bool:
-        """Whether a circuit breaker or a WorkflowLimit blocks an attempt, and the state does not show this yet.
+        """Whether something other than the API server blocks an attempt, and the state does not show this yet.
 
         If a pod exists, it has admitted another operator, and the pod shows the state of the attempt.
         """
         return any(
-            block.is_shared
+            block.cause is not _Cause.API
             and not pods.get(key)
             and (activity := key.due(state)) is not None
             and activity.started_time is None
@@ -186,12 +217,23 @@ class Blocked:
         return [block.until for block in self._blocks.values() if block.until is not None]
 
 
+def _still_runs(pod: kube.Object, *, overdue: bool) -> str:
+    """Say that the pod of an earlier attempt has not ended. `overdue`: its node should have reported the end long ago."""
+    name = f"pod {pod['metadata']['name']} of an earlier attempt"
+    if not overdue:
+        return f"{name} {stopping(pod)}"
+    return (
+        f"node {pod['spec'].get('nodeName')} does not report that {name} has ended, and the WorkflowLimit allows no second one; "
+        "if the node is lost, delete it, or taint it with node.kubernetes.io/out-of-service"
+    )
+
+
 def _cut(message: str) -> str:
     return message if len(message) <= _LONGEST_REASON else message[: _LONGEST_REASON - 1] + "…"
 
 
 class Admission:
-    """The objects that runs share and that block the attempts of one run."""
+    """The earlier pods, and the objects that runs share, that block the attempts of one run."""
 
     def __init__(  # noqa: PLR0917 (the parts of attempts)
         self,
@@ -205,13 +247,14 @@ class Admission:
         """Create it.
 
         Args:
-            services: The limits, and the RetryPolicies with circuit breakers.
+            services: The pods, the limits, and the RetryPolicies with circuit breakers.
             run: The run.
             record: The object of the run.
             held: The known pods.
             blocked: Collects the attempts that are blocked.
             definitions: The definitions of the activities.
         """
+        self._pods = services.pods
         self._limits = services.limits
         self._policies = services.policies
         self._run = run
@@ -220,10 +263,15 @@ class Admission:
         self._blocked = blocked
         self._definitions = definitions
 
-    async def admits(self, activity: PendingActivity, now: datetime) -> bool:
+    async def admits(self, activity: PendingActivity, state: RunState, now: datetime) -> bool:
         """Whether the attempt may have its pod; otherwise, this notes why it is blocked.
 
         The breaker comes last, because it admits one attempt at a time while it is half-open.
+
+        Args:
+            activity: The activity.
+            state: The state of the run.
+            now: The time.
 
         Raises:
             StepError: The attempt must fail: a key has no value, or the activity must not wait for a limit.
@@ -231,7 +279,22 @@ class Admission:
         """
         if activity.started_time is not None or PodKey.of(activity) in self._held.pods:
             return True
-        return await self._acquire_limits(activity, now) and await self._passes_circuit(activity, now)
+        return (
+            await self._succeeds_ended_pod(activity, state, now)
+            and await self._acquire_limits(activity, now)
+            and await self._passes_circuit(activity, now)
+        )
+
+    async def _succeeds_ended_pod(self, activity: PendingActivity, state: RunState, now: datetime) -> bool:
+        key = PodKey.of(activity)
+        if key.attempt == 1 or activity.takes_limits or self._definitions.of(activity).may_overlap:
+            return True
+        pod, exclusive = await self._pods.read_predecessor(self._run, key), self._definitions.limited(activity, state)
+        if pod is not None and may_run(pod, now, trusts_node=exclusive):
+            self._blocked.by_predecessor(key, pod, now, trusts_node=exclusive)
+            return False
+        self._blocked.clear_predecessor(key)
+        return True
 
     async def _acquire_limits(self, activity: PendingActivity, now: datetime) -> bool:
         required = [*self._required(activity)]

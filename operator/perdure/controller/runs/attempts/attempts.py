@@ -44,10 +44,10 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.clock import polling
 from perdure.language.step_failures import StepError
+from perdure.runtime.attempt_outcomes import failed_container, outcome, recheck_time
 from perdure.runtime.attempts import AttemptRefusedError, RunRef
 from perdure.runtime.chains import ResetOrigin
 from perdure.runtime.leases import Pulse, heartbeat
-from perdure.runtime.outcomes import failed_container, outcome, recheck_time
 from perdure.runtime.pods.builder import main_container_name
 from perdure.runtime.pods.status import is_problem, waiting_reason
 
@@ -84,7 +84,7 @@ class RunAttempts:
         self._record = store.record
         self._artifacts = store.artifacts
         self.blocked = Blocked(run, events.pod_refused)
-        self.held = HeldPods(run, self._forget)
+        self.held = HeldPods(run, self._forget, self.blocked.pod_ended)
         self.definitions = ActivityDefinitions(services.definitions, run.namespace, self.blocked.refuse)
         self._workspaces = WorkspaceVolumes(services.client, run, reset)
         self._cached = CachedAttempts(services.client, run, self.definitions, store.artifacts, events.result_not_cached)
@@ -159,7 +159,7 @@ class RunAttempts:
                     await self._stop(activity)
                     self._applied.add(effect)
                 case StartAttempt():
-                    await self._start(activity, now)
+                    await self._start(activity, state, now)
                 case _:
                     assert_never(effect)
 
@@ -190,7 +190,7 @@ class RunAttempts:
         else:
             await self._pods.stop(self._run, key)
 
-    async def _start(self, activity: PendingActivity, now: datetime) -> None:
+    async def _start(self, activity: PendingActivity, state: RunState, now: datetime) -> None:
         """Create the pod of an attempt and, if needed, its Lease, unless it has an earlier result, or something blocks it.
 
         An attempt that waits for its turn looks for a result before it begins to wait, and again when its turn has come.
@@ -201,13 +201,13 @@ class RunAttempts:
         waits = self.blocked.is_shared(key)
         try:
             if activity.takes_limits:
-                if await self._admission.admits(activity, now):
+                if await self._admission.admits(activity, state, now):
                     number, attempt = key.scheduled_event_id, key.attempt
                     self._granted.append(AttemptCompleted(scheduled_event_id=number, attempt=attempt))
                 return
             if not waits and await self._has_result(activity, now):
                 return
-            if not await self._admission.admits(activity, now):
+            if not await self._admission.admits(activity, state, now):
                 return
             if waits and await self._has_result(activity, now):
                 return
@@ -414,7 +414,8 @@ class PodInputs:
             self._report_hindered(note, pod["metadata"]["name"])
         if reason == activity.waiting_reason and (activity.stuck or not stuck):
             return []
-        commit_now = self._blocked.is_shared(key) and reason != activity.waiting_reason
+        commits = self._blocked.is_shared(key) or (stuck and self._blocked.follows_pod(key))
+        commit_now = commits and reason != activity.waiting_reason
         waiting = inputs.AttemptWaiting(
             scheduled_event_id=key.scheduled_event_id,
             attempt=key.attempt,

@@ -10,6 +10,7 @@ from perdure.engine.events import AnyEvent
 from perdure.engine.failures import Failure
 from perdure.engine.payloads import plain
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
+from perdure.language.step_paths import Path
 from perdure.runtime.attempts import Attempt
 from perdure.runtime.pods.workspaces import writers
 
@@ -31,14 +32,23 @@ class ActivityDefinitions:
         self._namespace = namespace
         self._refuse = refuse
         self._known: Mapping[str, Activity] = {}
+        self._run_limited = False
 
     def define(self, definition: Definition | None) -> None:
         """Set the definition of the run; None if it has none of its own."""
         self._known = definition.program.activities if definition is not None else {}
+        self._run_limited = definition is not None and bool(definition.program.spec.limits)
 
     def of(self, activity: PendingActivity) -> Activity:
         """The definition of an activity that runs in pods."""
         return self._known[_name(activity)]
+
+    def limited(self, activity: PendingActivity, state: RunState) -> bool:
+        """Whether an activity, a step around it, or the run holds a WorkflowLimit."""
+        path = Path.parse(activity.activity_id)
+        around = {path.text, *path.enclosing()}
+        by_step = any(Path.parse(each.activity_id).owner.text in around for each in state.holds.values())
+        return self._run_limited or by_step or bool(self.of(activity).limits)
 
     def attempt(self, activity: PendingActivity) -> Attempt:
         """The current attempt of an activity, to build and read its pod."""

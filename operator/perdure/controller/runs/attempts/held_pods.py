@@ -24,15 +24,22 @@ _LEAVE_POD: Final = {
 class HeldPods:
     """The pods that, according to this process, a run still holds."""
 
-    def __init__(self, run: RunRef, dropped: Callable[[PodKey, kube.Object | None], None]) -> None:
+    def __init__(
+        self,
+        run: RunRef,
+        dropped: Callable[[PodKey, kube.Object | None], None],
+        ended: Callable[[PodKey], None],
+    ) -> None:
         """Create it without pods.
 
         Args:
             run: The run.
             dropped: Called with an attempt that the run no longer waits for, and its pod, if it has one.
+            ended: Called with an attempt whose released pod has ended or disappeared.
         """
         self._run = run
         self._dropped = dropped
+        self._ended = ended
         self.pods: dict[PodKey, kube.Object | None] = {}
         """The last seen pod by attempt; None if it has disappeared."""
         self.unread: set[PodKey] = set()
@@ -53,7 +60,11 @@ class HeldPods:
         so is an earlier pod of the attempt, because its deletion would count as that of the current one.
         """
         key, uid = key_of(pod), pod["metadata"]["uid"]
-        if key is None or not api_pods.is_of(pod, self._run) or uid in self.to_release or uid in self._released:
+        if key is None or not api_pods.is_of(pod, self._run) or uid in self.to_release:
+            return
+        if uid in self._released:
+            if api_pods.has_ended(pod):
+                self._ended(key)
             return
         known = self.pods.get(key)
         if known is None or not _is_older(pod, known):
@@ -65,9 +76,13 @@ class HeldPods:
         key, uid = key_of(pod), pod["metadata"]["uid"]
         self.to_release.pop(uid, None)
         self._released.discard(uid)
-        known = self.pods.get(key) if key is not None else None
-        if key is not None and known is not None and known["metadata"]["uid"] == uid:
+        if key is None:
+            return
+        known = self.pods.get(key)
+        if known is not None and known["metadata"]["uid"] == uid:
             self.miss(key)
+        elif api_pods.is_of(pod, self._run):
+            self._ended(key)
 
     def miss(self, key: PodKey) -> None:
         """Record that the pod of an attempt has disappeared."""

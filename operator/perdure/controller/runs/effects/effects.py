@@ -8,6 +8,7 @@ from typing import assert_never
 import structlog
 
 from perdure.api.kinds.artifactset import HolderKind
+from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.names import child_name
 from perdure.controller.artifacts import hold_for
 from perdure.controller.payloads import add_owner_to_all
@@ -234,9 +235,8 @@ async def _write_dead_letter(context: EffectContext, marker: ev.MarkerRecorded, 
     Raises:
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
-    definition = run["status"].get("definition") or run["spec"].get("inline") or {}
     scheduled = await _scheduled_activity(context, marker, run)
-    activities = definition.get("activities") or ()
+    activities = definition_of(run).get("activities") or ()
     for number in range(_NAMES_TRIED):
         if await _create_dead_letter(context, dead_letter(context.run, marker, scheduled, activities, number)):
             break

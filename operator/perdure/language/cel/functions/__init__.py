@@ -7,4 +7,4 @@ it is called. A function charges the meter *before* it does the work.
 from perdure.language.cel.functions import conversions, lists, numbers, strings
 from perdure.language.cel.functions.registry import FUNCTIONS, SIGNATURES, call, plain_name
 
-__all__ = ["FUNCTIONS", "SIGNATURES", "call", "conversions", "lists", "numbers", "plain_name", "strings", "times"]
+__all__ = ["FUNCTIONS", "SIGNATURES", "call", "conversions", "lists", "numbers", "plain_name", "strings"]

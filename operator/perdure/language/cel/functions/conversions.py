@@ -173,7 +173,7 @@ def _in_zone(value: datetime, zone: str) -> datetime:
         raise EvaluationError(f"{short(zone)} is not an offset of less than a day") from None
 
 
-_TIME_PARTS: Final[dict[str, Callable[[datetime], int]]] = {
+TIME_PARTS: Final[dict[str, Callable[[datetime], int]]] = {
     "getFullYear": lambda t: t.year,
     "getMonth": lambda t: t.month - 1,
     "getDate": lambda t: t.day,
@@ -185,6 +185,7 @@ _TIME_PARTS: Final[dict[str, Callable[[datetime], int]]] = {
     "getSeconds": lambda t: t.second,
     "getMilliseconds": lambda t: t.microsecond // 1_000,
 }
+"""The getters of timestamps. Each also takes a zone."""
 
 
 def _toward_zero(value: timedelta, unit: timedelta) -> int:
@@ -202,7 +203,7 @@ _DURATION_PARTS: Final[dict[str, Callable[[timedelta], int]]] = {
 
 def _register_parts() -> None:
     """Register the getters of timestamps and durations, which differ only in the part that they return."""
-    for name, part in _TIME_PARTS.items():
+    for name, part in TIME_PARTS.items():
         implement(name, "timestamp")(lambda _meter, value, part=part: part(value.astimezone(UTC)))
         implement(name, "timestamp string")(lambda _meter, value, zone, part=part: part(_in_zone(value, zone)))
     for name, take in _DURATION_PARTS.items():

@@ -14,7 +14,7 @@ from perdure.runner.artifacts.deletion import deleted
 from perdure.runner.artifacts.store import ArtifactStore
 from support.artifacts.gateway import Gateway, serving
 from support.ports import free_port
-from unit.artifacts.proxy import proxied
+from unit.runner.artifacts.proxy import proxied
 
 _IMPATIENT = timedelta(seconds=1)
 _MANY = 120

@@ -57,7 +57,7 @@ def elapsed() -> float:
 
 
 @dataclass
-class Bench:
+class QueueDriver:
     """Work that takes some time, may fail, and is recorded."""
 
     takes: float = 0.0

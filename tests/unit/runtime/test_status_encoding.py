@@ -12,7 +12,7 @@ from msgspec import inspect
 
 from perdure.engine.state import Code, RunState
 from perdure.language.memory import Memory
-from perdure.runtime import status_texts
+from perdure.runtime import status_encoding
 from perdure.runtime.commits import OF_RUNS, committed, edited
 from support.recorded_runs import NAMES, recorded
 
@@ -24,7 +24,7 @@ def run_of(status: Json) -> Json:
 
 
 def read(status: Json) -> Json:
-    found: Json = status_texts.decode(run_of(status))["status"]
+    found: Json = status_encoding.decode(run_of(status))["status"]
     return found
 
 
@@ -44,7 +44,7 @@ OPEN: Json = {
 
 
 def test_only_bulky_fields_are_stored_as_text() -> None:
-    assert status_texts.encode(OPEN) == {
+    assert status_encoding.encode(OPEN) == {
         "phase": "Running",
         "definition": '{"steps":[{"name":"charge"}]}',
         "history": {"events": ['{"eventId":1,"input":1.0}', '{"eventId":2}'], "nextEventId": 3},
@@ -67,9 +67,9 @@ def test_only_bulky_fields_are_stored_as_text() -> None:
 def test_a_run_is_read_in_either_form(name: str) -> None:
     run = recorded(name)
     before = copy.deepcopy(run)
-    texts = {**run, "status": status_texts.encode(run["status"])}
+    texts = {**run, "status": status_encoding.encode(run["status"])}
     assert texts != run
-    assert status_texts.decode(texts) == status_texts.decode(run) == run == before
+    assert status_encoding.decode(texts) == status_encoding.decode(run) == run == before
 
 
 values = st.recursive(
@@ -83,20 +83,20 @@ values = st.recursive(
 def test_user_values_are_unchanged(events: list[Json], value: Any) -> None:
     state = {"memory": {"vars": {"value": value}}, "successorRefused": "{}"}
     status = {"history": {"events": events}, "state": state, "output": value}
-    assert read(status_texts.encode(status)) == status
+    assert read(status_encoding.encode(status)) == status
 
 
 def test_the_text_of_a_value_is_reused() -> None:
     after = {**OPEN, "history": {**OPEN["history"], "events": [*OPEN["history"]["events"], {"eventId": 3}]}}
-    texts = status_texts.Texts()
+    texts = status_encoding.Texts()
     old, new = texts.encode(OPEN), texts.encode(after)
-    assert (old, new) == (status_texts.encode(OPEN), status_texts.encode(after))
+    assert (old, new) == (status_encoding.encode(OPEN), status_encoding.encode(after))
     assert all(a is b for a, b in zip(old["history"]["events"], new["history"]["events"], strict=False))
-    assert texts.size_of(after) == status_texts.size_of(after)
+    assert texts.size_of(after) == status_encoding.size_of(after)
 
 
 def test_a_status_can_have_both_forms() -> None:
-    texts = status_texts.encode(OPEN)
+    texts = status_encoding.encode(OPEN)
     mixed = copy.deepcopy(OPEN)
     mixed["history"]["events"][1] = texts["history"]["events"][1]
     mixed["state"]["activities"]["5"] = texts["state"]["activities"]["5"]
@@ -105,12 +105,12 @@ def test_a_status_can_have_both_forms() -> None:
 
 def test_other_objects_are_unchanged() -> None:
     for obj in ({"kind": "Schedule", "status": {"state": {"requests": "[]"}}}, {"kind": "WorkflowRun"}, {}):
-        assert status_texts.decode(obj) is obj
+        assert status_encoding.decode(obj) is obj
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "12", "nothing", '"{}"'])
 def test_a_text_that_is_not_an_object_counts_as_an_edit(text: str) -> None:
-    stored = status_texts.encode(committed(OPEN, OF_RUNS, "u", 0))
+    stored = status_encoding.encode(committed(OPEN, OF_RUNS, "u", 0))
     assert edited(read(stored), OF_RUNS) == ""
     stored["history"]["events"][0] = text
     assert edited(read(stored), OF_RUNS).startswith("The status was edited")
@@ -145,4 +145,4 @@ def test_every_growing_part_of_the_state_is_stored_as_text(
 ) -> None:
     for name in parts(kind) - {"code"}:
         status = {"state": wrap({name: {"member": {"deep": 1}}})}
-        assert status_texts.encode(status) != status, name
+        assert status_encoding.encode(status) != status, name

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.api.pods import SIDECAR
 from perdure.engine.inputs import AttemptCompleted
-from unit.runtime.outcomes import document, failure_of, outcome_of
+from unit.runtime.attempt_outcomes import document, failure_of, outcome_of
 
 
 def beside(make: Any, main: dict[str, Any], sidecar: dict[str, Any], **fields: Any) -> Any:

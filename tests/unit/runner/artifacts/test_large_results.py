@@ -17,7 +17,7 @@ from perdure.runtime.pods.artifacts import references, with_artifacts
 from perdure.runtime.pods.builder import build_pod
 from support.artifacts.gateway import Gateway, serving
 from support.ports import free_port
-from unit.artifacts.stopping import stopped
+from unit.runner.artifacts.stopping import stopped
 
 _SECONDS = 60
 _RUN = RunRef(namespace="shop", name="order", uid="uid-1", workflow_id="order")

@@ -1,9 +1,11 @@
 """Output artifacts are uploaded to a real S3 server and downloaded as input artifacts, even if requests fail."""
 
+import base64
 import hashlib
 import json
 import os
 import random
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,8 +22,8 @@ from perdure.runner.artifacts.programs import ArtifactError
 from perdure.runner.artifacts.store import ArtifactStore
 from support.artifacts.gateway import Gateway, serving
 from support.ports import free_port
-from unit.artifacts.proxy import proxied
-from unit.artifacts.stopping import stopped
+from unit.runner.artifacts.proxy import proxied
+from unit.runner.artifacts.stopping import stopped
 
 AT = "shop/uid-1/5-2"
 _MIB = 1024 * 1024
@@ -269,3 +271,17 @@ def test_a_failed_upload_is_reported_in_the_termination_log(gateway: Gateway, fo
         "type": "ArtifactMissing",
         "message": "artifact `report`: the container has ended, and `/out/report` does not exist",
     }
+
+
+def test_a_part_of_an_object_is_written_to_the_log(gateway: Gateway) -> None:
+    content = random.Random(1).randbytes(3 * _MIB)
+    ArtifactStore(gateway.environ).upload("parts/a", iter([content]))
+    environ = {**os.environ, **gateway.environ, "PERDURE_KEY": "parts/a", "PERDURE_RANGE": f"{_MIB}-{2 * _MIB + 7}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "perdure.runner.artifacts.export"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert b"".join(map(base64.b64decode, done.stdout.splitlines())) == content[_MIB : 2 * _MIB + 7]

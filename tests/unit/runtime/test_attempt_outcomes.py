@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptLost, AttemptStarted
-from perdure.runtime.outcomes import failed_container
-from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
+from perdure.runtime.attempt_outcomes import failed_container
+from unit.runtime.attempt_outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 # --- Nothing yet, and started -----------------------------------------------------------------------------------------
 

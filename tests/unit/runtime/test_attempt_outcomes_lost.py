@@ -8,8 +8,8 @@ import pytest
 
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptLost, AttemptStarted
-from perdure.runtime.outcomes import outcome, recheck_time
-from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
+from perdure.runtime.attempt_outcomes import outcome, recheck_time
+from unit.runtime.attempt_outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 
 @pytest.mark.parametrize(

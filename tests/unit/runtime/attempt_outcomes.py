@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.engine.failures import Failure
 from perdure.engine.inputs import AttemptFailed
-from perdure.runtime.outcomes import outcome
+from perdure.runtime.attempt_outcomes import outcome
 
 STARTED = datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
 BEFORE, SAME, AFTER = "2026-01-31T12:00:59Z", "2026-01-31T12:01:00Z", "2026-01-31T12:01:01Z"

@@ -1,0 +1,73 @@
+"""Earlier releases: the file that names them, their source, and their image."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import releases
+from cluster.errors import ClusterError
+from cluster.paths import REPOSITORY, Cache
+from releases import Release
+
+SCRIPT = """\
+import pathlib, sys
+arguments = dict(each.removeprefix("--").split("=", 1) for each in sys.argv[2:])
+print(arguments["tag"])
+if "broken" in arguments["tag"]:
+    sys.exit("no space left")
+with pathlib.Path(arguments["out"]).open("x") as image:
+    image.write(arguments["tag"])
+"""
+"""The scripts of a release, as far as images are concerned."""
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path)
+
+
+def with_scripts(cache: Cache, release: Release) -> None:
+    scripts = cache.built / f"release-{release.commit[:12]}" / "hack" / "cluster"
+    scripts.mkdir(parents=True)
+    (scripts / "__main__.py").write_text(SCRIPT, encoding="utf-8")
+
+
+def test_the_file_names_releases_with_the_newest_first() -> None:
+    text = f"# a comment\n0.2.0 {'b' * 40}\n\n0.1.0 {'a' * 40}\n"
+    assert releases.releases(text) == [Release("0.2.0", "b" * 40), Release("0.1.0", "a" * 40)]
+    (newest, *_) = releases.releases()
+    assert len(newest.commit) == 40
+    assert newest.image == f"localhost/perdure:{newest.version}-{newest.commit[:12]}"
+
+
+def test_the_source_is_that_of_the_commit(cache: Cache) -> None:
+    git = ["git", "-C", str(REPOSITORY)]
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    folder = releases.source(cache, Release("0.0.1", commit))
+    shown = subprocess.run([*git, "show", f"{commit}:README.md"], check=True, capture_output=True, text=True).stdout
+    assert (folder / "README.md").read_text(encoding="utf-8") == shown
+    assert not list(folder.glob(".tar"))
+    (folder / "kept").touch()
+    assert (releases.source(cache, Release("0.0.1", commit)) / "kept").exists(), "it is in the cache"
+
+
+def test_a_commit_that_the_clone_does_not_have_is_an_error(cache: Cache) -> None:
+    with pytest.raises(ClusterError, match=r"does not have the commit of 0\.0\.1: git fetch --unshallow"):
+        releases.source(cache, Release("0.0.1", "0" * 40))
+
+
+def test_the_image_is_built_once_by_the_scripts_of_the_release(cache: Cache) -> None:
+    release = Release("0.0.1", "c" * 40)
+    with_scripts(cache, release)
+    archive = releases.image(cache, release)
+    assert archive.read_text(encoding="utf-8") == release.image
+    archive.write_text("kept", encoding="utf-8")
+    assert releases.image(cache, release).read_text(encoding="utf-8") == "kept"
+
+
+def test_an_image_that_cannot_be_built_is_an_error_with_the_output(cache: Cache) -> None:
+    release = Release("0.0.1-broken", "d" * 40)
+    with_scripts(cache, release)
+    with pytest.raises(ClusterError, match=r"(?s)0\.0\.1-broken cannot be built:.*no space left"):
+        releases.image(cache, release)

@@ -173,18 +173,19 @@ class LimitSelector(SpecModel):
     """Runs or Activities. Default: Runs."""
 
     workflows: Annotated[list[ResourceName], atomic_list(MAX_SELECTED)] = Field(default_factory=list)
-    """Names of the Workflows whose runs, or the activities of whose runs, take the limit. Default: empty, all runs of the
-    namespace, also those with inline definitions."""
+    """Names of the Workflows whose runs, or whose activities, take the limit. Default: empty, those of all Workflows and inline
+    definitions of the namespace."""
 
     per_workflow: Flag = False
-    """Whether the limit applies to each Workflow separately: its name is the key. Default: false."""
+    """Whether the limit applies to each Workflow separately: its name is the key. Inline definitions share an empty key. Default:
+    false."""
 
     def key(self, takers: LimitTakers, workflow: str) -> str | None:
         """Return the key that something takes the limit for; None if it does not take it.
 
         Args:
             takers: What it is.
-            workflow: Name of the Workflow of its run; empty for an inline definition.
+            workflow: Name of the Workflow that defines it; empty for an inline definition.
         """
         if takers is not self.takers or (self.workflows and workflow not in self.workflows):
             return None

@@ -4,7 +4,7 @@ A run takes all of its limits together, or none (`controller.limits`). It keeps 
 status of a limit has its holders.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -54,7 +54,7 @@ class RunLimits:
         self._record = record
 
     async def acquire(
-        self, program: Program, values: Any, spec: WorkflowRunSpec, now: datetime, holds: Iterable[HeldLimits] = ()
+        self, program: Program, values: Any, spec: WorkflowRunSpec, now: datetime, holds: Collection[HeldLimits] = ()
     ) -> None:
         """Acquire all limits of the run's definition and, after a reset, those that steps hold at its point: all, or none.
 
@@ -84,13 +84,12 @@ class RunLimits:
             for step_use, key in requested_limits(hold.limits):
                 entry = limit_entry(self._run, hold, key, spec.priority, created, now)
                 wanted.append(self._wanted(step_use, entry, uses))
-        if parent_of(self._record.object) is None:
-            named = {each.limit for each in wanted if each.claim.entry.event_id is None}
-            workflow = spec.workflow.name or "" if spec.workflow is not None else ""
-            for name, key in self._limits.selecting(self._run.namespace, LimitTakers.RUNS, workflow):
-                if name not in named:
-                    use = LimitUse.model_construct(name=name)
-                    wanted.append(self._wanted(use, self._entry(use, key, spec.priority, created, now), uses))
+        named, selecting = {each.limit for each in wanted if each.claim.entry.event_id is None}, self._selecting(spec)
+        for name, key in selecting:
+            if name not in named:
+                use = LimitUse(name=name)
+                wanted.append(self._wanted(use, self._entry(use, key, spec.priority, created, now), uses))
+        await self._limits.withdraw(self._run, self._run.uid, {each.limit for each in wanted})
         if not wanted:
             return
         group = taken_together(wanted)
@@ -99,8 +98,17 @@ class RunLimits:
         if must_confirm and not self._limits.lists_all(self._run.namespace, group):
             await self._record.confirm()
         missing = await self._limits.acquire(self._run.namespace, group)
-        if missing:
+        if missing and self._selecting(spec) != selecting:  # one was deleted or changed in the meantime
+            await self.acquire(program, values, spec, now, holds)
+        elif missing:
             await self._wait(group, missing, uses, now)
+
+    def _selecting(self, spec: WorkflowRunSpec) -> list[tuple[str, str]]:
+        """The limits that select the run, with its keys."""
+        if parent_of(self._record.object) is not None:
+            return []
+        workflow = spec.workflow.name if spec.workflow is not None else None
+        return self._limits.selecting(self._run.namespace, LimitTakers.RUNS, workflow or "")
 
     def _entry(self, use: LimitUse, key: str, priority: int, created: datetime, now: datetime) -> LimitEntry:
         return LimitEntry(

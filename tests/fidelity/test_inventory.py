@@ -11,7 +11,12 @@ from fidelity.inventory import settable
 from fidelity.recording import NAMES, REQUESTS, recorded
 from perdure.frontend.transport.rpc import UNSERVED
 
-_LATER = "no scenario yet"
+
+def _plan(module: str, scenario: str) -> str:
+    """Why no scenario sets a field yet: recording needs Temporal's server. It names the scenario that will, and its module."""
+    return f"to be recorded in scenarios/{module}: {scenario}"
+
+
 UNSET = {
     "*.cause=*": "a worker says why a task has failed, and servers hand it on; one cause stands for all",
     "*.resource_id": "routes requests between proxies; Perdure ignores it",
@@ -33,40 +38,52 @@ UNSET = {
     "nexus.EndpointTarget*.*": "Perdure calls no Nexus services outside the cluster",
     "common.Callback.Internal.data": "used between Temporal's own services",
     "common.Callback.internal": "the same",
-    "*Nexus*": _LATER + ": Nexus tasks",
-    "nexus.*": _LATER + ": Nexus tasks",
-    "*propagated_nexus_serialization_context": _LATER + ": Nexus tasks",
-    "common.Callback*.*": _LATER + ": completion callbacks",
-    "*completion_callbacks": _LATER + ": completion callbacks",
-    "update.Request.*": _LATER + ": completion callbacks of updates",
-    "*Activity*Request.*": _LATER + ": further options of activities",
-    "activity.ActivityOptions.*": _LATER + ": further options of activities",
-    "batch.*": _LATER + ": batches of activities, deletions and options",
-    "StartBatchOperationRequest.*": _LATER + ": batches of activities, deletions and options",
-    "common.Execution.*": _LATER + ": batches of activities, deletions and options",
-    "command.*": _LATER + ": further options of commands",
-    "common.ResetOptions.*": _LATER + ": further reset points of batches",
-    "workflow.*": _LATER + ": one-time overrides, priorities of open workflows",
-    "schedule.*": _LATER + ": further overlap policies, time zone data",
-    "filter.*": _LATER + ": further statuses",
-    "sdk.EventGroupMarker*": _LATER + ": event groups",
-    "common.OnConflictOptions.*": _LATER,
+    "*Nexus*": _plan(
+        "nexus.py", "nexus_tasks: a handler that answers, fails, and is asked to cancel; pages of endpoints"
+    ),
+    "nexus.*": _plan("nexus.py", "nexus_tasks: the answers and failures of its handler"),
+    "*propagated_nexus_serialization_context": _plan("nexus.py", "nexus_context: a handler that starts a workflow"),
+    "common.Callback*.*": _plan("nexus.py", "completion_callbacks; the server needs an allowed address"),
+    "*completion_callbacks": _plan("nexus.py", "completion_callbacks"),
+    "update.Request.*": _plan(
+        "workflow_requests.py", "update_callbacks; the server needs `history.enableUpdateCallbacks`"
+    ),
+    "*Activity*Request.*": _plan(
+        "activities.py", "activity_changes: by type and all, with jitter and restore; standalone.py: by run ID"
+    ),
+    "activity.ActivityOptions.*": _plan("activities.py", "activity_options: each option, and its restore"),
+    "batch.*": _plan("batching.py", "batch_activities, batch_deletes, batch_options, as in tests/rpc/test_batches.py"),
+    "StartBatchOperationRequest.*": _plan("batching.py", "the same"),
+    "common.Execution.*": _plan("batching.py", "batch_standalone: activities by their executions"),
+    "command.*": _plan("closing.py", "continue_as_new_options; children.py: child_options; tasks.py: event groups"),
+    "common.ResetOptions.*": _plan("batching.py", "batch_reset_points; Perdure refuses `build_id`"),
+    "workflow.*": _plan("versioning.py", "one_time_override; starting.py: changed_priority"),
+    "schedule.*": _plan("scheduling.py", "schedule_overlaps: each policy of triggers and backfills"),
+    "filter.*": _plan("listing.py", "closed_by_status: one workflow for each status"),
+    "sdk.EventGroupMarker*": _plan("tasks.py", "event_groups"),
+    "common.OnConflictOptions.*": _plan("starting.py", "attached_starts: links and request IDs of a second start"),
     "nexusoperation.OnConflictOptions.*": "Temporal's server 1.32 takes no notice of it",
-    "common.Payload.*": _LATER,
-    "CountWorkersRequest.include_system_workers": _LATER,
-    "ListWorkersRequest.include_system_workers": _LATER,
-    "DescribeNamespaceRequest.weak_consistency": _LATER,
-    "ListNamespacesRequest.next_page_token": _LATER,
-    "PollWorkflowTaskQueueRequest.worker_instance_key": _LATER,
-    "RespondWorkflowTask*Request*": _LATER,
-    "SetWorkerDeploymentRampingVersionRequest.ignore_missing_task_queues": _LATER,
-    "ShutdownWorkerRequest.*": _LATER,
-    "SignalWithStartWorkflowExecutionRequest.*": _LATER,
-    "StartWorkflowExecutionRequest.*": _LATER,
-    "deployment.WorkerDeploymentOptions.*": _LATER,
-    "protocol.Message.*": _LATER,
-    "query.WorkflowQueryResult.failure": _LATER,
-    "taskqueue.TaskQueueMetadata.*": _LATER,
+    "common.Payload.*": _plan("starting.py", "external_payloads: sizes that a client reports"),
+    "CountWorkersRequest.include_system_workers": _plan("system.py", "workers_of_the_system"),
+    "ListWorkersRequest.include_system_workers": _plan("system.py", "workers_of_the_system"),
+    "DescribeNamespaceRequest.weak_consistency": _plan("system.py", "namespaces: a second, cached read"),
+    "ListNamespacesRequest.next_page_token": _plan("system.py", "namespaces: pages of one, of two namespaces"),
+    "PollWorkflowTaskQueueRequest.worker_instance_key": _plan(
+        "tasks.py", "keyed_workers: a worker that then shuts down"
+    ),
+    "RespondWorkflowTask*Request*": _plan("tasks.py", "keyed_workers, paged_completions, discarded_speculative_tasks"),
+    "SetWorkerDeploymentRampingVersionRequest.ignore_missing_task_queues": _plan(
+        "versioning.py", "ramp_without_task_queue"
+    ),
+    "ShutdownWorkerRequest.*": _plan("tasks.py", "keyed_workers: of a worker that polls for Nexus tasks"),
+    "SignalWithStartWorkflowExecutionRequest.*": _plan("starting.py", "signal_with_start_options"),
+    "StartWorkflowExecutionRequest.*": _plan(
+        "starting.py", "start_options: what a cron run passes on, and eager starts"
+    ),
+    "deployment.WorkerDeploymentOptions.*": _plan("versioning.py", "unversioned_worker_of_a_deployment"),
+    "protocol.Message.*": _plan("workflow_requests.py", "update_messages: event IDs and command indexes"),
+    "query.WorkflowQueryResult.failure": _plan("workflow_requests.py", "failed_query_with_a_task"),
+    "taskqueue.TaskQueueMetadata.*": _plan("activities.py", "limited_by_workers: what DescribeTaskQueue says then"),
 }
 """Patterns of fields that no scenario sets, and why; the first that fits counts."""
 UNANSWERED = {
@@ -85,21 +102,22 @@ UNANSWERED = {
         (
             "CountActivityExecutions: error",
             "DeleteActivityExecution: response",
-            "PollNexusTaskQueue: response",
-            "RecordWorkerHeartbeat: error",
-            "ResetActivity: error",
             "ResetActivityExecution: error",
-            "ResetStickyTaskQueue: error",
-            "RespondActivityTaskCanceledById: response",
-            "RespondNexusTaskFailed: error",
-            "ShutdownWorker: error",
-            "StopBatchOperation: response",
-            "UnpauseActivity: error",
             "UnpauseActivityExecution: error",
-            "UpdateActivityOptions: error",
         ),
-        _LATER,
+        _plan("standalone.py", "standalone_refused: a filter that cannot be read, and activities that have ended"),
     ),
+    **dict.fromkeys(
+        ("ResetActivity: error", "UnpauseActivity: error", "UpdateActivityOptions: error"),
+        _plan("activities.py", "activity_changes_refused"),
+    ),
+    "RespondActivityTaskCanceledById: response": _plan("activities.py", "cancelled_by_id"),
+    **dict.fromkeys(
+        ("PollNexusTaskQueue: response", "RespondNexusTaskFailed: error"), _plan("nexus.py", "nexus_tasks")
+    ),
+    **dict.fromkeys(("RecordWorkerHeartbeat: error", "ShutdownWorker: error"), _plan("tasks.py", "keyed_workers")),
+    "ResetStickyTaskQueue: error": _plan("tasks.py", "sticky_queue_of_nothing"),
+    "StopBatchOperation: response": _plan("batching.py", "batch_stopped: one that is slowed by its rate"),
 }
 """RPCs that no scenario sees succeed (``response``) or fail (``error``), and why."""
 

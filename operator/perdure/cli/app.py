@@ -57,11 +57,15 @@ VERBS: Final = {
     "wait": "wait:wait",
     "webhooks": "lists:webhooks",
     "artifacts": "artifacts:artifacts",
+    "batch": "batches:batch",
     "deadletters": "deadletters:deadletters",
+    "deployment": "workers:deployment",
     "import": "files:import_",
     "schedule": "schedules:schedule",
     "search-attributes": "search_attributes:search_attributes",
     "retrypolicy": "retrypolicies:retrypolicy",
+    "task-queue": "workers:task_queue",
+    "worker": "workers:worker",
 }
 """The module and the name of each verb, in the order of the help. Only the module of the called verb is imported."""
 

@@ -27,7 +27,7 @@ from perdure.kube.access import Access
 from perdure.kube.light import LOOPBACK, LightClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Sequence
 
     from perdure.client.cluster import Cluster
 
@@ -115,13 +115,65 @@ class FrontendApi:
         )
 
     def _path(self, run: ExecutionRef) -> str:
-        namespace, workflow_id = quote(self._namespace, safe=""), quote(run.workflow_id, safe="")
-        return f"/api/v1/namespaces/{namespace}/workflows/{workflow_id}"
+        return self.path("workflows", run.workflow_id)
+
+    def path(self, *segments: str) -> str:
+        """The path of a resource in the namespace."""
+        return "/".join(
+            ("/api/v1/namespaces", quote(self._namespace, safe=""), *(quote(each, safe="") for each in segments))
+        )
+
+    async def get(self, *segments: str, **query: str) -> dict[str, Any]:
+        """Read a resource in the namespace.
+
+        Raises:
+            CliError: The call was rejected, or timed out.
+        """
+        return await self._answered(self._client.get(self.path(*segments), **query))
+
+    async def each(self, items: str, *segments: str, **query: str) -> list[dict[str, Any]]:
+        """Read all pages of a list in the namespace.
+
+        Args:
+            items: The field of the response that has the items.
+            segments: The path of the list.
+            query: The parameters.
+
+        Raises:
+            CliError: The call was rejected, or timed out.
+        """
+        found: list[dict[str, Any]] = []
+        token: dict[str, str] = {}
+        while True:
+            page = await self.get(*segments, **query, **token)
+            found += page.get(items) or ()
+            if not page.get("nextPageToken"):
+                return found
+            token = {"nextPageToken": page["nextPageToken"]}
+
+    async def post(self, *segments: str, body: Any) -> dict[str, Any]:
+        """Send a request about a resource in the namespace.
+
+        Raises:
+            CliError: The call was rejected, or timed out.
+        """
+        return await self._post(self.path(*segments), body)
+
+    async def delete(self, *segments: str, **query: str) -> dict[str, Any]:
+        """Delete a resource in the namespace.
+
+        Raises:
+            CliError: The call was rejected, or timed out.
+        """
+        return await self._answered(self._client.remove(self.path(*segments), **query))
 
     async def _post(self, path: str, body: Any) -> dict[str, Any]:
+        return await self._answered(self._client.create(path, body))
+
+    async def _answered(self, call: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         begin = time.monotonic()
         try:
-            return await self._client.create(path, body)
+            return await call
         except errors.ApiError as error:
             raise _explained(error) from error
         except errors.NoResponseError as error:

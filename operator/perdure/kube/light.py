@@ -132,6 +132,10 @@ class LightClient:
         """Replace an object. If `body` has a resourceVersion, replace only that version."""
         return await self._request("PUT", url, body=body)
 
+    async def remove(self, url: str, **query: str) -> Object:
+        """Delete something of another API than that of Kubernetes, and return the response."""
+        return await self._request("DELETE", url, query=query)
+
     async def delete(
         self, url: str, *, uid: str | None = None, propagation: str = "Background", dry_run: bool = False
     ) -> bool:

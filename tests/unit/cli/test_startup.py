@@ -38,12 +38,14 @@ OFFLINE = {"completion", "console", "explain", "import", "lint", "options", "rep
 CALLS: dict[str, list[str]] = {
     "artifacts": ["list", "run"],
     "artifacts get": ["run", "make/report"],
+    "batch": ["list"],
     "cancel": ["run"],
     "complete": ["run", "--step", "a", "--result", "1"],
     "count": [],
     "deadletters": ["list"],
     "deadletters redrive": ["letter"],
     "delete": ["run"],
+    "deployment": ["list"],
     "describe": ["run"],
     "doctor": [],
     "fleet": [],
@@ -70,6 +72,7 @@ CALLS: dict[str, list[str]] = {
     "stack": ["run"],
     "start": ["flow", "-p", "a=1"],
     "stop": ["run"],
+    "task-queue": ["describe", "orders"],
     "terminate": ["run"],
     "top": [],
     "trace": ["run"],
@@ -77,6 +80,7 @@ CALLS: dict[str, list[str]] = {
     "update": ["run", "pay"],
     "wait": ["run"],
     "webhooks": [],
+    "worker": ["list"],
 }
 
 PROGRAM = """

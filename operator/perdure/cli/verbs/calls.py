@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,18 +11,10 @@ import click
 from perdure.cli.command import argument, option, stacked, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.frontend import ExecutionRef, FrontendRoute, reach
+from perdure.cli.frontend import ExecutionRef
 from perdure.cli.inputs import json_or_text
-from perdure.cli.options import (
-    Named,
-    account_option,
-    audience_option,
-    context_option,
-    namespace_option,
-    report_option,
-    seconds_of,
-    system_namespace_option,
-)
+from perdure.cli.options import Named, context_option, namespace_option, report_option
+from perdure.cli.routes import RouteOptions, address_options
 from perdure.cli.terminal import Output, Screen, program_of
 
 if TYPE_CHECKING:
@@ -48,12 +40,7 @@ _route_options = stacked(
     (
         option("--workflow-id", "-w", help="Instead of RUN: the open or last run with this workflow ID"),
         namespace_option,
-        account_option,
-        option("--address", metavar="URL", help="Address of the HTTP API; default: through a port-forward"),
-        audience_option,
-        system_namespace_option,
-        option("--service", metavar="NAME", default="perdure-temporal", help="Service of the Temporal frontend"),
-        option("--timeout", default="30s", help="How long to wait for the answer"),
+        address_options,
         report_option,
         context_option,
     )
@@ -71,15 +58,8 @@ class CallOptions:
     run: str | None
     """Name of the WorkflowRun; None if the workflow ID is given."""
     workflow_id: str | None
-    namespace: str | None
-    account: str | None
-    address: str | None
-    audience: str
-    system: str
-    service: str
-    timeout: str
     output: Output
-    cluster: str | None
+    route: RouteOptions
 
 
 def _call_of_run(*positional: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -100,8 +80,9 @@ def _call_of_run(*positional: str) -> Callable[[Callable[..., None]], Callable[.
             if len(passed) < len(expected):
                 raise click.BadParameter(f"requires {' and '.join(expected)}; --workflow-id replaces RUN")
             named = passed.pop(0) if "RUN" in expected else None
-            extra = {key: options.pop(key) for key in options.keys() - CallOptions.__slots__}
-            verb(context, CallOptions(words=tuple(passed), run=named, **options), **extra)
+            route = RouteOptions(**{each.name: options.pop(each.name) for each in fields(RouteOptions)})
+            called = {key: options.pop(key) for key in ("workflow_id", "output")}
+            verb(context, CallOptions(words=tuple(passed), run=named, route=route, **called), **options)
 
         return _route_options(click.pass_context(functools.update_wrapper(command, verb)))
 
@@ -203,21 +184,13 @@ def _answer(context: click.Context, options: CallOptions, call: Call) -> None:
 
 
 async def _call(context: click.Context, options: CallOptions, call: Call) -> Any:
-    seconds = seconds_of(options.timeout, "--timeout")
-    async with connect(context=options.cluster, namespace=options.namespace, program=program_of(context)) as cluster:
+    route = options.route
+    async with connect(context=route.cluster, namespace=route.namespace, program=program_of(context)) as cluster:
         if options.workflow_id is not None:
             run = ExecutionRef(options.workflow_id)
         else:
             found = await cluster.runs.find(options.run, None)
             meta = found["metadata"]
             run = ExecutionRef(found["spec"].get("workflowId") or meta["name"], meta["uid"])
-        route = FrontendRoute(
-            address=options.address,
-            account=options.account,
-            audience=options.audience,
-            system=options.system,
-            service=options.service,
-            context=options.cluster,
-        )
-        async with reach(cluster, route, seconds) as api:
+        async with route.reach(cluster) as api:
             return await call(api, run)

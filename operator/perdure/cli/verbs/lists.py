@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -19,46 +20,51 @@ from perdure.cli.options import (
     report_option,
     time_option,
 )
-from perdure.cli.selection import Selection, newest, selects_runs
+from perdure.cli.routes import RouteOptions, routed
+from perdure.cli.selection import Selection, newest, phase_of, selects_runs
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of
 from perdure.client.errors import UnreachableError
 from perdure.kube import clock
 
 if TYPE_CHECKING:
-    from collections import Counter
-
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
     from perdure.view.runs import GrowingTable, RunSummary
 
 
+_PAGE_SIZE = "1000"
+query_option = option("--query", "-q", metavar="FILTER", help="Only runs that match this filter of Temporal clients")
+
+
 @verb("list")
-@namespace_option
 @everywhere_option("List the runs of all namespaces")
 @selects_runs
 @option("--limit", type=WholeNumber(min=1), help="Only the newest N runs")
 @option("--reverse", is_flag=True, help="List the oldest run first")
 @option("--watch", "-W", is_flag=True, help="Then print a line for each change")
+@query_option
 @output_option
 @time_option
 @color_option
-@context_option
-@click.pass_context
-def list_(
+@routed
+def list_(  # noqa: C901 (one case for each kind of output)
     context: click.Context,
+    route: RouteOptions,
     *,
-    namespace: str | None,
     everywhere: bool,
     selection: Selection,
+    query: str | None,
     limit: int | None,
     reverse: bool,
     watch: bool,
     output: Output,
     times: TimeFormat,
     color: Color,
-    cluster: str | None,
 ) -> None:
     """List runs, newest first.
+
+    --query takes a filter of Temporal clients, which the Temporal frontend
+    evaluates: through a port-forward (requires kubectl), or at --address.
 
     With --watch, prints a line for each run whose phase, progress, or reason
     changes, until Ctrl-C.
@@ -70,6 +76,7 @@ def list_(
       {program} list --phase Failed --phase TimedOut --since 2h
       {program} list --prefix nightly-
       {program} list -l team=shop --search-attribute Customer=C-7
+      {program} list --query "WorkflowType = 'Order' AND Amount > 7"
       {program} list --running --watch
       {program} list --completed --older-than 7d --reverse --output name
       {program} list --output custom-columns=RUN:.metadata.name
@@ -78,16 +85,23 @@ def list_(
     if watch:
         if not is_for_users(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
+        if query is not None:
+            raise click.BadParameter("cannot be watched; leave out --watch", param_hint="--query")
         if reverse:
             raise click.BadParameter("the newest change comes last; leave out --reverse", param_hint="--watch")
 
         watcher = RunWatcher(context, screen, times, selection, wide=output == "wide")
-        asyncio.run(watcher.watch(cluster, namespace, limit, everywhere=everywhere))
+        asyncio.run(watcher.watch(route.cluster, route.namespace, limit, everywhere=everywhere))
         return
+    _check_query(query, everywhere)
 
     async def read() -> tuple[list[Object], str]:
-        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            if output == "name":
+        async with connect(context=route.cluster, namespace=route.namespace, program=program_of(context)) as found:
+            if query is not None:
+                matching = await _matching(found, route, query)
+                items = [run for run in await selection.read(found, clock.now()) if run["metadata"]["uid"] in matching]
+                items = newest(items, limit)
+            elif output == "name":
                 items = newest(await selection.read_metadata(found, clock.now(), everywhere=everywhere), limit)
             elif limit is not None:
                 items = await selection.read_newest(found, clock.now(), limit, everywhere=everywhere)
@@ -106,7 +120,7 @@ def list_(
         what = f"runs in phase {' or '.join(sorted(selection.phases))}" if selection.phases else "runs"
         advice = (
             " that match"
-            if selection.filters
+            if selection.filters or query
             else ""
             if selection.phases
             else "; start one with `kubectl apply -f run.yaml`"
@@ -119,34 +133,58 @@ def list_(
     screen.show(table([read_summary(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))
 
 
+def _check_query(query: str | None, everywhere: bool) -> None:
+    if query is not None and everywhere:
+        raise click.BadParameter("works in one namespace; leave out --all-namespaces", param_hint="--query")
+
+
+async def _matching(cluster: Cluster, route: RouteOptions, query: str) -> set[str]:
+    """The IDs of the runs that match a filter of Temporal clients.
+
+    Raises:
+        CliError: The filter is not valid, or the frontend cannot be reached.
+    """
+    async with route.reach(cluster) as api:
+        executions = await api.each("executions", "workflows", query=query, pageSize=_PAGE_SIZE)
+    return {each["execution"]["runId"] for each in executions}
+
+
 @verb()
-@namespace_option
 @everywhere_option("Count the runs of all namespaces")
 @selects_runs
+@query_option
 @report_option
-@context_option
-@click.pass_context
+@routed
 def count(
     context: click.Context,
+    route: RouteOptions,
     *,
-    namespace: str | None,
     everywhere: bool,
     selection: Selection,
+    query: str | None,
     output: Output,
-    cluster: str | None,
 ) -> None:
     """Count runs by phase.
+
+    --query takes a filter of Temporal clients, which the Temporal frontend
+    evaluates: through a port-forward (requires kubectl), or at --address.
 
     \b
     Examples:
       {program} count
       {program} count --all-namespaces --since 24h
       {program} count --phase Failed --output json
+      {program} count --query "WorkflowType = 'Order'"
     """
+    _check_query(query, everywhere)
 
     async def read() -> Counter[str]:
-        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return await selection.count(found, clock.now(), everywhere=everywhere)
+        async with connect(context=route.cluster, namespace=route.namespace, program=program_of(context)) as found:
+            if query is None:
+                return await selection.count(found, clock.now(), everywhere=everywhere)
+            matching = await _matching(found, route, query)
+            runs = await selection.read(found, clock.now())
+            return Counter(phase_of(run) for run in runs if run["metadata"]["uid"] in matching)
 
     counts = asyncio.run(read())
     ordered = {phase: counts[phase] for phase in (*Phase, *sorted(counts.keys() - set(Phase))) if counts[phase]}

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from perdure.api.search_attributes import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
+from perdure.cli.attributes import change_types, types_of
 from perdure.cli.command import AnyCase, argument, group, option
 from perdure.cli.connection import connect
 from perdure.cli.options import color_option, context_option, namespace_option, output_option
@@ -49,7 +50,7 @@ def list_(context: click.Context, *, namespace: str | None, output: Output, colo
 
     async def read() -> tuple[str, dict[str, str]]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return found.namespace, _types(await found.config_maps.read(REGISTRY))
+            return found.namespace, types_of(await found.config_maps.read(REGISTRY))
 
     where, types = asyncio.run(read())
     screen = Screen(color)
@@ -141,16 +142,7 @@ def _change(
 
     async def write() -> dict[str, str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            stored = await found.config_maps.read(REGISTRY)
-            before = _types(stored)
-            after = change(before)
-            if after != before:
-                empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REGISTRY}}
-                await found.config_maps.store({**(stored or empty), "data": after})
+            before = await change_types(found, change)
             return {name: before.get(name, "") for name in names}
 
     return asyncio.run(write())
-
-
-def _types(stored: dict[str, Any] | None) -> dict[str, str]:
-    return dict((stored or {}).get("data") or {})

@@ -1,0 +1,268 @@
+"""`deployment`, `task-queue`, and `worker`: SDK workers, their versions, and the task queues that they poll."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from perdure.cli.command import argument, group, option
+from perdure.cli.options import color_option, output_option, report_option
+from perdure.cli.routes import RouteOptions, routed
+from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of
+
+if TYPE_CHECKING:
+    from perdure.cli.frontend import FrontendApi
+
+_deployment_argument = argument("name", metavar="DEPLOYMENT", help="Name of the worker deployment")
+_build_option = option("--build-id", metavar="ID", help="Build ID of the version; leave it out for unversioned workers")
+_force_option = option(
+    "--allow-no-pollers", is_flag=True, help="Also if no worker of the version polls, or it lacks a task queue"
+)
+_IDENTITY: Final = "perdure"
+
+
+@group()
+def deployment() -> None:
+    """Show and change which versions of SDK workers get tasks.
+
+    The requests go to the Temporal frontend: through a port-forward (requires
+    kubectl), or to --address.
+
+    \b
+    Examples:
+      {program} deployment list
+      {program} deployment describe orders
+      {program} deployment set-current orders --build-id 7
+      {program} deployment set-ramping orders --build-id 8 --percentage 10
+    """
+
+
+@deployment.command("list")
+@output_option
+@color_option
+@routed
+def list_deployments(context: click.Context, route: RouteOptions, *, output: Output, color: Color) -> None:
+    """List worker deployments.
+
+    \b
+    Examples:
+      {program} deployment list
+      {program} deployment list --output json
+    """
+    found = route.call(context, lambda api: api.each("workerDeployments", "worker-deployments"))
+    screen = Screen(color)
+    if not is_for_users(output):
+        screen.write_data(output, found, [each["name"] for each in found])
+    elif not found:
+        click.echo("There are no worker deployments: no worker has polled with a deployment version.", err=True)
+    else:
+        from perdure.view.frontend import deployments
+
+        screen.show(deployments(found, page_of(context, screen)))
+
+
+@deployment.command("describe")
+@_deployment_argument
+@report_option
+@color_option
+@routed
+def describe_deployment(
+    context: click.Context, route: RouteOptions, *, name: str, output: Output, color: Color
+) -> None:
+    """Show a worker deployment and its versions.
+
+    \b
+    Examples:
+      {program} deployment describe orders
+    """
+    found = route.call(context, lambda api: api.get("worker-deployments", name))
+    screen = Screen(color)
+    if output != "text":
+        screen.write_data(output, found)
+        return
+    from perdure.view.frontend import deployment as show
+
+    screen.show(show(found["workerDeploymentInfo"], page_of(context, screen)))
+
+
+@deployment.command("set-current")
+@_deployment_argument
+@_build_option
+@_force_option
+@routed
+def set_current(
+    context: click.Context, route: RouteOptions, *, name: str, build_id: str | None, allow_no_pollers: bool
+) -> None:
+    """Set the version that gets new workflows.
+
+    Exit status: 0 set, 1 refused, 2 error, 124 timeout.
+
+    \b
+    Examples:
+      {program} deployment set-current orders --build-id 7
+      {program} deployment set-current orders
+    """
+    body = _change(build_id, allow_no_pollers)
+    route.call(context, lambda api: api.post("worker-deployments", name, "set-current-version", body=body))
+    click.echo(f"{build_id or 'unversioned workers'}: current version of {name}")
+
+
+@deployment.command("set-ramping")
+@_deployment_argument
+@_build_option
+@option("--percentage", metavar="N", type=click.FloatRange(0, 100), required=True, help="Share of new workflows")
+@_force_option
+@routed
+def set_ramping(
+    context: click.Context,
+    route: RouteOptions,
+    *,
+    name: str,
+    build_id: str | None,
+    percentage: float,
+    allow_no_pollers: bool,
+) -> None:
+    """Set the version that gets a share of the new workflows.
+
+    Exit status: 0 set, 1 refused, 2 error, 124 timeout.
+
+    \b
+    Examples:
+      {program} deployment set-ramping orders --build-id 8 --percentage 10
+      {program} deployment set-ramping orders --percentage 0
+    """
+    body = {**_change(build_id, allow_no_pollers), "percentage": percentage}
+    route.call(context, lambda api: api.post("worker-deployments", name, "set-ramping-version", body=body))
+    click.echo(f"{build_id or 'unversioned workers'}: ramping version of {name}, {percentage:g} %")
+
+
+def _change(build_id: str | None, force: bool) -> dict[str, Any]:
+    forced = {"allowNoPollers": True, "ignoreMissingTaskQueues": True} if force else {}
+    return {"buildId": build_id or "", "identity": _IDENTITY, **forced}
+
+
+@deployment.command("delete-version")
+@_deployment_argument
+@option("--build-id", metavar="ID", required=True, help="Build ID of the version")
+@option("--skip-drainage", is_flag=True, help="Also if workflows may still run on the version")
+@routed
+def delete_version(
+    context: click.Context, route: RouteOptions, *, name: str, build_id: str, skip_drainage: bool
+) -> None:
+    """Delete a version that no worker polls and no workflow needs.
+
+    Exit status: 0 deleted, 1 refused, 2 error, 124 timeout.
+
+    \b
+    Examples:
+      {program} deployment delete-version orders --build-id 6
+    """
+    query = {"skipDrainage": "true"} if skip_drainage else {}
+    path = ("worker-deployment-versions", name, build_id)
+    route.call(context, lambda api: api.delete(*path, identity=_IDENTITY, **query))
+    click.echo(f"{build_id}: deleted from {name}")
+
+
+@group()
+def task_queue() -> None:
+    """Show task queues that SDK workers poll.
+
+    \b
+    Examples:
+      {program} task-queue describe orders
+    """
+
+
+_KINDS: Final = {"Workflow": "TASK_QUEUE_TYPE_WORKFLOW", "Activity": "TASK_QUEUE_TYPE_ACTIVITY"}
+
+
+@task_queue.command("describe")
+@argument("name", metavar="QUEUE", help="Name of the task queue")
+@report_option
+@color_option
+@routed
+def describe_task_queue(
+    context: click.Context, route: RouteOptions, *, name: str, output: Output, color: Color
+) -> None:
+    """Show the backlog, the rates, the limits, and the pollers of a task queue.
+
+    \b
+    Examples:
+      {program} task-queue describe orders
+      {program} task-queue describe orders --output json
+    """
+
+    async def read(api: FrontendApi) -> dict[str, Any]:
+        wanted = {"reportStats": "true", "reportConfig": "true"}
+        return {
+            kind: await api.get("task-queues", name, taskQueueType=value, **wanted) for kind, value in _KINDS.items()
+        }
+
+    found = route.call(context, read)
+    screen = Screen(color)
+    if output != "text":
+        screen.write_data(output, found)
+        return
+    from perdure.view.frontend import task_queue as show
+
+    screen.show(show(name, found, page_of(context, screen)))
+
+
+@group()
+def worker() -> None:
+    """Show SDK workers.
+
+    \b
+    Examples:
+      {program} worker list
+      {program} worker describe KEY
+    """
+
+
+@worker.command("list")
+@option("--query", "-q", metavar="FILTER", default="", help="Only workers that match, such as TaskQueue = 'orders'")
+@output_option
+@color_option
+@routed
+def list_workers(context: click.Context, route: RouteOptions, *, query: str, output: Output, color: Color) -> None:
+    """List the workers that poll, or have polled in the last minutes.
+
+    \b
+    Examples:
+      {program} worker list
+      {program} worker list --query "TaskQueue = 'orders'"
+    """
+    wanted = {"query": query} if query else {}
+    found = route.call(context, lambda api: api.each("workers", "workers", **wanted))
+    screen = Screen(color)
+    if not is_for_users(output):
+        screen.write_data(output, found, [each.get("workerInstanceKey", "") for each in found])
+    elif not found:
+        click.echo(f"No workers {'match' if query else 'have polled recently'}.", err=True)
+    else:
+        from perdure.view.frontend import workers
+
+        screen.show(workers(found, page_of(context, screen)))
+
+
+@worker.command("describe")
+@argument("key", metavar="KEY", help="Key of the worker, as `worker list` shows it")
+@report_option
+@color_option
+@routed
+def describe_worker(context: click.Context, route: RouteOptions, *, key: str, output: Output, color: Color) -> None:
+    """Show what a worker reported with its last heartbeat.
+
+    \b
+    Examples:
+      {program} worker describe 0f2d6c3e
+    """
+    found = route.call(context, lambda api: api.get("workers", "describe", key))
+    screen = Screen(color)
+    if output != "text":
+        screen.write_data(output, found)
+        return
+    from perdure.view.frontend import worker as show
+
+    screen.show(show((found.get("workerInfo") or {}).get("workerHeartbeat") or {}, page_of(context, screen)))

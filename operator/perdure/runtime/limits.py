@@ -116,7 +116,9 @@ class LimitQueue:
             return self
         waiters = list(self.waiters)
         insort(waiters, entry, key=_order)
-        changed = replace(self, holders=_without(self.holders, {claim.id}), waiters=tuple(waiters)).admit(capacity, now, rate)
+        changed = replace(self, holders=_without(self.holders, {claim.id}), waiters=tuple(waiters)).admit(
+            capacity, now, rate
+        )
         return replace(changed, waiters=_first_waiters(changed.waiters))
 
     def reserve(self, id: str) -> Self:  # noqa: A002

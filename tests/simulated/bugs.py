@@ -311,6 +311,19 @@ BUGS = (
         found=", not all",
     ),
     Bug(
+        name="limit does not select what names another one",
+        commit="3c96b8aaa",
+        changes=(
+            Change(
+                file="controller/runs/limits.py",
+                good="            if name not in named:\n",
+                bad="            if not named:\n",
+            ),
+        ),
+        scenario="selecting_limits",
+        found="is taken by",
+    ),
+    Bug(
         name="waiting run that a newer one replaces starts when the limit is released",
         commit="7f6b99888",
         changes=(

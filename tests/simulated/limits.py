@@ -504,6 +504,56 @@ async def step_limits(world: World) -> None:
     check_free(world)
 
 
+def _selected(workflow: str, random: Random) -> dict[str, Any]:
+    """A definition with two steps that run at the same time; one may be a child, and the run may name a limit."""
+    steps: list[dict[str, Any]] = [
+        {"name": name, "needs": [], "activity": {"name": workflow, "input": workflow}} for name in ("one", "two")
+    ]
+    if random.random() < 0.3:
+        steps[1] = {"name": "child", "needs": [], "childWorkflow": {"workflow": {"name": "leaf"}}}
+    named = [{"name": "named"}] if random.random() < 0.4 else []
+    return {"limits": named, "activities": [limited(workflow)], "steps": steps}
+
+
+async def selecting_limits(world: World) -> None:
+    """Limits of open runs, and of the running activities of each Workflow; another limit comes, changes, and goes."""
+    runs, activities, random = LimitWatch(world), ActivityWatch(world), world.random("selecting limits")
+    activities.takes = {name: [("mutex", name)] for name in ("a", "b", "leaf")}
+
+    def script(pod: Any) -> ContainerExit:
+        fails = random.random() < 0.15 and int(pod["metadata"]["annotations"]["perdure.dev/attempt"]) < _ATTEMPTS
+        return ContainerExit(after=random.uniform(0.5, 4), code=int(fails))
+
+    world.script = script
+    world.begin()
+    world.create("WorkflowLimit", "pool", {"capacity": _CAPACITY["pool"], "appliesTo": {}})
+    world.create("WorkflowLimit", "mutex", {"appliesTo": {"takers": "Activities", "perWorkflow": True}})
+    world.create("WorkflowLimit", "named", {"capacity": 2})
+    leaf = {"name": "leaf", "activity": {"name": "leaf", "input": "leaf"}}
+    world.create("Workflow", "leaf", {"activities": [limited("leaf")], "steps": [leaf]})
+    for name in "ab":
+        world.create("Workflow", name, _selected(name, random))
+    created, changed, deleted = sorted(random.uniform(0, 60) for _ in range(3))
+    late = {"takers": random.choice(["Runs", "Activities"])}
+
+    def select_others(limit: Any) -> None:
+        limit["spec"]["appliesTo"] = {**late, "workflows": ["b"]}
+
+    begin = world.loop.time()
+    spec = {"capacity": 1, "appliesTo": {**late, "workflows": ["a"]}}
+    world.loop.call_at(begin + created, lambda: world.create("WorkflowLimit", "late", spec))
+    world.loop.call_at(begin + changed, lambda: world.edit("workflowlimits", "late", select_others))
+    world.loop.call_at(begin + deleted, lambda: world.delete("workflowlimits", "late"))
+    names = []
+    for i in range(20):
+        await asyncio.sleep(random.uniform(0, 1.5))
+        names.append(f"run{i:02}")
+        runs.takes[names[-1]] = [("pool", "")]
+        world.create("WorkflowRun", names[-1], {"workflow": {"name": random.choice(["a", "b", "leaf"])}})
+    await _end_some(world, random, names)
+    check_free(world)
+
+
 def phases(world: World) -> dict[str, str]:
     """The phases of the runs, by name."""
     return {name: run["status"]["phase"] for name, run in world.runs().items()}

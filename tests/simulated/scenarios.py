@@ -19,7 +19,7 @@ from simulated.caching import caching
 from simulated.container_groups import container_groups
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.libraries import libraries
-from simulated.limits import activity_limits, limits, newest_wins, step_limits, together
+from simulated.limits import activity_limits, limits, newest_wins, selecting_limits, step_limits, together
 from simulated.neighbors import neighbors
 from simulated.replacements import replacements
 from simulated.schedule_starts import wait_for_starts
@@ -488,6 +488,7 @@ SCENARIOS: dict[str, Scenario] = {
         together,
         activity_limits,
         step_limits,
+        selecting_limits,
         neighbors,
         libraries,
         workspaces,

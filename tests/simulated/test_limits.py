@@ -217,6 +217,161 @@ def test_a_reset_takes_the_limits_of_its_run_and_its_steps_together() -> None:
     _calm(scenario)
 
 
+def _working(seconds: int = 30) -> dict[str, Any]:
+    return {"steps": [{"name": "nap", "sleep": {"duration": f"{seconds}s"}}]}
+
+
+def test_a_limit_selects_the_open_runs_of_a_namespace_without_children() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("WorkflowLimit", "open-runs", {"capacity": 2, "appliesTo": {}})
+        world.create("Workflow", "child", _working())
+        parent = {"steps": [{"name": "child", "childWorkflow": {"workflow": {"name": "child"}}}]}
+        world.create("WorkflowRun", "parent", {"inline": parent})
+        for name in ("second", "third"):
+            world.create("WorkflowRun", name, {"inline": _working()})
+            await asyncio.sleep(2)
+        assert phases(world)["third"] == "Pending"
+        assert _waits(world, "third")[0] == "LimitReached"
+        assert list(phases(world).values()).count("Running") == 3  # with the child
+        await world.rest()
+        assert set(phases(world).values()) == {"Completed"}
+        check_free(world)
+
+    _calm(scenario)
+
+
+def test_a_limit_selects_runs_of_each_workflow_separately_until_it_is_deleted() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        selector = {"workflows": ["a", "b"], "perWorkflow": True}
+        world.create("WorkflowLimit", "one-each", {"appliesTo": selector})
+        for name in "abc":
+            world.create("Workflow", name, _working(300))
+            for i in range(2):
+                world.create("WorkflowRun", f"{name}{i}", {"workflow": {"name": name}})
+                await asyncio.sleep(1.5)
+        running = {name for name, phase in phases(world).items() if phase == "Running"}
+        assert running == {"a0", "b0", "c0", "c1"}
+        world.delete("workflowlimits", "one-each")
+        await asyncio.sleep(5)
+        assert set(phases(world).values()) == {"Running"}
+        await world.rest()
+
+    _calm(scenario)
+
+
+def test_a_limit_that_selects_other_runs_lets_those_that_wait_start_and_not_delay_them() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        for name in "ab":
+            world.create("Workflow", name, _working(60))
+        world.create("WorkflowRun", "before", {"workflow": {"name": "a"}})
+        await asyncio.sleep(2)
+        world.create("WorkflowLimit", "one", {"appliesTo": {"workflows": ["a"]}})
+        await asyncio.sleep(2)
+        for i in range(3):
+            world.create("WorkflowRun", f"a{i}", {"workflow": {"name": "a"}})
+            await asyncio.sleep(1.5)
+        assert phases(world) == {"before": "Running", "a0": "Running", "a1": "Pending", "a2": "Pending"}
+
+        def select_b(limit: Any) -> None:
+            limit["spec"]["appliesTo"]["workflows"] = ["b"]
+
+        await asyncio.sleep(20)
+        world.edit("workflowlimits", "one", select_b)
+        await asyncio.sleep(5)
+        assert set(phases(world).values()) == {"Running"}
+        world.create("WorkflowRun", "b0", {"workflow": {"name": "b"}})
+        await asyncio.sleep(5)
+        assert phases(world)["b0"] == "Pending"  # `a0` holds its place
+        await asyncio.sleep(37)
+        assert [phases(world)[name] for name in ("a0", "a1", "a2", "b0")] == [
+            "Completed",
+            "Running",
+            "Running",
+            "Running",
+        ]
+        await world.rest()
+        check_free(world)
+
+    _calm(scenario)
+
+
+def test_a_limit_that_is_not_valid_lets_nothing_start_that_it_selects() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("WorkflowLimit", "one", {"capacity": -1, "appliesTo": {}})
+        await asyncio.sleep(2)
+        world.create("WorkflowRun", "waits", {"inline": _working()})
+        await asyncio.sleep(5)
+        assert _waits(world, "waits")[0] == "LimitNotFound"
+
+        def repair(limit: Any) -> None:
+            limit["spec"]["capacity"] = 1
+
+        world.edit("workflowlimits", "one", repair)
+        await world.rest()
+        assert phases(world) == {"waits": "Completed"}
+
+    _calm(scenario)
+
+
+def test_an_activity_takes_a_limit_that_comes_later_with_its_next_attempt_and_keeps_its_own() -> None:
+    async def scenario(world: World) -> None:
+        world.script = lambda pod: ContainerExit(
+            after=20, code=int(pod["metadata"]["annotations"]["perdure.dev/attempt"] == "1")
+        )
+        world.begin()
+        world.create("WorkflowLimit", "named", {"capacity": 1})
+        activity = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "5m"}
+        steps = [{"name": "work", "activity": {"name": "work"}}]
+        world.create(
+            "WorkflowRun",
+            "early",
+            {"inline": {"activities": [{**activity, "limits": [{"name": "named"}]}], "steps": steps}},
+        )
+        await asyncio.sleep(10)
+        world.create("WorkflowLimit", "late", {"capacity": 1, "appliesTo": {"takers": "Activities"}})
+        await asyncio.sleep(2)
+        world.create("WorkflowRun", "other", {"inline": {"activities": [activity], "steps": steps}})
+        await asyncio.sleep(15)
+        held = {
+            each["metadata"]["name"]: [entry["run"] for entry in each["status"]["holders"]]
+            for each in world.server.of("workflowlimits")
+        }
+        assert held == {"named": ["early"], "late": ["other"]}
+        await world.rest()
+        assert phases(world) == {"early": "Completed", "other": "Completed"}
+        check_free(world)
+
+    _calm(scenario)
+
+
+def test_a_limit_selects_the_running_activities_of_a_workflow() -> None:
+    async def scenario(world: World) -> None:
+        world.script = lambda _pod: ContainerExit(after=20)
+        world.begin()
+        selector = {"takers": "Activities", "workflows": ["busy"]}
+        world.create("WorkflowLimit", "activities", {"capacity": 2, "appliesTo": selector})
+        world.create("WorkflowLimit", "named", {"capacity": 1})
+        activity = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "5m"}
+        steps = [{"name": f"s{i}", "needs": [], "activity": {"name": "work"}} for i in range(4)]
+        world.create("Workflow", "busy", {"activities": [activity], "steps": steps})
+        world.create("Workflow", "free", {"activities": [{**activity, "limits": [{"name": "named"}]}], "steps": steps})
+        for name in ("busy", "free"):
+            world.create("WorkflowRun", name, {"workflow": {"name": name}})
+        await asyncio.sleep(10)
+        held = {each["metadata"]["name"]: each["status"]["held"] for each in world.server.of("workflowlimits")}
+        assert held == {"activities": 2, "named": 1}
+        assert len(world.server.of("pods")) == 3
+        await world.rest()
+        assert set(phases(world).values()) == {"Completed"}
+        check_free(world)
+
+    _calm(scenario)
+
+
 def test_an_older_run_that_comes_late_does_not_start_after_the_newer_one() -> None:
     async def scenario(world: World) -> None:
         watch = NewestWatch(world)

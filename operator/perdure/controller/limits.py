@@ -34,7 +34,7 @@ A step counts as an activity: first the activity that takes its limits is open, 
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -43,7 +43,15 @@ from typing import Any, Final
 import pydantic
 
 from perdure.api import labels
-from perdure.api.kinds.workflowlimit import MAX_STEP, MAX_WAITERS, LimitEntry, WorkflowLimitSpec, WorkflowLimitStatus
+from perdure.api.kinds.workflowlimit import (
+    MAX_STEP,
+    MAX_WAITERS,
+    LimitEntry,
+    LimitSelector,
+    LimitTakers,
+    WorkflowLimitSpec,
+    WorkflowLimitStatus,
+)
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import EventReason
@@ -206,20 +214,24 @@ class _KnownLimit:
     queue: LimitQueue
     by_run: Mapping[str, Sequence[LimitEntry]]
     """The holders and waiters, by run ID."""
+    selector: LimitSelector | None = None
+    """What takes it without naming it, also while the rest is invalid or newer: then it waits."""
     mistakes: tuple[str, ...] = ()
     newer: str = ""
     """What only a newer version can read in its status."""
 
     @classmethod
     def read(cls, obj: kube.Object) -> "_KnownLimit":
+        selector = _selector(obj)
         if newer := WorkflowLimitStatus.newer_part(obj.get("status") or {}, state_versions().reads):
-            return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, newer=newer)
+            return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, selector=selector, newer=newer)
         try:
             queue = LimitQueue.read(obj.get("status") or {})
             spec = WorkflowLimitSpec.parse(obj.get("spec") or {})
         except pydantic.ValidationError as error:
-            return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, mistakes=tuple(mistakes(error)))
-        return cls(object=obj, spec=spec, queue=queue, by_run=queue.by_run())
+            wrong = tuple(mistakes(error))
+            return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, selector=selector, mistakes=wrong)
+        return cls(object=obj, spec=spec, queue=queue, by_run=queue.by_run(), selector=selector)
 
     @property
     def version(self) -> str:
@@ -260,6 +272,45 @@ class WorkflowLimits:
         known = self._known[namespace].get(name)
         if known is None or known.is_of(obj):
             self._forget(namespace, name)
+            self._wake_all(namespace, name)
+
+    def selecting(self, namespace: str, takers: LimitTakers, workflow: str) -> list[tuple[str, str]]:
+        """The names of the limits that something takes without naming them, with its keys, in order.
+
+        Args:
+            namespace: The namespace.
+            takers: What it is.
+            workflow: Name of the Workflow that defines it; empty for an inline definition.
+        """
+        found = []
+        for name, known in self._known[namespace].items():
+            key = known.selector.key(takers, workflow) if known.selector is not None else None
+            if key is not None:
+                found.append((name, key))
+        return sorted(found)
+
+    async def withdraw(self, run: RunRef, id: str, wanted: Collection[str]) -> None:  # noqa: A002 (that of `LimitEntry`)
+        """Let an entry of a run wait only for the limits that it must take: a limit or a definition may have changed.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+
+        async def change(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
+            return queue.withdraw(id).admit(spec.capacity, wall_clock(), spec.rate)
+
+        for name, _ in self.listing(run.namespace, run.uid):
+            queue = self._known[run.namespace][name].queue
+            if name not in wanted and queue.withdraw(id) != queue:
+                await self.change(run.namespace, name, change)
+
+    def _wake_all(self, namespace: str, name: str) -> None:
+        """Wake everything that waits for a limit: it may not have to take it any more."""
+        for claim in self._waiting.pop((namespace, name), {}).values():
+            self.wake(claim.run)
+        for group in list(self._together[namespace, name].values()):
+            self._stop_waiting(namespace, group)
+            self.wake(group[-1].claim.run)
 
     def listing(self, namespace: str, uid: str) -> Iterable[tuple[str, Sequence[LimitEntry]]]:
         """The limits of a namespace whose status names a run or its activities, with these entries."""
@@ -290,7 +341,10 @@ class WorkflowLimits:
     def _keep(self, known: _KnownLimit) -> None:
         meta = known.object["metadata"]
         namespace, name = meta["namespace"], meta["name"]
+        before = self._known[namespace].get(name)
         self._known[namespace][name] = known
+        if before is not None and before.selector != known.selector:
+            self._wake_all(namespace, name)
         metrics.show_limit(namespace, name, holders=len(known.queue.holders), waiters=len(known.queue.waiters))
         waiting = self._waiting[namespace, name]
         for claim in _to_wake(waiting.values(), known.queue):
@@ -401,7 +455,7 @@ class WorkflowLimits:
         last, current = group[-1], self._round(namespace, group)
         if not last.claim.queues:
             return  # none of them waits: the run or the activity fails
-        held = [each for each in group[:-1] if self._queue_of(namespace, each).holds(each.id)]
+        held = [each for each in group[:-1] if self._may_give_back(namespace, each)]
         if not held or self._queue_of(namespace, last).holds(last.id):
             return
 
@@ -417,10 +471,15 @@ class WorkflowLimits:
         for place in held:
 
             async def change(queue: LimitQueue, spec: WorkflowLimitSpec, place: Wanted = place) -> LimitQueue:
-                given = queue.give_back(place.id, current, spec.capacity, wall_clock(), spec.rate)
+                given = queue.give_back(place.claim.entry, current, spec.capacity, wall_clock(), spec.rate)
                 return given if place.claim.queues or given.holds(place.id) else given.release({place.id})
 
             await self.change(namespace, place.limit, change)
+
+    def _may_give_back(self, namespace: str, place: Wanted) -> bool:
+        """Whether a place is held, and was not taken before more others were needed: then it may have started."""
+        holders = self._queue_of(namespace, place).holders
+        return any(each.id == place.id and each.together >= place.claim.entry.together for each in holders)
 
     async def _queue(self, namespace: str, group: Sequence[Wanted]) -> None:
         """Let the group wait where there is no room, and reserve a place if it has waited for long."""
@@ -551,6 +610,7 @@ class WorkflowLimits:
             obj = await write_status(self._client, url, compute, current.object)
             if obj is None:
                 self._forget(namespace, name)
+                self._wake_all(namespace, name)
                 return
             self._report(known, current, obj)
             self.update(obj)
@@ -586,6 +646,16 @@ class WorkflowLimits:
             self.update(await self._client.get(kube.path(kube.PERDURE, namespace, "workflowlimits", name)))
         except kube.NotFoundError:
             return
+
+
+def _selector(limit: kube.Object) -> LimitSelector | None:
+    selector = (limit.get("spec") or {}).get("appliesTo")
+    if selector is None:
+        return None
+    try:
+        return LimitSelector.parse(selector)
+    except pydantic.ValidationError:
+        return None
 
 
 def _waits(place: Wanted) -> Change:

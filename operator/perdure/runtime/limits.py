@@ -81,7 +81,7 @@ class LimitQueue:
         """Add an entry as a holder of the limit, or as a waiter.
 
         A listed entry keeps its place, unless its key, priority, or policy has changed because the definition was edited before
-        the run started.
+        the run started. A holder also keeps it if the number of places that it takes together has changed.
 
         Args:
             entry: The run, or the activity.
@@ -91,8 +91,12 @@ class LimitQueue:
             takes: Whether it takes the place if it has room, for one that takes several together. It is then of its `round`.
         """
         taking, listed = entry.id if takes else "", self.entry(entry.id)
-        if listed is not None and (listed.replaced_by or claim_of(listed) == claim_of(entry)):
-            claimed = self._advance(entry.id, entry.round).admit(capacity, entry.since, rate, taking=taking)
+        if listed is not None and (
+            listed.replaced_by
+            or claim_of(listed) == claim_of(entry)
+            or (self.holds(entry.id) and claim_of(listed)[:-1] == claim_of(entry)[:-1])
+        ):
+            claimed = self._advance(listed, entry).admit(capacity, entry.since, rate, taking=taking)
         else:
             others = self.release({entry.id})
             if listed is not None and listed.round > entry.round:
@@ -105,14 +109,16 @@ class LimitQueue:
             return claimed.release({entry.id})
         return replace(claimed, waiters=_first_waiters(claimed.waiters))
 
-    def give_back(self, id: str, round: int, capacity: int, now: datetime, rate: StartRate | None) -> Self:  # noqa: A002
-        """Let a holder wait again, unless it has taken the place in a later round."""
-        entry = next((each for each in self.holders if each.id == id and each.round <= round), None)
-        if entry is None:
+    def give_back(self, claim: LimitEntry, round: int, capacity: int, now: datetime, rate: StartRate | None) -> Self:  # noqa: A002
+        """Let a holder wait again, unless it has taken the place in a later round, or together with fewer others."""
+        entry = next((each for each in self.holders if each.id == claim.id), None)
+        if entry is None or entry.round > round or entry.together < claim.together:
             return self
         waiters = list(self.waiters)
         insort(waiters, entry, key=_order)
-        changed = replace(self, holders=_without(self.holders, {id}), waiters=tuple(waiters)).admit(capacity, now, rate)
+        changed = replace(self, holders=_without(self.holders, {claim.id}), waiters=tuple(waiters)).admit(
+            capacity, now, rate
+        )
         return replace(changed, waiters=_first_waiters(changed.waiters))
 
     def reserve(self, id: str) -> Self:  # noqa: A002
@@ -120,18 +126,32 @@ class LimitQueue:
         waiters = (each.model_copy(update={"reserves": True}) if each.id == id else each for each in self.waiters)
         return replace(self, waiters=tuple(waiters))
 
+    def withdraw(self, id: str) -> Self:  # noqa: A002
+        """Remove a waiter. One that gave places back only ceases to keep a place: its round must not be forgotten."""
+        entry = next((each for each in self.waiters if each.id == id), None)
+        if entry is None:
+            return self
+        if not entry.round:
+            return self.release({id})
+        later = entry.model_copy(update={"reserves": False})
+        return replace(self, waiters=tuple(later if each is entry else each for each in self.waiters))
+
     def last_taken(self, key: str) -> datetime | None:
         """When a holder of a key has taken its place last; None if nothing holds it."""
         return max((each.since for each in self.holders if each.key == key), default=None)
 
-    def _advance(self, id: str, round: int) -> Self:  # noqa: A002
-        """Move an entry to a later round."""
-        entry = self.entry(id)
-        if entry is None or entry.round >= round:
+    def _advance(self, listed: LimitEntry, claim: LimitEntry) -> Self:
+        """Move an entry to a later round.
+
+        If the number of places that it takes together has changed, the lower one stays: a process that has seen it may have
+        started the run or the activity, and one that has seen the higher one must not give this place back.
+        """
+        round_, together = max(listed.round, claim.round), min(listed.together, claim.together)
+        if (round_, together) == (listed.round, listed.together):
             return self
-        later = entry.model_copy(update={"round": round})
+        later = listed.model_copy(update={"round": round_, "together": together})
         holders, waiters = (
-            tuple(later if each is entry else each for each in entries) for entries in (self.holders, self.waiters)
+            tuple(later if each is listed else each for each in entries) for entries in (self.holders, self.waiters)
         )
         return replace(self, holders=holders, waiters=waiters)
 

@@ -392,7 +392,7 @@ def test_a_deployment_holds_its_limits_until_it_has_ended(example: Use, namespac
     deploys = example("deploy")
     deploys.start("alone", {"environment": "staging", "version": "1.4"})
     assert deploys.ends_like("alone", "deployed")["phase"] == "Completed"
-    for name in ("environment", "deployments", "builds"):
+    for name in ("environment", "deployments", "builds", "activities-of-deployments"):
         namespace.wait(f"{name} to be released", lambda n=name: _holders(namespace, n) == [])
 
 

@@ -148,11 +148,28 @@ def test_a_place_is_kept_for_the_first_that_reserves_one() -> None:
 
 def test_a_place_of_a_later_round_is_not_given_back() -> None:
     queue = LimitQueue().claim(both("a", round=1), 1).claim(entry("b"), 1)
-    assert queue.give_back("uid-a", 0, 1, NOW, None) == queue
-    given = queue.give_back("uid-a", 1, 1, NOW, None)
+    assert queue.give_back(both("a"), 0, 1, NOW, None) == queue
+    given = queue.give_back(both("a"), 1, 1, NOW, None)
     assert (names(given.holders), names(given.waiters)) == (["b"], ["a"])
     (waiter,) = given.claim(both("a", round=2), 1).waiters
     assert waiter.round == 2
+
+
+def test_a_holder_that_needs_more_or_fewer_limits_keeps_its_place() -> None:
+    alone = LimitQueue().claim(entry("a"), 1).claim(entry("urgent", priority=5), 1)
+    assert alone.claim(both("a"), 1) == alone
+    assert alone.give_back(both("a"), 0, 1, NOW, None) == alone  # it may have started
+    fewer = LimitQueue().claim(both("a"), 1).claim(entry("urgent", priority=5), 1).claim(entry("a"), 1)
+    assert names(fewer.holders) == ["a"]
+    assert fewer.give_back(both("a"), 0, 1, NOW, None) == fewer
+
+
+def test_a_waiter_that_does_not_need_the_limit_is_withdrawn_but_not_its_round() -> None:
+    queue = LimitQueue().claim(entry("holder"), 1).claim(entry("a"), 1).claim(both("b", round=1), 1).reserve("uid-b")
+    assert queue.withdraw("uid-holder") == queue
+    assert names(queue.withdraw("uid-a").waiters) == ["b"]
+    (left,) = queue.withdraw("uid-a").withdraw("uid-b").waiters
+    assert (left.run, left.round, left.reserves) == ("b", 1, False)
 
 
 def test_one_that_gave_back_places_stays_listed() -> None:

@@ -42,6 +42,9 @@ MAX_STEP = 253
 MAX_LIMITS = 10
 """Maximum number of WorkflowLimits that one run, or one activity, takes."""
 
+MAX_SELECTED = 100
+"""Maximum number of Workflows that a WorkflowLimit selects by name."""
+
 MAX_STEP_LIMITS = 3
 """Maximum number of WorkflowLimits that one step takes."""
 
@@ -152,6 +155,43 @@ class StartRate(SpecModel):
     """The period, such as `1m`."""
 
 
+class LimitTakers(StrEnum):
+    """What takes a WorkflowLimit without naming it."""
+
+    RUNS = "Runs"
+    """Runs of Workflows, from their start until they have ended. Children are left out: a parent that holds the limit could wait
+    for them forever."""
+
+    ACTIVITIES = "Activities"
+    """Activities in pods, from their first attempt until they have ended."""
+
+
+class LimitSelector(SpecModel):
+    """The runs or activities of a namespace that take a WorkflowLimit without naming it."""
+
+    takers: LimitTakers = LimitTakers.RUNS
+    """Runs or Activities. Default: Runs."""
+
+    workflows: Annotated[list[ResourceName], atomic_list(MAX_SELECTED)] = Field(default_factory=list)
+    """Names of the Workflows whose runs, or whose activities, take the limit. Default: empty, those of all Workflows and inline
+    definitions of the namespace."""
+
+    per_workflow: Flag = False
+    """Whether the limit applies to each Workflow separately: its name is the key. Inline definitions share an empty key. Default:
+    false."""
+
+    def key(self, takers: LimitTakers, workflow: str) -> str | None:
+        """Return the key that something takes the limit for; None if it does not take it.
+
+        Args:
+            takers: What it is.
+            workflow: Name of the Workflow that defines it; empty for an inline definition.
+        """
+        if takers is not self.takers or (self.workflows and workflow not in self.workflows):
+            return None
+        return workflow if self.per_workflow else ""
+
+
 class WorkflowLimitSpec(SpecModel):
     """How many runs and activities can hold the limit, and how many can take it per time."""
 
@@ -162,6 +202,10 @@ class WorkflowLimitSpec(SpecModel):
     rate: StartRate | None = None
     """How many runs and activities of each key can take the limit per time. For a rate alone, set `capacity: 500`. Default: no
     limit."""
+
+    applies_to: LimitSelector | None = None
+    """The runs or activities of the namespace that take the limit without naming it, when they start. Default: only those that
+    name it."""
 
 
 class LimitEntry(StatusModel):

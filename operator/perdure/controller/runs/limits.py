@@ -4,11 +4,11 @@ A run takes all of its limits together, or none (`controller.limits`). It keeps 
 status of a limit has its holders.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from perdure.api.kinds.workflowlimit import LimitEntry, LimitUse, OverflowPolicy, StepLimit
+from perdure.api.kinds.workflowlimit import LimitEntry, LimitTakers, LimitUse, OverflowPolicy, StepLimit
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import parse_time
@@ -23,6 +23,7 @@ from perdure.engine import inputs
 from perdure.engine.state import HeldLimits
 from perdure.language.keys import limit_keys, requested_limits
 from perdure.language.program import Program
+from perdure.runtime.chains import parent_of
 
 _TURN: Final = "the run starts when its turn comes"
 
@@ -53,7 +54,7 @@ class RunLimits:
         self._record = record
 
     async def acquire(
-        self, program: Program, values: Any, spec: WorkflowRunSpec, now: datetime, holds: Iterable[HeldLimits] = ()
+        self, program: Program, values: Any, spec: WorkflowRunSpec, now: datetime, holds: Collection[HeldLimits] = ()
     ) -> None:
         """Acquire all limits of the run's definition and, after a reset, those that steps hold at its point: all, or none.
 
@@ -77,20 +78,18 @@ class RunLimits:
         uses: dict[str, LimitUse | StepLimit] = {}
         wanted: list[Wanted] = []
         for use, key in limit_keys(program, values, schedule):
-            entry = LimitEntry(
-                run=self._run.name,
-                run_id=self._run.uid,
-                key=key,
-                priority=spec.priority,
-                cancels_running=use.overflow_policy is OverflowPolicy.CANCEL_RUNNING,
-                created=created,
-                since=now,
-            )
+            entry = self._entry(use, key, spec.priority, created, now)
             wanted.append(self._wanted(use, entry, uses))
         for hold in holds:
             for step_use, key in requested_limits(hold.limits):
                 entry = limit_entry(self._run, hold, key, spec.priority, created, now)
                 wanted.append(self._wanted(step_use, entry, uses))
+        named, selecting = {each.limit for each in wanted if each.claim.entry.event_id is None}, self._selecting(spec)
+        for name, key in selecting:
+            if name not in named:
+                use = LimitUse(name=name)
+                wanted.append(self._wanted(use, self._entry(use, key, spec.priority, created, now), uses))
+        await self._limits.withdraw(self._run, self._run.uid, {each.limit for each in wanted})
         if not wanted:
             return
         group = taken_together(wanted)
@@ -99,8 +98,28 @@ class RunLimits:
         if must_confirm and not self._limits.lists_all(self._run.namespace, group):
             await self._record.confirm()
         missing = await self._limits.acquire(self._run.namespace, group)
-        if missing:
+        if missing and self._selecting(spec) != selecting:  # one was deleted or changed in the meantime
+            await self.acquire(program, values, spec, now, holds)
+        elif missing:
             await self._wait(group, missing, uses, now)
+
+    def _selecting(self, spec: WorkflowRunSpec) -> list[tuple[str, str]]:
+        """The limits that select the run, with its keys."""
+        if parent_of(self._record.object) is not None:
+            return []
+        workflow = spec.workflow.name if spec.workflow is not None else None
+        return self._limits.selecting(self._run.namespace, LimitTakers.RUNS, workflow or "")
+
+    def _entry(self, use: LimitUse, key: str, priority: int, created: datetime, now: datetime) -> LimitEntry:
+        return LimitEntry(
+            run=self._run.name,
+            run_id=self._run.uid,
+            key=key,
+            priority=priority,
+            cancels_running=use.overflow_policy is OverflowPolicy.CANCEL_RUNNING,
+            created=created,
+            since=now,
+        )
 
     def _wanted(self, use: LimitUse | StepLimit, entry: LimitEntry, uses: dict[str, LimitUse | StepLimit]) -> Wanted:
         uses[f"{use.name}/{entry.id}"] = use

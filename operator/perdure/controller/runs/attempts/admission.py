@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, StepLimit
+from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, LimitTakers, StepLimit
 from perdure.api.names import pod_name
 from perdure.controller.limits import Claim, Full, Unusable, Wanted, limit_entry, names_of, taken_together
 from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, may_run, scope_of, stopping
@@ -29,7 +29,7 @@ from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.services import Services
 from perdure.engine.failures import Failure
 from perdure.engine.inputs import AttemptFailed
-from perdure.engine.state import PendingActivity, RunState
+from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.language.keys import activity_limit_keys, requested_limits
@@ -297,11 +297,16 @@ class Admission:
         return True
 
     async def _acquire_limits(self, activity: PendingActivity, now: datetime) -> bool:
-        if not activity.takes_limits and not self._definitions.of(activity).limits:
+        selecting = self._selecting(activity)
+        required = [*self._required(activity, selecting)]
+        entry_id = f"{self._run.uid}/{activity.scheduled_event_id}"
+        await self._limits.withdraw(self._run, entry_id, {use.name for use, _ in required})
+        if not required:
+            self._blocked.clear_shared(PodKey.of(activity))
             return True
         priority, uses = self._record.object["spec"].get("priority", 0), dict[str, ActivityLimit | StepLimit]()
         wanted = []
-        for use, key in self._required(activity):
+        for use, key in required:
             uses[use.name] = use
             entry = limit_entry(self._run, activity, key, priority, activity.first_scheduled_time, now)
             queues = use.overflow_policy is ActivityOverflowPolicy.QUEUE
@@ -310,18 +315,38 @@ class Admission:
         if not self._limits.lists_all(namespace, group):
             await self._record.confirm()  # an outdated state must not take a limit for an activity that has ended
         missing = await self._limits.acquire(namespace, group)
+        if missing and self._selecting(activity) != selecting:  # one was deleted or changed in the meantime
+            return await self._acquire_limits(activity, now)
         if missing:
             self._wait(activity, group, missing, uses, now)
             return False
         self._blocked.clear_shared(PodKey.of(activity))
         return True
 
-    def _required(self, activity: PendingActivity) -> Iterator[tuple[ActivityLimit | StepLimit, str]]:
+    def _selecting(self, activity: PendingActivity) -> list[tuple[str, str]]:
+        """The limits that select the activity, with its keys."""
+        if activity.takes_limits:
+            return []
+        workflow = self._record.object["spec"].get("workflow") or {}
+        name = activity.task_queue.removeprefix(PODS_QUEUE) or workflow.get("name") or ""
+        return self._limits.selecting(self._run.namespace, LimitTakers.ACTIVITIES, name)
+
+    def _required(
+        self, activity: PendingActivity, selecting: Iterable[tuple[str, str]]
+    ) -> Iterator[tuple[ActivityLimit | StepLimit, str]]:
         """The limits to acquire, with their keys, in order."""
         if activity.takes_limits:
-            return requested_limits(activity.input)
-        values = self._definitions.attempt(activity).input
-        return activity_limit_keys(self._definitions.of(activity), values, scope_of(self._run))
+            yield from requested_limits(activity.input)
+            return
+        definition, named = self._definitions.of(activity), set[str]()
+        if definition.limits:
+            values = self._definitions.attempt(activity).input
+            for use, key in activity_limit_keys(definition, values, scope_of(self._run)):
+                named.add(use.name)
+                yield use, key
+        for name, key in selecting:
+            if name not in named:
+                yield ActivityLimit(name=name), key
 
     def _wait(
         self,

@@ -109,14 +109,19 @@ def turn(entry: Json) -> tuple[int, str]:
 
 
 def overtaken(before: Json, after: Json) -> list[tuple[str, str]]:
-    """Runs that took a limit, each with one that still waits for the same key and should have gone first."""
+    """Runs that took a limit, each with one that still waits for the same key, for which the place was kept.
+
+    The runs take two limits together: others overtake one of them until it reserves a place (docs/workflow-limits.md).
+    """
     held = {entry["runId"] for entry in before.get("holders", ())}
+    reserved = {entry["runId"] for entry in before.get("waiters", ()) if entry.get("reserves")}
     return [
         (taken["run"], waiting["run"])
         for taken in after.get("holders", ())
         if taken["runId"] not in held
         for waiting in after.get("waiters", ())
-        if waiting.get("key", "") == taken.get("key", "") and turn(waiting) < turn(taken)
+        if waiting["runId"] in reserved
+        and waiting.get("key", "") == taken.get("key", "") and turn(waiting) < turn(taken)
     ]
 
 
@@ -235,7 +240,7 @@ def explained(namespace: Cluster, missing: set[str]) -> str:
 
 
 def check_order(name: str, file: Path) -> None:
-    """In every version, no more runs than allowed hold the limit, and none took it before another whose turn was earlier."""
+    """In every version, no more runs than allowed hold the limit, and none took a place that was kept for an earlier one."""
     statuses = versions(file)
     assert max(max(holders_per_key(status).values(), default=0) for status in statuses) <= CAPACITIES[name]
     assert [pair for before, after in pairwise(statuses) for pair in overtaken(before, after)] == []

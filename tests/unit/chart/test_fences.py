@@ -144,6 +144,6 @@ def test_the_policies_do_not_apply_to_excluded_namespaces(render: Render) -> Non
 
 
 def test_the_policies_can_be_disabled(render: Render) -> None:
-    without = [f"{fence}Fence.enabled=false" for fence in ("lease", "pod", "run", "definition")]
+    without = [f"{fence}Fence.enabled=false" for fence in ("lease", "pod", "run", "definition", "deletion")]
     left = render("attribution.enabled=false", *without)
     assert not [x for x in left if x["kind"].startswith("ValidatingAdmission")]

@@ -121,7 +121,8 @@ def overtaken(before: Json, after: Json) -> list[tuple[str, str]]:
         if taken["runId"] not in held
         for waiting in after.get("waiters", ())
         if waiting["runId"] in reserved
-        and waiting.get("key", "") == taken.get("key", "") and turn(waiting) < turn(taken)
+        and waiting.get("key", "") == taken.get("key", "")
+        and turn(waiting) < turn(taken)
     ]
 
 

@@ -98,10 +98,7 @@ class Checker:
                 and meta["annotations"][labels.RUN_ANNOTATION] not in self.failed_by_clients
             ):
                 self._at(write, "is created after an earlier attempt of the activity has succeeded")
-        if write.after["status"]["phase"] == "Succeeded":
-            proves = _proves_success(write.after) and self._waiting(write.after) is not None
-            change = self._succeeded.add if proves else self._succeeded.discard
-            change(activity_id)
+        self._note_success(write, activity_id)
         if not judged or write.before is None:
             return
         if write.delete_requested and self._stays(write.before):
@@ -114,6 +111,15 @@ class Checker:
             self._at(write, "is released while its run waits for its result")
         elif write.delete_requested and not activity.get("cancelRequested"):
             self._at(write, "is deleted while its run waits for it")
+
+    def _note_success(self, write: Write, activity_id: tuple[str, str]) -> None:
+        """Note the success of a pod that its run waits for. Later writes, such as the release of the pod, take nothing back."""
+        if write.after["status"]["phase"] != "Succeeded":
+            return
+        if not _proves_success(write.after):
+            self._succeeded.discard(activity_id)
+        elif self._waiting(write.after) is not None:
+            self._succeeded.add(activity_id)
 
     def _stays(self, pod: Object) -> bool:
         """Whether a pod has succeeded, its run has recorded this, and nothing has decided yet when the pod expires."""

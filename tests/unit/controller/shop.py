@@ -109,7 +109,8 @@ class Store:
                 return web.json_response({"reason": "AlreadyExists", "message": name}, status=409)
             self.created.append(f"{plural}/{name}")
             self._count += 1
-            body["metadata"] |= {"uid": f"{plural}-{self._count}", "namespace": "shop"}
+            created = format_time(now())
+            body["metadata"] |= {"uid": f"{plural}-{self._count}", "namespace": "shop", "creationTimestamp": created}
             return web.json_response(self.put(plural, body), status=201)
         selected = by_labels(request.query.get("labelSelector", ""))
         items = [obj for key, obj in self.objects.items() if key.startswith(f"{plural}/") and selected(obj)]

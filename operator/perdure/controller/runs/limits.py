@@ -141,7 +141,7 @@ class RunLimits:
             ConflictError: Another client has written the run.
             RequestError: The Kubernetes API request failed.
         """
-        reports: list[tuple[ConditionReason, str]] = []
+        reports: list[NotReadyError] = []
         times: list[datetime] = []
         for place, answer in missing:
             use, entry = uses[f"{place.limit}/{place.id}"], place.claim.entry
@@ -153,7 +153,8 @@ class RunLimits:
                 case Unusable():
                     message = answer.reason(use.name, self._run.namespace)
                     _check_time(due, now, message)
-                    reports.append((ConditionReason.LIMIT_NOT_FOUND, f"{message}; the run starts once there is one"))
+                    message = f"{message}; the run starts once there is one"
+                    reports.append(NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message))
                 case Full(replaced_by=str(newer)):
                     reason, request_id = _replaces(newer, use.name), f"{self._run.uid}/replaced/{use.name}"
                     raise ReplacedError(
@@ -169,11 +170,11 @@ class RunLimits:
                     names = names_of(group)
                     turn = f"the run starts when it can take {names} together" if names else _TURN
                     reason = f"{answer.reason(use.name, entry.key, 'run')}; {turn}"
-                    reports.append((ConditionReason.LIMIT_REACHED, reason))
+                    reports.append(NotReadyError(ConditionReason.LIMIT_REACHED, reason))
                     times += [answer.until] if answer.until is not None else []
             times += [due] if due is not None else []
-        reason, message = reports[0]
-        raise NotReadyError(reason, message, until=min(times, default=None))
+        first = reports[0]
+        raise NotReadyError(first.reason, first.message, until=min(times, default=None))
 
     async def _cancel(self, holder: LimitEntry, use: LimitUse | StepLimit) -> None:
         """Request the cancellation of a run that holds a limit."""

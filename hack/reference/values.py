@@ -43,7 +43,7 @@ def _required(schema: dict[str, Any], defaults: dict[str, Any], path: str) -> It
     for name, each in schema["properties"].items():
         default, type_ = defaults.get(name), each.get("type", "")
         if "properties" in each:
-            yield from _required(each, default, f"{path}{name}.")
+            yield from _required(each, default or {}, f"{path}{name}.")
         elif default not in (None, "", []) and type_ != "object" and "null" not in type_:
             yield f"{path}{name}"
 

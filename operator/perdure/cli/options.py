@@ -54,15 +54,21 @@ run_argument = argument(
     help="Name of the WorkflowRun; or use --workflow-id",
 )
 
-runs_argument = argument(
-    "names",
-    metavar="[NAME]...",
-    type=Named("WorkflowRun"),
-    nargs=-1,
-    required=False,
-    shell_complete=names_of("workflowruns"),
-    help="Names of WorkflowRuns; or use --workflow-id, --workflow, or --selector",
-)
+
+def names_argument(text: str) -> Decorator:
+    """An argument for the names of any number of runs, with its help."""
+    return argument(
+        "names",
+        metavar="[NAME]...",
+        type=Named("WorkflowRun"),
+        nargs=-1,
+        required=False,
+        shell_complete=names_of("workflowruns"),
+        help=text,
+    )
+
+
+runs_argument = names_argument("Names of WorkflowRuns; or use --workflow-id, --workflow, or --selector")
 
 open_workflow_id_option = option("--workflow-id", "-w", help="Instead of NAME: the open run with this workflow ID")
 

@@ -376,9 +376,9 @@ class WorkflowLimits:
         for each in group:
             if each.limit not in self._known[namespace]:
                 await self._read(namespace, each.limit)
-        if self._unusable(namespace, group):
+        if unusable := self._unusable(namespace, group):
             self._start_waiting(namespace, group)
-            return [*self._unusable(namespace, group)]
+            return [*unusable]
         if self._holds_all(namespace, group):
             return []
         if not self._lacking(namespace, group, wall_clock()) and await self._take(namespace, group):
@@ -482,7 +482,7 @@ class WorkflowLimits:
         return any(each.id == place.id and each.together >= place.claim.entry.together for each in holders)
 
     async def _queue(self, namespace: str, group: Sequence[Wanted]) -> None:
-        """Let the group wait where there is no room, and reserve a place if it has waited for long."""
+        """Let the group wait in the limits that are full, and reserve a place in one if it has waited for a long time."""
         for place in self._lacking(namespace, group, wall_clock()):
             if place.claim.queues and not self.lists(namespace, place.limit, place.claim.entry):
                 await self.change(namespace, place.limit, _waits(place))

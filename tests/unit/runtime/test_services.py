@@ -3,8 +3,7 @@
 from typing import Any
 
 from perdure.runtime.attempts import PodSettings
-from perdure.runtime.pods.builder import build_pod
-from perdure.runtime.pods.services import service_container
+from perdure.runtime.pods.builder import build_pod, service_container
 from perdure.runtime.pods.status import is_problem, waiting_reason
 
 PROBE = {"httpGet": {"path": "/", "port": 8080}, "initialDelaySeconds": 2, "periodSeconds": 10, "successThreshold": 3}

@@ -9,10 +9,9 @@ import click
 from click.exceptions import Exit
 
 from perdure.api.phases import CLOSED, Phase
-from perdure.cli.command import WholeNumber, argument, option, verb
-from perdure.cli.completion import names_of
+from perdure.cli.command import WholeNumber, option, verb
 from perdure.cli.connection import connect
-from perdure.cli.options import Named, context_option, namespace_option, seconds_of
+from perdure.cli.options import context_option, names_argument, namespace_option, seconds_of
 from perdure.cli.selection import phase_of, phase_option, selection_of, selector_option
 from perdure.cli.terminal import Screen, program_of, reference
 from perdure.client.cluster import Cluster
@@ -68,15 +67,7 @@ async def _exists(cluster: Cluster, name: str, uid: str) -> bool:
 
 
 @verb()
-@argument(
-    "names",
-    metavar="[NAME]...",
-    type=Named("WorkflowRun"),
-    nargs=-1,
-    required=False,
-    shell_complete=names_of("workflowruns"),
-    help="Names of runs",
-)
+@names_argument("Names of runs")
 @selector_option
 @phase_option
 @option("--all", "every", is_flag=True, help="All runs of the namespace")

@@ -226,7 +226,7 @@ def rerun(
     `retry`.
 
     With --workflow or --selector, reruns all failed and timed-out runs that match,
-    after a confirmation; of a run and its retries, the last one.
+    after a confirmation. If a run was retried, only its last retry counts.
 
     If a Schedule started the original, the new run has the same input and the same
     `schedule.name`, `schedule.scheduledTime`, and times around it. It does not
@@ -337,8 +337,8 @@ def retry(
     retry a completed run.
 
     With --workflow or --selector, retries all failed and timed-out runs that match,
-    after a confirmation; of a run and its retries, the last one. A named run whose
-    retry has completed is not retried again, unless you pass --force or --from.
+    after a confirmation. If a run was retried, only its last retry counts. A named
+    run whose retry has completed is refused, unless you pass --force or --from.
 
     --output prints the Operation, and --output name the new run; with --wait or
     --logs, it prints the new run, as it is at the end or after --timeout, and

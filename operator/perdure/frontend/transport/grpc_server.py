@@ -78,7 +78,7 @@ class OpenCalls:
         loop = asyncio.get_running_loop()
         self._stopping = loop.create_future()
         began = loop.time()
-        while (time := loop.time()) < began + _GRACE_SECONDS or (  # noqa: ASYNC110 (silence is no event)
+        while (time := loop.time()) < began + _GRACE_SECONDS or (  # noqa: ASYNC110 (waits for silence)
             time < self._arrived + _QUIET_SECONDS and time < began + _LONGEST_DRAIN_SECONDS
         ):
             await asyncio.sleep(_QUIET_SECONDS)

@@ -32,15 +32,15 @@ LONG = 16 * 1024
 
 
 async def _unguarded() -> None:
-    """Do nothing, because there is no authentication."""
+    """Do nothing: callers are not authenticated."""
 
 
 async def _permitted(rpc: str) -> None:
-    """Permit everything, because there is no authentication."""
+    """Permit everything: callers are not authenticated."""
 
 
 async def _all_of(names: Sequence[str]) -> Sequence[str]:
-    """Return all namespaces, because there is no authentication."""
+    """Return all namespaces: callers are not authenticated."""
     return names
 
 

@@ -26,7 +26,6 @@ from perdure.runtime.attempts import (
 )
 from perdure.runtime.pods import payloads
 from perdure.runtime.pods.commands import order_containers, script_container
-from perdure.runtime.pods.services import service_container
 from perdure.runtime.pods.sidecar import mount_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
@@ -518,6 +517,30 @@ def _secrets(definition: Activity) -> list[KubeObject]:
     if http.ca is not None:
         variables.append({"name": "PERDURE_CA", "valueFrom": {"configMapKeyRef": http.ca.dump()}})
     return variables
+
+
+_PROBE_SECONDS: Final = 1
+_MAX_PROBES: Final = 3_600
+"""How often the probe of a service may fail: one that is not ready within an hour restarts."""
+
+
+def service_container(service: Mapping[str, Any]) -> KubeObject:
+    """Build the container of a service: a native sidecar of Kubernetes.
+
+    It starts before the other containers, restarts when it ends, and stops after the others
+    (https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/). The other containers wait for its startup
+    probe, not for its readiness probe. Therefore, without a startup probe of its own, it gets its readiness probe as one, tried
+    every second.
+
+    Args:
+        service: The service in the definition of the activity, whose expressions are evaluated.
+    """
+    container: KubeObject = {**service, "restartPolicy": "Always"}
+    readiness = container.get("readinessProbe")
+    if isinstance(readiness, dict) and container.get("startupProbe") is None:
+        action = {key: value for key, value in readiness.items() if key != "successThreshold"}
+        container["startupProbe"] = {**action, "periodSeconds": _PROBE_SECONDS, "failureThreshold": _MAX_PROBES}
+    return container
 
 
 _KEYS: Final = ("name", "mountPath", "containerPort", "topologyKey", "key", "ip")

@@ -87,7 +87,7 @@ class _Source:
             return None
         seconds = _PROTOBUF_SECONDS.fullmatch(value)
         try:
-            return _whole_seconds(int(seconds[1])) if seconds else format_duration(parse_duration(value))
+            return _format_seconds(int(seconds[1])) if seconds else format_duration(parse_duration(value))
         except ValueError:
             raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {_shorten(value)}") from None
 
@@ -144,7 +144,7 @@ def _shorten(value: Any) -> str:
     return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
 
 
-def _whole_seconds(number: int) -> str:
+def _format_seconds(number: int) -> str:
     """Format a duration for the API."""
     return format_duration(timedelta(seconds=number))
 
@@ -243,7 +243,7 @@ def _cron_job(source: _Source, new_name: str | None) -> list[Object]:
             **({"metadata": metadata} if metadata else {}),
             "spec": without_expressions(_as_in_a_job(pod.data)),
         },
-        "scheduleToCloseTimeout": _whole_seconds(job.number("activeDeadlineSeconds", 86_400)),
+        "scheduleToCloseTimeout": _format_seconds(job.number("activeDeadlineSeconds", 86_400)),
         "retryPolicy": {
             "exponential": {
                 "initialInterval": "10s",
@@ -281,7 +281,7 @@ def _cron_job(source: _Source, new_name: str | None) -> list[Object]:
 
 def _newest_missed(deadline: int) -> Object:
     """The catch-up of a CronJob and of a CronWorkflow: only the newest missed time starts (kestra#3000)."""
-    return {"catchupWindow": _whole_seconds(max(10, deadline)), "catchupPolicy": "Latest"}
+    return {"catchupWindow": _format_seconds(max(10, deadline)), "catchupPolicy": "Latest"}
 
 
 def _as_in_a_job(pod: Object) -> Object:
@@ -524,7 +524,7 @@ def _temporal_policies(policies: _Source, state: _Source) -> Object:
     limited, remaining = state.flag("limitedActions"), state.number("remainingActions", 0)
     return {
         "overlapPolicy": policy,
-        "catchupWindow": policies.duration("catchupWindow") or _whole_seconds(_YEAR),
+        "catchupWindow": policies.duration("catchupWindow") or _format_seconds(_YEAR),
         "pauseOnFailure": policies.flag("pauseOnFailure"),
         "paused": state.flag("paused"),
         "notes": state.text("notes"),

@@ -9,7 +9,6 @@ from perdure.api.state_versions import NEWEST
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.manager import Manager
 from perdure.controller.upgrades import UpgradeSettings
-from perdure.controller.workers import NoWorkers, Workers
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions
@@ -94,14 +93,12 @@ class FaultyOperator(Operator):
             server,
             self._connections,
             crashed=crashed,
-            frontend=partial(self._workers, frontend),
+            frontend=partial(self._serve, frontend) if frontend is not None else None,
             skew=skew,
             trace=tell,
         )
 
-    def _workers(self, settings: Settings | None, manager: Manager) -> Workers:
-        if settings is None:
-            return NoWorkers()
+    def _serve(self, settings: Settings, manager: Manager) -> Frontend:
         self._frontend = Frontend(manager, settings)
         return self._frontend
 

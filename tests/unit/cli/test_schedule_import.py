@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from perdure.api.kinds.workflow import Activity
 from perdure.cli.app import build
 from perdure.frontend.schedules import messages
-from perdure.importing.schedules import UnsupportedScheduleError, convert
+from perdure.importing.reader import UnsupportedScheduleError
+from perdure.importing.schedules import convert
 from perdure.language import containers
 
 CRON_JOB: dict[str, Any] = {

@@ -37,7 +37,7 @@ def shop(server: ApiServer) -> ApiServer:
 
 
 def call(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(build("perdure", [*VERBS, "signal"]), list(arguments), prog_name="perdure", input=stdin)
+    return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure", input=stdin)
 
 
 def test_each_request_has_a_past_participle() -> None:

@@ -75,7 +75,7 @@ def test_one_dead_letter_is_described_with_the_next_commands() -> None:
     ],
 )
 def test_incomplete_usage_is_rejected(arguments: list[str], reported: str) -> None:
-    done = CliRunner().invoke(build("perdure", ["deadletters"]), ["deadletters", *arguments])
+    done = CliRunner().invoke(build("perdure"), ["deadletters", *arguments])
     assert done.exit_code == 2
     assert reported in done.stderr
 

@@ -312,7 +312,7 @@ _NOW = clock.source.get()
 @pytest.mark.usefixtures("healthy")
 def test_version_shows_the_installed_versions() -> None:
     def call(*options: str) -> Result:
-        return CliRunner().invoke(build("perdure", ["version", "doctor"]), ["version", *options], prog_name="perdure")
+        return CliRunner().invoke(build("perdure"), ["version", *options], prog_name="perdure")
 
     assert call().stdout == f"perdure {__version__}\n"
     lines = [f"perdure {__version__}", f"operator {__version__}", f"crds {__version__}", "kubernetes v1.34.1"]

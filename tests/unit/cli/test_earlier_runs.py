@@ -111,7 +111,7 @@ def test_the_logs_of_kept_steps_are_read_from_the_pods_of_the_earlier_run(server
         f"{PODS}/order-42-9-2/log": Log("2026-01-01T12:00:01Z two\n"),
         f"{PODS}/order-42-retry-1-8-1/log": Log("2026-01-01T12:01:01Z done\n"),
     }
-    done = CliRunner().invoke(build("perdure", ["logs"]), ["logs", "order-42-retry-1", "-n", "shop"])
+    done = CliRunner().invoke(build("perdure"), ["logs", "order-42-retry-1", "-n", "shop"])
     assert (done.exit_code, done.stdout.splitlines()) == (0, ["right#2: two", "left#1: done"])
     assert done.stderr.splitlines() == [
         "first: ran in the earlier run `order-42`, and its pod was deleted; see `perdure logs -n shop order-42`"

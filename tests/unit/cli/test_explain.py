@@ -10,7 +10,7 @@ from perdure.cli.explanations import topics
 
 
 def explain(topic: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["explain", "version"]), ["explain", topic], prog_name="perdure")
+    return CliRunner().invoke(build("perdure"), ["explain", topic], prog_name="perdure")
 
 
 @pytest.mark.parametrize("topic", topics())

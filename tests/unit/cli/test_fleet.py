@@ -27,7 +27,7 @@ def no_record(server: ApiServer) -> None:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["fleet", "version"]), ["fleet", *arguments], prog_name="perdure")
+    return CliRunner().invoke(build("perdure"), ["fleet", *arguments], prog_name="perdure")
 
 
 def member(name: str, ago: float, *members: str, reads: int = 2) -> dict[str, Any]:

@@ -30,7 +30,7 @@ PAYLOADS = "/apis/perdure.dev/v1alpha1/namespaces/shop/payloads"
 
 def history(*options: str) -> Result:
     arguments = ["history", "order-42", "--color", "never", *options]
-    return CliRunner().invoke(build("perdure", ["history", "version"]), arguments)
+    return CliRunner().invoke(build("perdure"), arguments)
 
 
 def ids(done: Result) -> list[int]:

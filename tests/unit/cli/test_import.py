@@ -20,7 +20,7 @@ BAD = GOOD.replace("name: good", "name: bad").replace(
 
 
 def invoke(*arguments: str, stdin: str = "") -> Result:
-    return CliRunner().invoke(build("perdure", ["import"]), ["import", *arguments], input=stdin)
+    return CliRunner().invoke(build("perdure"), ["import", *arguments], input=stdin)
 
 
 def test_a_complete_import_prints_manifests(tmp_path: Path) -> None:

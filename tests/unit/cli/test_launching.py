@@ -15,7 +15,7 @@ RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 
 
 def start(*options: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["start", "version"]), ["start", "flow", *options], prog_name="perdure")
+    return CliRunner().invoke(build("perdure"), ["start", "flow", *options], prog_name="perdure")
 
 
 def test_a_client_dry_run_prints_the_manifest_and_sends_nothing(server: ApiServer) -> None:

@@ -22,7 +22,7 @@ PODS = "/api/v1/namespaces/shop/pods"
 
 
 def logs(*options: str) -> tuple[int, list[str], str]:
-    done = CliRunner().invoke(build("perdure", ["logs"]), ["logs", "order-42", *options])
+    done = CliRunner().invoke(build("perdure"), ["logs", "order-42", *options])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout.splitlines(), done.stderr
 

@@ -41,7 +41,7 @@ def test_without_events_there_is_no_title() -> None:
 
 def test_describe_shows_events_of_the_run_if_permitted(server: ApiServer) -> None:
     def describe() -> str:
-        done = CliRunner().invoke(build("perdure", ["describe", "version"]), ["describe", "order-42"])
+        done = CliRunner().invoke(build("perdure"), ["describe", "order-42"])
         assert done.exit_code == 0, done.stderr
         return done.stdout
 

@@ -20,7 +20,7 @@ def run(name: str, phase: str, **status: Any) -> dict[str, Any]:
 
 
 def result(*options: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["result", "version"]), ["result", "order", *options])
+    return CliRunner().invoke(build("perdure"), ["result", "order", *options])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ spec: {cloudScheduler: {retryCount: 5, minBackoffDuration: 10s, maxBackoffDurati
 def preview(tmp_path: Path, text: str, *options: str) -> tuple[int, str, str]:
     file = tmp_path / "policy.yaml"
     file.write_text(text)
-    done = CliRunner().invoke(build("perdure", ["retrypolicy"]), ["retrypolicy", "preview", "-f", str(file), *options])
+    done = CliRunner().invoke(build("perdure"), ["retrypolicy", "preview", "-f", str(file), *options])
     return done.exit_code, done.stdout, done.stderr
 
 

@@ -113,7 +113,7 @@ WRITTEN: dict[str, Any] = {
 
 def run(manifest: dict[str, Any], *options: str) -> tuple[int, list[dict[str, Any]], str]:
     result = CliRunner().invoke(
-        build("perdure", ["schedule"]), ["schedule", "import", "-f", "-", *options], input=json.dumps(manifest)
+        build("perdure"), ["schedule", "import", "-f", "-", *options], input=json.dumps(manifest)
     )
     return result.exit_code, list(yaml.safe_load_all(result.stdout)), result.stderr
 
@@ -417,7 +417,7 @@ def test_a_damaged_manifest_is_rejected_with_one_sentence(data: st.DataObject) -
 def test_each_object_of_a_list_is_imported(tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [CRON_JOB, CRON_WORKFLOW]}))
-    result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "import", "-f", str(file)])
+    result = CliRunner().invoke(build("perdure"), ["schedule", "import", "-f", str(file)])
     assert [each["kind"] for each in yaml.safe_load_all(result.stdout)] == ["Workflow", "Schedule", "Schedule"]
 
 
@@ -481,6 +481,6 @@ def test_one_name_for_several_schedules_is_rejected() -> None:
 
 
 def test_a_missing_file_is_reported_without_mentioning_scenarios() -> None:
-    result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "import", "-f", "nope.yaml"])
+    result = CliRunner().invoke(build("perdure"), ["schedule", "import", "-f", "nope.yaml"])
     assert result.exit_code == 2
     assert "scenario" not in result.stderr

@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> str:
 
 
 def run(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
-    result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "next", *arguments], input=stdin)
+    result = CliRunner().invoke(build("perdure"), ["schedule", "next", *arguments], input=stdin)
     return result.exit_code, result.stdout, result.stderr
 
 

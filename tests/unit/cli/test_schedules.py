@@ -109,7 +109,7 @@ def invoices(server: ApiServer) -> ApiServer:
 
 
 def call(*words: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", *words], prog_name="perdure")
+    return CliRunner().invoke(build("perdure"), ["schedule", *words], prog_name="perdure")
 
 
 @pytest.mark.usefixtures("invoices")
@@ -187,7 +187,7 @@ def test_unpause_ends_the_pause_of_a_temporal_client(invoices: ApiServer) -> Non
 
 
 def create(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", *arguments, "--dry-run"])
+    return CliRunner().invoke(build("perdure"), ["schedule", "create", *arguments, "--dry-run"])
 
 
 def test_create_rejects_a_schedule_that_never_fires() -> None:
@@ -204,7 +204,7 @@ def test_create_notes_that_a_schedule_without_times_starts_nothing() -> None:
 
 
 def test_the_quarterly_example_fires_four_times_a_year() -> None:
-    reported = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", "-h"]).stdout
+    reported = CliRunner().invoke(build("perdure"), ["schedule", "create", "-h"]).stdout
     calendar = reported.partition("quarters")[2].partition("--calendar '")[2].partition("'")[0]
     done = create("quarters", "--workflow", "bill", "--calendar", calendar)
     assert done.exit_code == 0, done.stderr

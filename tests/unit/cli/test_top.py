@@ -30,7 +30,7 @@ process_resident_memory_bytes 1.048576e+08
 
 
 def top(*options: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["top", "version"]), ["top", *options], prog_name="perdure")
+    return CliRunner().invoke(build("perdure"), ["top", *options], prog_name="perdure")
 
 
 def run(name: str, spec: dict[str, Any], phase: str, *activities: str, days: int = 0) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def shown(flow: Flow, *pods: dict[str, Any], offset: float, width: int = 89) -> 
 
 
 def trace(*options: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["trace", "version"]), ["trace", "order-42", *options])
+    return CliRunner().invoke(build("perdure"), ["trace", "order-42", *options])
 
 
 def test_an_attempt_with_a_cached_result_has_only_a_wait() -> None:

@@ -14,6 +14,10 @@ from perdure.cli.inputs import json_or_text
 from perdure.cli.options import color_option, output_option, report_option
 from perdure.cli.routes import RouteOptions, routed
 from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.view import frontend
 
 if TYPE_CHECKING:
     from perdure.cli.frontend import FrontendApi
@@ -173,9 +177,7 @@ def list_(context: click.Context, route: RouteOptions, *, output: Output, color:
     elif not found:
         click.echo("There are no batches.", err=True)
     else:
-        from perdure.view.frontend import batches
-
-        screen.show(batches(found, page_of(context, screen)))
+        screen.show(frontend.batches(found, page_of(context, screen)))
 
 
 @batch.command("describe")
@@ -195,9 +197,8 @@ def describe(context: click.Context, route: RouteOptions, *, job: str, output: O
     if output != "text":
         screen.write_data(output, found)
         return
-    from perdure.view.frontend import batch as show
 
-    screen.show(show(found, page_of(context, screen)))
+    screen.show(frontend.batch(found, page_of(context, screen)))
 
 
 @batch.command("stop")

@@ -13,6 +13,10 @@ from perdure.cli.options import color_option, context_option, namespace_option, 
 from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.search_attributes import change_types, read_types
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.view import tables
 
 names_argument = argument("names", metavar="NAME...", nargs=-1, required=True, help="Names of search attributes")
 
@@ -59,9 +63,7 @@ def list_(context: click.Context, *, namespace: str | None, output: Output, colo
     elif not types:
         click.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
     else:
-        from perdure.view.tables import search_attributes
-
-        screen.show(search_attributes(types, page_of(context, screen)))
+        screen.show(tables.search_attributes(types, page_of(context, screen)))
 
 
 @search_attributes.command("create")

@@ -20,9 +20,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, Final
 
-_BEFORE: Final = frozenset(
-    {"__class__", "__dict__", "__file__", "__loader__", "__name__", "__package__", "__path__", "__spec__"}
-)
+_BEFORE: Final = frozenset({"__class__", "__dict__", "__file__", "__loader__", "__name__", "__package__", "__spec__"})
 """What a module has before it is executed. The import system and `inspect.getmodule` read it of every module."""
 
 

@@ -22,7 +22,7 @@ with lazily():
     from perdure.view import text as view_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rich.console import Console
     from rich.text import Text
@@ -143,6 +143,34 @@ class Screen:
     def write_objects(self, output: Output, items: "Sequence[Mapping[str, Any]]") -> None:
         """Print a list of objects in a format for programs."""
         self.write_data(output, {"apiVersion": "v1", "kind": "List", "items": items}, map(_reference, items))
+
+    def show_all(
+        self,
+        output: Output,
+        items: Any,
+        table: "Callable[[], Iterable[Text]]",
+        *,
+        otherwise: str,
+        names: "Iterable[str] | None" = None,
+    ) -> None:
+        """Print everything that a verb has found.
+
+        Args:
+            output: The format.
+            items: What it has found, as data for programs.
+            table: Returns the lines for users.
+            otherwise: The sentence for users if there is nothing.
+            names: The names to print, one per line; None if `items` are objects of Kubernetes, which have names.
+        """
+        if not is_for_users(output):
+            if names is None:
+                self.write_objects(output, items)
+            else:
+                self.write_data(output, items, names)
+        elif items:
+            self.show(table())
+        else:
+            click.echo(otherwise, err=True)
 
 
 def progress_screen(output: Output) -> Screen:

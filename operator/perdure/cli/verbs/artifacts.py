@@ -29,7 +29,7 @@ from perdure.cli.options import (
     run_argument,
     workflow_id_option,
 )
-from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, page_of, program_of
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError
 from perdure.client.requests import Object
@@ -96,12 +96,13 @@ def list_(
 
     run, artifacts = asyncio.run(read())
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, artifacts, artifacts)
-    elif not artifacts:
-        click.echo(f"The steps of `{run}` have left no artifacts.", err=True)
-    else:
-        screen.show(tables.artifacts(artifacts, page_of(context, screen)))
+    screen.show_all(
+        output,
+        artifacts,
+        lambda: tables.artifacts(artifacts, page_of(context, screen)),
+        otherwise=f"The steps of `{run}` have left no artifacts.",
+        names=artifacts,
+    )
 
 
 @artifacts.command("get")

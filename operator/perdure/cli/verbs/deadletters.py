@@ -85,12 +85,12 @@ def list_(
 
     letters = sorted(_of(asyncio.run(read()), activity), key=_failed_time, reverse=True)
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_objects(output, letters)
-    elif not letters:
-        click.echo("There are no DeadLetters.", err=True)
-    else:
-        screen.show(view.table(letters, page_of(context, screen), namespaces=everywhere))
+    screen.show_all(
+        output,
+        letters,
+        lambda: view.table(letters, page_of(context, screen), namespaces=everywhere),
+        otherwise="There are no DeadLetters.",
+    )
 
 
 @deadletters.command("show")

@@ -236,14 +236,15 @@ def operations(
     )
 
     items.sort(key=operation_requests.arrival, reverse=True)
-    if not is_for_users(output):
-        screen.write_objects(output, items)
-    elif not items:
-        where = "any namespace" if everywhere else f"namespace {searched}"
-        click.echo(f"There are no Operations in {where}.", err=True)
-    else:
-        page = page_of(context, screen, times=times)
-        screen.show(tables.operations(items, page, namespaces=everywhere, wide=output == "wide"))
+    where = "any namespace" if everywhere else f"namespace {searched}"
+    screen.show_all(
+        output,
+        items,
+        lambda: tables.operations(
+            items, page_of(context, screen, times=times), namespaces=everywhere, wide=output == "wide"
+        ),
+        otherwise=f"There are no Operations in {where}.",
+    )
 
 
 @verb()
@@ -275,13 +276,13 @@ def webhooks(
     items, searched = asyncio.run(
         list_kind("webhooks", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere)
     )
-    if not is_for_users(output):
-        screen.write_objects(output, items)
-    elif not items:
-        where = "any namespace" if everywhere else f"namespace {searched}"
-        click.echo(f"There are no Webhooks in {where}.", err=True)
-    else:
-        screen.show(tables.webhooks(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))
+    where = "any namespace" if everywhere else f"namespace {searched}"
+    screen.show_all(
+        output,
+        items,
+        lambda: tables.webhooks(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"),
+        otherwise=f"There are no Webhooks in {where}.",
+    )
 
 
 _PAUSE = 1.0

@@ -123,13 +123,14 @@ def list_schedules(
 
     screen = Screen()
     items, runs = _with_cluster(context, cluster, namespace, read)
-    if not is_for_users(output):
-        screen.write_objects(output, items)
-    elif items:
-        page = page_of(context, screen, times=times)
-        screen.show(view.table(items, page, runs, namespaces=everywhere, wide=output == "wide"))
-    else:
-        click.echo(f"There are no Schedules; create one with `{program_of(context)} schedule create`.", err=True)
+    screen.show_all(
+        output,
+        items,
+        lambda: view.table(
+            items, page_of(context, screen, times=times), runs, namespaces=everywhere, wide=output == "wide"
+        ),
+        otherwise=f"There are no Schedules; create one with `{program_of(context)} schedule create`.",
+    )
 
 
 @schedule.command("describe")

@@ -9,7 +9,7 @@ import click
 from perdure.cli.command import argument, group, option
 from perdure.cli.options import color_option, output_option, report_option
 from perdure.cli.routes import RouteOptions, routed
-from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of
+from perdure.cli.terminal import Color, Output, Screen, page_of
 from perdure.lazy import lazily
 
 with lazily():
@@ -56,12 +56,13 @@ def list_deployments(context: click.Context, route: RouteOptions, *, output: Out
     """
     found = route.call(context, lambda api: api.each("workerDeployments", "worker-deployments"))
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, found, [each["name"] for each in found])
-    elif not found:
-        click.echo("There are no worker deployments: no worker has polled with a deployment version.", err=True)
-    else:
-        screen.show(frontend.deployments(found, page_of(context, screen)))
+    screen.show_all(
+        output,
+        found,
+        lambda: frontend.deployments(found, page_of(context, screen)),
+        otherwise="There are no worker deployments: no worker has polled with a deployment version.",
+        names=[each["name"] for each in found],
+    )
 
 
 @deployment.command("describe")
@@ -236,12 +237,13 @@ def list_workers(context: click.Context, route: RouteOptions, *, query: str, out
     wanted = {"query": query} if query else {}
     found = route.call(context, lambda api: api.each("workers", "workers", **wanted))
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, found, [each.get("workerInstanceKey", "") for each in found])
-    elif not found:
-        click.echo(f"No workers {'match' if query else 'have polled recently'}.", err=True)
-    else:
-        screen.show(frontend.workers(found, page_of(context, screen)))
+    screen.show_all(
+        output,
+        found,
+        lambda: frontend.workers(found, page_of(context, screen)),
+        otherwise=f"No workers {'match' if query else 'have polled recently'}.",
+        names=[each.get("workerInstanceKey", "") for each in found],
+    )
 
 
 @worker.command("describe")

@@ -15,7 +15,7 @@ from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.door import Connections, Door, strangers_of
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, health_handler, options, stop
-from perdure.frontend.transport.guard import Guard
+from perdure.frontend.transport.guard import Guard, Provider
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.frontend.transport.tls import ServerCertificate, encryption
 from perdure.kube import client as kube
@@ -146,8 +146,14 @@ async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tupl
     strangers = strangers_of(frontend.settings.max_connections)
     connections = Connections(*ports, strangers=strangers, serves=lambda: manager.shards.active)
     await stack.enter_async_context(connections.guarded())
-    guard = Guard(client, frontend.settings.audience, cluster_tokens=frontend.settings.cluster_tokens)
+    guard = guard_of(client, frontend.settings)
     return Door(guard, connections), Door(Guard(client, frontend.settings.peer_audience), connections)
+
+
+def guard_of(client: kube.Client, settings: Settings) -> Guard:
+    """Build the authentication of users; `client` sends reviews on its own connections."""
+    provider = Provider(settings.issuer, settings.client_ids) if settings.issuer else None
+    return Guard(client, settings.audience, provider=provider, cluster_tokens=settings.cluster_tokens)
 
 
 def _is_loopback(address: str) -> bool:

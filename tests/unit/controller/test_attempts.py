@@ -20,6 +20,7 @@ from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.conditions import RunEventRecorder
+from perdure.controller.runs.status import StatusComposer
 from perdure.controller.runs.store import RunStore
 from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition, Definitions
@@ -110,7 +111,7 @@ async def attempts(
         found = RunAttempts(
             services,
             RUN,
-            RunStore(client, STORED, RUN, services.blobs),
+            RunStore(client, STORED, RUN, services.blobs, StatusComposer(RUN.uid)),
             None,
             RunEventRecorder(recorder, RUN),
             wake=wake,

@@ -87,7 +87,7 @@ async def stored_details(
     blobs.cache.put(entry.namespace, reference.name, reference.content or b"")
     reference.content, reference.version = None, saved
     old = before.version if isinstance(before, Reference) else None
-    if isinstance(old, Saved) and old.name not in referred_to(encoded(run.object.get("status") or {})):
+    if isinstance(old, Saved) and old.name not in referred_to(encoded(run.record.status)):
         await blobs.remove(entry.namespace, old)
 
 

@@ -324,7 +324,7 @@ class RunGateway:
             RpcError: The run was deleted, or the API server does not respond.
         """
         if followed is not None and followed.state is not None and followed.state.closed and not followed.deleted:
-            return View(entry, followed.object, followed.state)
+            return View(entry, followed.record.latest(), followed.state)
         await self.changes.wait_until(entry.uid, partial(self._has_started_or_failed, entry.uid), _RECORDED_WITHIN)
         if self._open_runs.record_start(entry):
             recorded = partial(self._is_recorded, entry.uid)
@@ -337,7 +337,7 @@ class RunGateway:
         run = self._open_runs.get(run_id)
         if run is None or run.deleted or run.state is not None:
             return True
-        return bool((run.object.get("status") or {}).get("conditions"))
+        return bool(run.record.status.get("conditions"))
 
     def _is_recorded(self, run_id: str) -> bool:
         run = self._open_runs.get(run_id)
@@ -351,7 +351,7 @@ class RunGateway:
         """
         run = self._open_runs.get(entry.uid)
         if run is not None and run.state is not None:
-            return View(entry, run.object, run.state, run.unrecorded)
+            return View(entry, run.record.latest(), run.state, run.unrecorded)
         try:
             obj = await self._client.get(run_url(entry))
             if obj["metadata"]["uid"] != entry.uid:
@@ -430,7 +430,7 @@ class RunGateway:
         run = self._open_runs.get(run_id)
         if run is None or run.state is not None:
             return None
-        status = run.object.get("status") or {}
+        status = run.record.status
         damage, newer = message_of(status, ConditionReason.STATE_DAMAGED), reported(status)
         if damage or newer:
             reason = ConditionReason.STATE_DAMAGED if damage else ConditionReason.NEWER_STATE

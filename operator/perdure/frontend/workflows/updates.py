@@ -208,7 +208,7 @@ class RecordedUpdates:
 
 def _tail_of(run: FollowedRun) -> tuple[ev.AnyEvent, ...]:
     """The end of the history of a run that this process owns."""
-    return decode_events(run.object["status"]["history"]["events"])
+    return decode_events(run.record.status["history"]["events"])
 
 
 def outcome_of(event: ev.WorkflowExecutionUpdateCompleted) -> Outcome:

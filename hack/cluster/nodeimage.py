@@ -23,7 +23,7 @@ from cluster.store import files_below, fingerprint, work_folder
 
 REPOSITORY = "perdure.local/node"
 
-PYTHON_IMAGE = "perdure.local/python:3.11"
+PYTHON_IMAGE = f"perdure.local/python:{debian.PYTHON}"
 """A plain Python image on every node, for users' activities and for our DNS check."""
 
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd")
@@ -50,7 +50,7 @@ def image_name(kubernetes: GoProgram) -> str:
 
 def python_base(cache: Cache) -> Path:
     """Return the root file system of the plain Python image."""
-    return debian.root_file_system(cache, "python", debian.PYTHON_PACKAGES)
+    return debian.root_file_system(cache, "python", debian.PYTHON_PACKAGES, suite=debian.PYTHON_SUITE)
 
 
 def ensure_node_image(cache: Cache, docker: Docker, kubernetes: GoProgram) -> str:

@@ -38,8 +38,8 @@ METADATA = {
 
 def image_name(kubernetes: GoProgram) -> str:
     """Return the name of the node image for the current sources: its tag is their hash."""
-    own = Path(__file__).parent
-    recipe = [own / name for name in ("nodeimage.py", "archive.py", "debian.py")]
+    folder = Path(__file__).parent
+    recipe = [folder / name for name in ("nodeimage.py", "archive.py", "debian.py")]
     scripts = [NODE_IMAGE / "assemble.sh", NODE_IMAGE / "preload.sh"]
     key = fingerprint(
         files=[*recipe, *scripts, *files_below(NODE_IMAGE / "files")],

@@ -22,7 +22,7 @@ def test_a_build_removes_images_of_other_sources_but_not_its_own(
     current = nodeimage.image_name(gobuild.kubernetes("1.32"))
     built = f"{nodeimage.REPOSITORY}:v1.36.3-of-the-sources-when-the-build-began"
     earlier = f"{nodeimage.REPOSITORY}:v1.36.3-of-last-week"
-    (tmp_path / "images").write_text("\n".join([current, built, earlier, "kindest/node:v1.36.3"]))
+    (tmp_path / "images").write_text(f"{current}\n{built}\n{earlier}\nkindest/node:v1.36.3")
     (tmp_path / "docker").write_text(SCRIPT)
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

@@ -331,7 +331,7 @@ def build_store_pod(
     variables: Mapping[str, str],
     *,
     image: str,
-    user: int | None,
+    user: int | None = None,
     seconds: int,
 ) -> KubeObject:
     """Build a pod that runs a program once.
@@ -342,7 +342,7 @@ def build_store_pod(
         store: The Secret of the artifact store.
         variables: More variables of the program.
         image: An image with `perdure.runner`.
-        user: The user ID; None leaves it to the image.
+        user: The user ID; None leaves it to the image or the platform.
         seconds: After this time, Kubernetes stops the pod.
     """
     container = {
@@ -396,9 +396,7 @@ def build_export_pod(
         seconds: After this time, Kubernetes stops the pod.
     """
     pods = [
-        build_store_pod(
-            metadata, "export", store, {"PERDURE_KEY": key, **part}, image=image, user=None, seconds=seconds
-        )
+        build_store_pod(metadata, "export", store, {"PERDURE_KEY": key, **part}, image=image, seconds=seconds)
         for part in [{"PERDURE_RANGE": f"{first}-{end}"} for first, end in ranges] or [{}]
     ]
     *others, last = (pod["spec"]["containers"][0] for pod in pods)

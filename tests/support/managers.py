@@ -20,19 +20,16 @@ async def client_without_server() -> AsyncIterator[Client]:
 
 def manager_over(client: Client, *, fleet: str = "") -> Manager:
     """A manager, as the operator assembles it. One with a fleet has not joined it, so it holds no shards."""
-    return frontend_over(client, fleet=fleet).manager
+    manager, _ = assemble(client, OperatorOptions(fleet=fleet))
+    return manager
 
 
 def frontend_over(client: Client, settings: Settings | None = None, *, fleet: str = "") -> Frontend:
     """The frontend of such a manager."""
-    made: list[Frontend] = []
-
-    def frontend(manager: Manager) -> Frontend:
-        made.append(Frontend(manager, settings or Settings(authentication=False)))
-        return made[0]
-
-    assemble(client, OperatorOptions(fleet=fleet), frontend)
-    return made[0]
+    manager = manager_over(client, fleet=fleet)
+    frontend = Frontend(manager, settings or Settings(authentication=False))
+    manager.attach(frontend)
+    return frontend
 
 
 async def unchanged() -> None:

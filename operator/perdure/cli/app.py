@@ -29,6 +29,7 @@ VERBS: Final = {
     "lint": "files:lint",
     "list": "lists:list_",
     "logs": "show:logs",
+    "migrate": "migrate:migrate",
     "operations": "lists:operations",
     "options": "reference:options",
     "pause": "requests:pause",

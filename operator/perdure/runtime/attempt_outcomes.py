@@ -154,7 +154,7 @@ class PodFacts:
         by_mark = marked is not None and marked.get("status") == "True" and not self.failed_before(self.disrupted_since)
         return self.stopped() and (by_mark or self.status.reason in _DISRUPTED)
 
-    def exceeded_own_limits(self) -> bool:
+    def evicted_for_usage(self) -> bool:
         """Whether the pod was evicted because it exceeded its own limits."""
         return self.status.reason == "Evicted" and self.stopped()
 
@@ -424,7 +424,7 @@ _TABLE: Final[tuple[tuple[Callable[[PodFacts], bool], Callable[[PodFacts], Outco
     # container reacted to being stopped (exit code 143, "cancelled") is only a consequence.
     (PodFacts.disrupted, lost("", "pod {pod} was disrupted on node {node}: {reason}: {message}")),
     # Without that condition, a kubelet evicts only a pod that exceeds its own storage limits, which would happen again.
-    (PodFacts.exceeded_own_limits, pod_failure),
+    (PodFacts.evicted_for_usage, pod_failure),
     # The backstop: the node stopped the attempt after start-to-close, because no operator did.
     (PodFacts.exceeded_deadline, timed_out),
     # Deleted by someone else (pods that the operator deletes are not evaluated), and then it stopped. A container that failed

@@ -18,11 +18,11 @@ QUICK = {"exponential": {"initialInterval": "1s", "backoffCoefficient": "1"}}
 
 
 def test_an_activity_gets_its_input_and_returns_a_result(namespace: Cluster) -> None:
-    given = {"name": "Ada", "numbers": [1, 2.5, None, "drei"], "quote": 'it\'s "$(HOME)" \n ok'}
-    namespace.start("echo", one_step(python("activity.complete(activity.input())"), input=given))
+    value = {"name": "Ada", "numbers": [1, 2.5, None, "drei"], "quote": 'it\'s "$(HOME)" \n ok'}
+    namespace.start("echo", one_step(python("activity.complete(activity.input())"), input=value))
     status = namespace.closed("echo")
     assert status["phase"] == "Completed"
-    assert status["output"] == given
+    assert status["output"] == value
     run = namespace.get("workflowrun", "echo")
     assert run is not None
     check_history(run)

@@ -359,7 +359,7 @@ def test_a_watch_that_lags_does_not_replace_a_pod_by_an_earlier_one_of_the_same_
 
 async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
     """Its activity may have completed since a watch has shown that it runs: another operator has recorded this."""
-    seen, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)
+    waiting, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)
     asked = list[str]()
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -367,7 +367,7 @@ async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
         return web.json_response(ended if "/pods/" in request.path else STORED)
 
     async with serving(answer) as address, attempts(server=address) as (found, _):
-        found.held.update(seen)
+        found.held.update(waiting)
         await found.apply(RunState(start_time=T0, next_event_id=9), at(1))
         assert found.settled
     assert asked == ["GET", "GET", "PATCH"], "confirm the state, read the pod, and drop its finalizer"

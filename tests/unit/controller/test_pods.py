@@ -287,8 +287,8 @@ async def test_the_claim_of_a_workspace_is_validated_before_the_first_run(
     async with api_server(answer) as client:
         existing = Workspace.parse({"name": "files", "persistentVolumeClaim": {"claimName": "mine"}})
         assert await claim_refusal(client, "shop", existing) is None
-        given = Workspace.parse({"name": "files", "volumeClaimTemplate": template})
-        assert await claim_refusal(client, "shop", given) == want
+        workspace = Workspace.parse({"name": "files", "volumeClaimTemplate": template})
+        assert await claim_refusal(client, "shop", workspace) == want
     ((dry, meta),) = asked
     assert dry == "All"
     assert "ownerReferences" not in meta

@@ -458,7 +458,8 @@ def import_(*, file: str, name: str | None, namespace: str | None) -> None:
       {program} schedule import -f nightly.json --name nightly
     """
     from perdure.cli.files.documents import read_manifests
-    from perdure.importing.schedules import UnsupportedScheduleError, convert
+    from perdure.importing.reader import UnsupportedScheduleError
+    from perdure.importing.schedules import convert
 
     found = read_manifests(file)
     if name is not None and len(found) > 1:

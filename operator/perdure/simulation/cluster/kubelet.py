@@ -170,7 +170,7 @@ def _is_deleted(pod: Object) -> bool:
 
 def _is_past_deadline(pod: Object) -> bool:
     """Whether a running pod was given a deadline that has passed."""
-    return pod["spec"].get("activeDeadlineSeconds") == 1
+    return bool(pod["spec"].get("activeDeadlineSeconds") == 1)
 
 
 def _containers(pod: Object, state: dict[str, Any]) -> list[Object]:

@@ -78,17 +78,17 @@ async def test_an_unreadable_entry_is_reported_and_blocks_no_worker(here: Served
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("change", "message"),
     [
         ({"task_queue": ""}, "TaskQueue is not set"),
         ({"task_queue_type": 0}, "TaskQueueType is not set"),
         ({"task_queue": 300 * "ö"}, "too long"),
     ],
 )
-def test_an_invalid_change_is_rejected(given: dict[str, Any], message: str) -> None:
+def test_an_invalid_change_is_rejected(change: dict[str, Any], message: str) -> None:
     @served
     async def refused(here: Served) -> None:
         with pytest.raises((RpcError, UnfitError), match=message):
-            await here.call("UpdateTaskQueueConfig", **{"task_queue": QUEUE, "task_queue_type": ACTIVITY, **given})
+            await here.call("UpdateTaskQueueConfig", **{"task_queue": QUEUE, "task_queue_type": ACTIVITY, **change})
 
     refused()

@@ -125,8 +125,8 @@ async def test_an_auto_upgrade_workflow_moves_to_the_new_current_version(here: S
         worker_task_queue=TaskQueue(name="sticky", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY)
     )
     await decide(here, "1", AUTO_UPGRADE, sticky_attributes=sticky)
-    own = TaskQueue(name="sticky", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name="orders")
-    assert not (await poll(here, "1", queue=own)).task_token
+    queue = TaskQueue(name="sticky", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name="orders")
+    assert not (await poll(here, "1", queue=queue)).task_token
     await set_current(here, "2")
     await signal(here)
     assert not (await poll(here, "1")).task_token

@@ -32,17 +32,17 @@ def known(status: Status) -> None:
     stands_in(stored, WorkflowRunStatus.parse(stored).dump(), "status")
 
 
-def stands_in(part: Any, whole: Any, path: str) -> None:
+def stands_in(part: Any, parsed: Any, path: str) -> None:
     if isinstance(part, dict):
         for key, value in part.items():
-            assert key in whole, f"the API does not know {path}.{key}"
-            stands_in(value, whole[key], f"{path}.{key}")
+            assert key in parsed, f"the API does not know {path}.{key}"
+            stands_in(value, parsed[key], f"{path}.{key}")
     elif isinstance(part, list):
-        assert len(part) == len(whole)
-        for index, (mine, its) in enumerate(zip(part, whole, strict=True)):
+        assert len(part) == len(parsed)
+        for index, (mine, its) in enumerate(zip(part, parsed, strict=True)):
             stands_in(mine, its, f"{path}[{index}]")
     else:
-        assert part == whole, path
+        assert part == parsed, path
 
 
 def run_with(status: Status | None = None, name: str = "order-1") -> dict[str, Any]:

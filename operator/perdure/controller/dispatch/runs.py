@@ -93,7 +93,7 @@ class RunNeighbors:
         if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
             self._queue.wake(DeadLetterKey(namespace, letter))
         known = after or before
-        if known is None or (before and after and _seen_by_others(before) == _seen_by_others(after)):
+        if known is None or (before and after and _public_facts(before) == _public_facts(after)):
             return
         self.wake(known)
         if after is None or after.standing is Standing.CLOSED:
@@ -126,7 +126,7 @@ class RunNeighbors:
             self._send(child, kind(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None)
 
 
-def _seen_by_others(run: Entry) -> tuple[Standing, str, str]:
+def _public_facts(run: Entry) -> tuple[Standing, str, str]:
     """The facts about a run for which its parent and other runs wait."""
     return run.standing, run.successor, run.parent_uid
 

@@ -181,9 +181,9 @@ class StandaloneActivities:
             response.info.ClearField("heartbeat_details")
         if not request.include_last_failure:
             response.info.ClearField("last_failure")
-        given_input = data.payloads(view.object["spec"].get("input"))
-        if request.include_input and given_input is not None:
-            response.input.CopyFrom(given_input)
+        payloads = data.payloads(view.object["spec"].get("input"))
+        if request.include_input and payloads is not None:
+            response.input.CopyFrom(payloads)
         if request.include_outcome and view.state.closed:
             response.outcome.CopyFrom(outcome_of(history))
         return response

@@ -49,8 +49,8 @@ class Cart:
         return self.items
 
     @workflow.query
-    def contents(self, prefix: str = "", most: int = 9) -> list[str]:
-        return [item for item in self.items if item.startswith(prefix)][:most]
+    def contents(self, prefix: str = "", count: int = 9) -> list[str]:
+        return [item for item in self.items if item.startswith(prefix)][:count]
 
     @workflow.update
     def add(self, item: str, note: dict[str, Any] | None = None) -> str:

@@ -67,13 +67,13 @@ class FaultySession(Session):
             refusal = Refusal(fate.refused, "InternalError", "a fault of the simulation")
             self._loop.call_later(after, _give, answer, refused(refusal))
         else:
-            given = self.arrive(request)
-            self._trace_request(request, f"{given.status}{' (the answer is lost)' if fate.unanswered else ''}")
+            response = self.arrive(request)
+            self._trace_request(request, f"{response.status}{' (the answer is lost)' if fate.unanswered else ''}")
             if fate.unanswered:
                 lost = aiohttp.ServerDisconnectedError() if fate.breaks else TimeoutError()
                 self._loop.call_later(after, _fail, answer, lost)
             else:
-                self._loop.call_later(after, _give, answer, given)
+                self._loop.call_later(after, _give, answer, response)
 
     def _trace_request(self, request: Request, what: str) -> None:
         if self._trace is None:
@@ -83,9 +83,9 @@ class FaultySession(Session):
         self._trace(f"{request.method:6} {request.url} {selected} → {what}  {body[:300]}", f"{request.url} {body}")
 
 
-def _give(answer: asyncio.Future[Response], given: Response) -> None:
+def _give(answer: asyncio.Future[Response], response: Response) -> None:
     if not answer.done():
-        answer.set_result(given)
+        answer.set_result(response)
 
 
 def _fail(answer: asyncio.Future[Response], error: Exception) -> None:

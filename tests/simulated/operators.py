@@ -115,9 +115,9 @@ class FaultyOperator(Operator):
             deliver(type_, as_known(obj))
 
         taker = deliver_known if self.reads == NEWER else deliver
-        seen = LaggingWatch(self._random, self._lag, self._loop, self._server, plural, label=label, deliver=taker)
-        self._lagging.append(seen)
-        return seen
+        watch = LaggingWatch(self._random, self._lag, self._loop, self._server, plural, label=label, deliver=taker)
+        self._lagging.append(watch)
+        return watch
 
     def within(self, work: Callable[..., _Result], *args: Any) -> _Result:
         """Call a function in this process, whose tasks end with it."""

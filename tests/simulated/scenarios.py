@@ -279,11 +279,11 @@ async def removal(world: World) -> None:
     kept = 10_000
     for i in range(8):
         plan.run(0, 5, f"short{i}", {"workflow": {"name": "child"}, "ttlSecondsAfterFinished": 20})
-        plan.at(15, 45, world.edit, "workflowruns", f"short{i}", _given_time(plan.random.choice([0, 20, kept])))
+        plan.at(15, 45, world.edit, "workflowruns", f"short{i}", _retained_for(plan.random.choice([0, 20, kept])))
         plan.run(0, 60, f"now{i}", {"inline": PARENT, "ttlSecondsAfterFinished": 0})
     for i in range(3):
         plan.operate(5, 20, f"ask{i}", f"short{i}", signal={"name": "go", "input": {}}, ttlSecondsAfterFinished=10)
-        plan.at(15, 40, world.edit, "operations", f"ask{i}", _given_time(plan.random.choice([10, kept])))
+        plan.at(15, 40, world.edit, "operations", f"ask{i}", _retained_for(plan.random.choice([10, kept])))
     limits = {"successfulRunsHistoryLimit": 1, "failedRunsHistoryLimit": 1}
     template = {"spec": {"workflow": {"name": "flaky"}, "ttlSecondsAfterFinished": 0}}
     for name in ("few", "raised"):
@@ -299,9 +299,9 @@ async def removal(world: World) -> None:
     for name, run in world.runs().items():
         if name.startswith(("short", "now")) and run["spec"]["ttlSecondsAfterFinished"] < kept:
             checker.fail(f"run {name} is not removed")
-    few = [run["status"]["phase"] for name, run in world.runs().items() if name.startswith("few-")]
-    if any(few.count(phase) > 1 for phase in ("Completed", "Failed")):
-        checker.fail(f"the schedule keeps {few}")
+    phases = [run["status"]["phase"] for name, run in world.runs().items() if name.startswith("few-")]
+    if any(phases.count(phase) > 1 for phase in ("Completed", "Failed")):
+        checker.fail(f"the schedule keeps {phases}")
 
 
 async def families(world: World) -> None:
@@ -454,7 +454,7 @@ def _be_impatient(world: World) -> None:
         }
         if write.key.plural == "workflowruns" and write.type == "ADDED" and owned and random.random() < 0.5:
             when, name = random.uniform(0, 5), write.key.name
-            world.loop.call_later(when, world.edit, "workflowruns", name, _given_time(0))
+            world.loop.call_later(when, world.edit, "workflowruns", name, _retained_for(0))
 
     world.server.observers.append(observe)
 
@@ -465,7 +465,7 @@ def _redrive_all(world: World, name: str) -> None:
         world.create("Operation", f"{name}-{number}", {"target": target, "redrive": {}})
 
 
-def _given_time(seconds: int) -> Callable[[Object], None]:
+def _retained_for(seconds: int) -> Callable[[Object], None]:
     return lambda obj: obj["spec"].update(ttlSecondsAfterFinished=seconds)
 
 

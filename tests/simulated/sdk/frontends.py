@@ -136,7 +136,7 @@ class Caller:
             self._operator = None
             raise
 
-    async def insist(self, rpc: str, request: Any, most: float = 60.0) -> Any:
+    async def insist(self, rpc: str, request: Any, limit: float = 60.0) -> Any:
         """Call an operator, and call again while it may help.
 
         Raises:
@@ -144,7 +144,7 @@ class Caller:
             RpcError: The response is an error that would be the same the next time.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + most
+        until = loop.time() + limit
         while True:
             try:
                 return await self.call(rpc, request)

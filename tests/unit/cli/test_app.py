@@ -94,9 +94,9 @@ def test_describe_watches_until_the_run_ends_and_then_shows_it(server: ApiServer
     server.answers["/api/v1/namespaces/shop/pods"] = items()
     done = call("describe", "order-42", "--watch", "--color", "never")
     assert done.exit_code == 0, done.stderr
-    progress, _, whole = done.stdout.partition("Name: ")
+    progress, _, description = done.stdout.partition("Name: ")
     assert [line.split(" ", 1)[1] for line in progress.splitlines() if "order-42" in line][-1].startswith("✓ order-42")
-    assert "Status:       ✓ Completed" in whole
+    assert "Status:       ✓ Completed" in description
     assert call("describe", "order-42", "--watch", "-o", "json").exit_code == 2
 
 
@@ -147,9 +147,9 @@ def test_sealed_segments_come_before_the_events_in_the_status(server: ApiServer)
     server.asked.clear()
     assert call("wait", "order-42").exit_code == 0
     assert where in [path for path, _ in server.asked]  # once the run has closed, the complete history is shown
-    whole = call("describe", "order-42", "-o", "json").stdout
+    document = call("describe", "order-42", "-o", "json").stdout
     server.answers[f"{RUNS}/order-42"] = flow.object
-    assert call("describe", "order-42", "-o", "json").stdout == whole
+    assert call("describe", "order-42", "-o", "json").stdout == document
     server.answers[f"{RUNS}/order-42"] = run
     server.answers[where] = items(second)
     done = call("history", "order-42")
@@ -289,7 +289,7 @@ def test_an_invalid_output_format_is_rejected_with_the_valid_ones(verb: list[str
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("arguments", "want"),
     [
         ("-n shop describe order-1", "describe -n shop order-1"),
         ("--namespace=shop --context kind list -o wide", "list --namespace=shop --context kind -o wide"),
@@ -301,5 +301,5 @@ def test_an_invalid_output_format_is_rejected_with_the_valid_ones(verb: list[str
         ("", ""),
     ],
 )
-def test_namespace_and_context_can_precede_the_verb(given: str, want: str) -> None:
-    assert verb_first(given.split()) == want.split()
+def test_namespace_and_context_can_precede_the_verb(arguments: str, want: str) -> None:
+    assert verb_first(arguments.split()) == want.split()

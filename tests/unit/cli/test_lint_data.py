@@ -80,7 +80,7 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("input_", "want"),
     [
         ("{day: '${now}'}", "`now`: unknown name `now`"),
         ("{day: '${HOME}'}", "for a literal `${`, write `$${`"),
@@ -88,8 +88,8 @@ spec:
         ("{day: '${schedule.scheduledTime.nope()}'}", "`schedule.scheduledTime.nope()`: "),
     ],
 )
-def test_an_invalid_expression_in_the_input_of_a_schedule_is_an_error(given: str, want: str) -> None:
-    ((path, message),) = linted(given)
+def test_an_invalid_expression_in_the_input_of_a_schedule_is_an_error(input_: str, want: str) -> None:
+    ((path, message),) = linted(input_)
     assert path == "spec.workflowRunTemplate.spec.input.day"
     assert want in message
 
@@ -103,8 +103,8 @@ def test_the_input_of_a_schedule_is_checked_with_the_values_of_its_expressions()
     assert linted("{number: '${schedule.lastCompletionResult.number + 1}'}") == []
 
 
-@pytest.mark.parametrize("given", ["'${1 + 1}'", '\'${ {"a": {"b": 1}} }\'', "'${schedule.localDate}'"])
-def test_the_input_of_code_is_not_evaluated(given: str) -> None:
-    ((path, message),) = linted(given, "{type: Report, taskQueue: reports}")
+@pytest.mark.parametrize("input_", ["'${1 + 1}'", '\'${ {"a": {"b": 1}} }\'', "'${schedule.localDate}'"])
+def test_the_input_of_code_is_not_evaluated(input_: str) -> None:
+    ((path, message),) = linted(input_, "{type: Report, taskQueue: reports}")
     assert path == "spec.workflowRunTemplate.spec.input"
     assert "is not evaluated here" in message

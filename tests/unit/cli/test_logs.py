@@ -142,10 +142,10 @@ def test_the_log_of_a_failed_init_container_is_shown(server: ApiServer) -> None:
 
 def test_children_are_shown_by_their_names(server: ApiServer) -> None:
     child = Flow(name="parcel-1")
-    own = {**child.object, "metadata": {**child.object["metadata"], "uid": "u-2"}}
+    listed = {**child.object, "metadata": {**child.object["metadata"], "uid": "u-2"}}
     server.answers |= {
         RUN: Flow().object,
-        RUNS: lambda: items(own) if "parent-run-id=1111" in str(server.asked[-1]) else items(),
+        RUNS: lambda: items(listed) if "parent-run-id=1111" in str(server.asked[-1]) else items(),
         PODS: lambda: items(pod("reserve", 2, 1, RUNS_NOW)) if "u-2" in str(server.asked[-1]) else items(),
         f"{PODS}/order-42-2-1/log": Log(line(1, "packed")),
     }

@@ -84,8 +84,8 @@ def test_the_input_of_a_rerun_can_be_changed(ran: ApiServer) -> None:
 
 def test_parameters_are_json_or_text(server: ApiServer) -> None:
     server.answers[WORKFLOW] = {"metadata": {"name": "order"}}
-    given = ["-p", "n=3", "-p", "name=ada", "-p", 'list=["a"]', "-p", "id=007", "-p", "e==", "-p", 'text="3"']
-    spec = asked(server, "start", "order", "--input", '{"n": 1, "kept": true}', *given, "--no-wait")
+    options = ["-p", "n=3", "-p", "name=ada", "-p", 'list=["a"]', "-p", "id=007", "-p", "e==", "-p", 'text="3"']
+    spec = asked(server, "start", "order", "--input", '{"n": 1, "kept": true}', *options, "--no-wait")
     assert json.loads(json.dumps(spec["input"])) == {
         "n": 3,
         "kept": True,
@@ -176,7 +176,7 @@ def test_several_runs_are_retried_by_name(server: ApiServer) -> None:
 
 def test_the_last_failed_runs_of_a_workflow_are_retried(server: ApiServer) -> None:
     retried = failed("a-2", of="a")
-    cancelled, elsewhere = failed("d", phase="Cancelled"), failed("e", "other")
+    cancelled, of_other_workflow = failed("d", phase="Cancelled"), failed("e", "other")
     serve(
         server,
         failed("a"),
@@ -184,7 +184,7 @@ def test_the_last_failed_runs_of_a_workflow_are_retried(server: ApiServer) -> No
         failed("b", phase="TimedOut"),
         failed("c", phase="Completed"),
         cancelled,
-        elsewhere,
+        of_other_workflow,
     )
     assert call("retry", "--workflow", "order", "--dry-run").stdout.split() == [
         word for name in ("a-2", "b") for word in (f"workflowrun.perdure.dev/{name}", "retried", "(dry", "run)")

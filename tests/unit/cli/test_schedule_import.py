@@ -170,7 +170,7 @@ def test_a_cron_job_becomes_a_workflow_and_a_schedule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("fields", "kept"),
     [
         ({"serviceAccountName": "reporter"}, {"securityContext": {"runAsNonRoot": False}}),
         ({"automountServiceAccountToken": False}, {"securityContext": {"runAsNonRoot": False}}),
@@ -181,10 +181,10 @@ def test_a_cron_job_becomes_a_workflow_and_a_schedule() -> None:
         ),
     ],
 )
-def test_a_cron_jobs_pod_keeps_its_user_and_its_token(given: Any, kept: Any) -> None:
+def test_a_cron_jobs_pod_keeps_its_user_and_its_token(fields: Any, kept: Any) -> None:
     main = {"containers": [{"name": "main", "image": "report:1"}]}
-    workflow, _ = convert(changed(CRON_JOB, "spec.jobTemplate.spec.template.spec", {**main, **given}), "f")
-    assert workflow["spec"]["activities"][0]["podTemplate"]["spec"] == {**main, **given, **kept}
+    workflow, _ = convert(changed(CRON_JOB, "spec.jobTemplate.spec.template.spec", {**main, **fields}), "f")
+    assert workflow["spec"]["activities"][0]["podTemplate"]["spec"] == {**main, **fields, **kept}
 
 
 def test_a_cron_workflow_becomes_a_schedule() -> None:

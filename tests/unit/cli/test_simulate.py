@@ -53,8 +53,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(*arguments: str, given: str | None = None) -> Result:
-    return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure", input=given)
+def call(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure", input=stdin)
 
 
 def test_a_simulation_is_shown_as_timeline_tree_and_outcome(folder: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_simulation_as_json_has_everything(folder: Path) -> None:
 
 def test_a_simulation_requires_only_a_manifest(folder: Path) -> None:
     flow = (folder / "order.yaml").read_text() + "---" + (folder / "policy.yaml").read_text()
-    done = call("simulate", "-f", "-", "-o", "json", given=flow)
+    done = call("simulate", "-f", "-", "-o", "json", stdin=flow)
     assert done.exit_code == 0
     assert json.loads(done.stdout)["failure"]["type"] == "ExpressionError", "there are no items without an input"
 

@@ -282,13 +282,13 @@ def test_wait_can_ignore_a_missing_run(server: ApiServer, existing: list[dict[st
 
 
 @pytest.mark.parametrize(
-    ("given", "warned"),
+    ("input_", "warned"),
     [('{"day": "${schedule.scheduledTime}"}', True), ('{"day": "${HOME} $${now}"}', False)],
     ids=["expression", "other text"],
 )
-def test_start_warns_of_an_expression_in_the_input(server: ApiServer, given: str, warned: bool) -> None:
+def test_start_warns_of_an_expression_in_the_input(server: ApiServer, input_: str, warned: bool) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
-    done = call("start", "flow", "--input", given, "--no-wait")
+    done = call("start", "flow", "--input", input_, "--no-wait")
     assert (done.exit_code, len(server.created)) == (0, 1)
     assert done.stderr.startswith("Warning: spec.input.day: `${…}` is not evaluated here:") == warned
     assert bool(done.stderr) == warned

@@ -18,8 +18,9 @@ from perdure.controller.payloads import Blobs
 from perdure.controller.pods.attempt_pods import PATIENCE, ActivityIdentity, PodKey, Pods
 from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.attempts import RunAttempts
-from perdure.controller.runs.attempts.held_pods import HeldPods
+from perdure.controller.runs.attempts.held_pods import HeldPods, PodRelease
 from perdure.controller.runs.conditions import RunEventRecorder
+from perdure.controller.runs.status import StatusComposer
 from perdure.controller.runs.store import RunStore
 from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition, Definitions
@@ -110,7 +111,7 @@ async def attempts(
         found = RunAttempts(
             services,
             RUN,
-            RunStore(client, STORED, RUN, services.blobs),
+            RunStore(client, STORED, RUN, services.blobs, StatusComposer(RUN.uid)),
             None,
             RunEventRecorder(recorder, RUN),
             wake=wake,
@@ -345,7 +346,7 @@ def test_a_pod_is_released_as_it_ended_when_a_watch_lags_behind_the_read_that_sh
     held, _ = holding(ended)
     held.update(earlier)
     held.retire(PodKey(2, 1), AttemptOutcome.COMPLETED)
-    assert list(held.to_release.values()) == [(ended, Retention.EXPIRE)]
+    assert list(held.to_release.values()) == [PodRelease(ended, Retention.EXPIRE)]
 
 
 def test_a_watch_that_lags_does_not_replace_a_pod_by_an_earlier_one_of_the_same_attempt() -> None:
@@ -359,7 +360,7 @@ def test_a_watch_that_lags_does_not_replace_a_pod_by_an_earlier_one_of_the_same_
 
 async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
     """Its activity may have completed since a watch has shown that it runs: another operator has recorded this."""
-    seen, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)
+    waiting, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)
     asked = list[str]()
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -367,7 +368,7 @@ async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
         return web.json_response(ended if "/pods/" in request.path else STORED)
 
     async with serving(answer) as address, attempts(server=address) as (found, _):
-        found.held.update(seen)
+        found.held.update(waiting)
         await found.apply(RunState(start_time=T0, next_event_id=9), at(1))
         assert found.settled
     assert asked == ["GET", "GET", "PATCH"], "confirm the state, read the pod, and drop its finalizer"

@@ -80,11 +80,11 @@ def test_payloads_are_written_in_shorthand() -> None:
     "other", [BINARY, TYPED, payload(b"{", encoding=b"json/plain")], ids=["bytes", "type", "no JSON"]
 )
 def test_a_payload_without_shorthand_is_written_completely(other: Payload) -> None:
-    whole = {
+    complete = {
         "metadata": {key: base64.b64encode(each).decode() for key, each in other.metadata.items()},
         "data": base64.b64encode(other.data).decode(),
     }
-    assert written(PLAIN, other) == {"payloads": [{"a": [1, 2.5, None]}, whole]}
+    assert written(PLAIN, other) == {"payloads": [{"a": [1, 2.5, None]}, complete]}
 
 
 @pytest.mark.parametrize("one", [PLAIN, PROTOBUF, NULL, BINARY, TYPED])

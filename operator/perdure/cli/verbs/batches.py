@@ -133,12 +133,12 @@ def _operation(
         BadParameter: An option is missing, or does not belong to the request.
     """
     of_activities = request in {Request.UNPAUSE_ACTIVITIES, Request.RESET_ACTIVITIES}
-    for given, name, fits in (
+    for is_set, name, fits in (
         (signal is not None or bool(inputs), "--name", request is Request.SIGNAL),
         (point is not None, "--to", request is Request.RESET),
         (activity_type is not None, "--activity-type", of_activities),
     ):
-        if given and not fits:
+        if is_set and not fits:
             raise click.BadParameter(f"does not belong to `{request}`", param_hint=name)
     if request is Request.SIGNAL:
         if signal is None:

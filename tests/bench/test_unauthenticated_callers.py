@@ -113,7 +113,8 @@ async def connections(operator: Operator, key: str, until: asyncio.Event) -> lis
 def spread(found: list[float]) -> str:
     """The median and the 95th percentile."""
     each = [1_000 * seconds for seconds in found]
-    return f"{median(each):.0f} ms (p50), {quantiles(each, n=20, method='inclusive')[-1]:.0f} ms (p95), {max(each):.0f} ms (maximum)"
+    high = quantiles(each, n=20, method="inclusive")[-1]
+    return f"{median(each):.0f} ms (p50), {high:.0f} ms (p95), {max(each):.0f} ms (maximum)"
 
 
 async def measured(

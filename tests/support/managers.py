@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from perdure.controller.manager import Manager
 from perdure.frontend.core import Frontend
+from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access
@@ -30,6 +31,11 @@ def frontend_over(client: Client, settings: Settings | None = None, *, fleet: st
     frontend = Frontend(manager, settings or Settings(authentication=False))
     manager.attach(frontend)
     return frontend
+
+
+def gateway_of(manager: Manager) -> RunGateway:
+    """The runs of a manager, as RPCs see them."""
+    return RunGateway(manager.client, manager.directory, manager.runs)
 
 
 async def unchanged() -> None:

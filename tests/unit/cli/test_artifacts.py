@@ -102,6 +102,7 @@ def test_a_pod_reads_an_artifact_and_is_deleted(server: ApiServer, tmp_path: Pat
     (pod,) = server.created
     (container,) = pod["spec"]["containers"]
     assert container["image"] == "perdure:x"
+    assert "runAsUser" not in {**pod["spec"]["securityContext"], **container["securityContext"]}
     variables = {each["name"]: each for each in container["env"]}
     assert variables["PERDURE_KEY"]["value"] == REPORT["key"]
     assert variables["PERDURE_STORE_BUCKET"]["valueFrom"]["secretKeyRef"]["name"] == "perdure-artifacts"

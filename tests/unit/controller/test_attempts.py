@@ -18,8 +18,9 @@ from perdure.controller.payloads import Blobs
 from perdure.controller.pods.attempt_pods import PATIENCE, ActivityIdentity, PodKey, Pods
 from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.attempts import RunAttempts
-from perdure.controller.runs.attempts.held_pods import HeldPods
+from perdure.controller.runs.attempts.held_pods import HeldPods, PodRelease
 from perdure.controller.runs.conditions import RunEventRecorder
+from perdure.controller.runs.status import StatusComposer
 from perdure.controller.runs.store import RunStore
 from perdure.controller.services import Services
 from perdure.controller.workflows.definitions import Definition, Definitions
@@ -110,7 +111,7 @@ async def attempts(
         found = RunAttempts(
             services,
             RUN,
-            RunStore(client, STORED, RUN, services.blobs),
+            RunStore(client, STORED, RUN, services.blobs, StatusComposer(RUN.uid)),
             None,
             RunEventRecorder(recorder, RUN),
             wake=wake,
@@ -345,7 +346,7 @@ def test_a_pod_is_released_as_it_ended_when_a_watch_lags_behind_the_read_that_sh
     held, _ = holding(ended)
     held.update(earlier)
     held.retire(PodKey(2, 1), AttemptOutcome.COMPLETED)
-    assert list(held.to_release.values()) == [(ended, Retention.EXPIRE)]
+    assert list(held.to_release.values()) == [PodRelease(ended, Retention.EXPIRE)]
 
 
 def test_a_watch_that_lags_does_not_replace_a_pod_by_an_earlier_one_of_the_same_attempt() -> None:

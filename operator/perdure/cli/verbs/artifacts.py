@@ -48,9 +48,6 @@ PARTS_PER_POD = 8
 _SECONDS = 180
 
 
-_USER = 65532
-
-
 @group()
 def artifacts() -> None:
     """List and download the output artifacts of a run.
@@ -231,7 +228,6 @@ class ArtifactDownload:
             key,
             ranges,
             image=self._image,
-            user=_USER,
             seconds=_SECONDS,
         )
         try:

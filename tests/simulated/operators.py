@@ -17,9 +17,8 @@ from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import Deliver, Operator, Trace
 from simulated.faults import Faults
-from simulated.network import FaultySession
+from simulated.network import FaultySession, LaggingWatch
 from simulated.newer import NEWER, NewerSession, as_known
-from simulated.watches import LaggingWatch
 
 _Result = TypeVar("_Result")
 

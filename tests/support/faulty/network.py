@@ -14,7 +14,7 @@ from perdure.simulation.cluster.apiserver import ApiServer, Request, Response, r
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import Session, Trace, Watch
 from perdure.simulation.cluster.store import Refusal
-from simulated.faults import Fate, Faults
+from support.faulty.faults import Fate, Faults
 
 
 class FaultySession(Session):

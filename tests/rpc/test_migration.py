@@ -79,7 +79,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[Server]:
+def target(source: Server) -> Iterator[Server]:  # noqa: ARG001 - an empty one for each source
     settings = replace(OPEN, http_address=f"127.0.0.1:{free_port()}")
     with in_memory(namespace="shop", settings=settings) as server:
         yield server

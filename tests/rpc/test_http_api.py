@@ -112,8 +112,8 @@ async def test_workflows_can_be_listed_counted_described_and_terminated(http: Ht
 
 async def test_payloads_are_complete_and_json_is_indented_on_request(http: Http) -> None:
     kind = "application/json+no-payload-shorthand"
-    whole = {"payloads": [{"metadata": {"encoding": "anNvbi9wbGFpbg=="}, "data": "ImhlbGxvIg=="}]}
-    body = {**START, "workflowType": {"name": "Unserved"}, "input": whole}
+    payloads = {"payloads": [{"metadata": {"encoding": "anNvbi9wbGFpbg=="}, "data": "ImhlbGxvIg=="}]}
+    body = {**START, "workflowType": {"name": "Unserved"}, "input": payloads}
     status, _ = await http.call("POST", f"{WORKFLOWS}/whole", body, headers={"Content-Type": kind})
     assert status == 200
     path = f"{WORKFLOWS}/whole/history?maximumPageSize=1"
@@ -122,7 +122,7 @@ async def test_payloads_are_complete_and_json_is_indented_on_request(http: Http)
     async with http.session.get(f"{http.base}{path}&pretty&noPayloadShorthand") as response:
         assert response.headers["Content-Type"] == "application/json+pretty+no-payload-shorthand"
         text = await response.text()
-    assert json.loads(text)["history"]["events"][0]["workflowExecutionStartedEventAttributes"]["input"] == whole
+    assert json.loads(text)["history"]["events"][0]["workflowExecutionStartedEventAttributes"]["input"] == payloads
     assert text.startswith('{\n  "history": {\n')
 
 

@@ -150,8 +150,8 @@ async def test_the_openapi_document_is_consistent(http: Http) -> None:
     assert {"StartWorkflowExecution", "SignalWorkflowExecution", "QueryWorkflow", "GetWorkflowResult"} <= set(names)
     for path, methods in document["paths"].items():
         for operation in methods.values():
-            given = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
-            assert given == {part.strip("{}") for part in path.split("/") if part.startswith("{")}
+            parameters = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+            assert parameters == {part.strip("{}") for part in path.split("/") if part.startswith("{")}
     schemas = document["components"]["schemas"]
     assert {ref.removeprefix("#/components/schemas/") for ref in _references(document)} <= schemas.keys()
 

@@ -342,9 +342,9 @@ class ActivityWatch:
             ended = write.type == "DELETED" or status["phase"] in {"Succeeded", "Failed"}
             (self._pods[key].discard if ended else self._pods[key].add)(write.key.name)
             if key not in self._busy and not ended:
-                given = json.loads(notes["perdure.dev/input"])
-                self._busy[key] = meta["labels"]["perdure.dev/activity"], given
-                self.began.append(given)
+                input_ = json.loads(notes["perdure.dev/input"])
+                self._busy[key] = meta["labels"]["perdure.dev/activity"], input_
+                self.began.append(input_)
         elif write.key.plural == "workflowruns":
             activities = {} if write.type == "DELETED" else (status.get("state") or {}).get("activities") or {}
             self._open[meta["uid"]] = {int(event) for event in activities}
@@ -364,9 +364,9 @@ class ActivityWatch:
 
     def _check(self, write: Write) -> None:
         taken: defaultdict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
-        for activity, (kind, given) in self._busy.items():
+        for activity, (kind, input_) in self._busy.items():
             for limit, key in self.takes.get(kind, ()):
-                taken[limit, given if key == "input" else key].append(activity)
+                taken[limit, input_ if key == "input" else key].append(activity)
         for (limit, key), activities in taken.items():
             if len(activities) > _CAPACITY[limit]:
                 self.world.checker.fail(f"{write.time:.3f} {write.actor}: {limit} {key} is taken by {activities}")

@@ -471,8 +471,8 @@ class WorkflowLimits:
         for place in held:
 
             async def change(queue: LimitQueue, spec: WorkflowLimitSpec, place: Wanted = place) -> LimitQueue:
-                given = queue.give_back(place.claim.entry, current, spec.capacity, wall_clock(), spec.rate)
-                return given if place.claim.queues or given.holds(place.id) else given.release({place.id})
+                rest = queue.give_back(place.claim.entry, current, spec.capacity, wall_clock(), spec.rate)
+                return rest if place.claim.queues or rest.holds(place.id) else rest.release({place.id})
 
             await self.change(namespace, place.limit, change)
 

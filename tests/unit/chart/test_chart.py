@@ -275,11 +275,11 @@ def test_a_single_operator_does_not_join_a_fleet(render: Render, settings: tuple
 
 def test_affinity_and_tolerations_of_a_fleet_are_configurable(render: Render) -> None:
     chosen = {"nodeAffinity": {}}
-    own = {"key": "operators", "operator": "Exists"}
-    settings = (f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([own])}")
+    toleration = {"key": "operators", "operator": "Exists"}
+    settings = (f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([toleration])}")
     pod = named(render(*settings), "Deployment", "perdure")["spec"]["template"]["spec"]
     assert pod["affinity"] == chosen
-    assert own in pod["tolerations"]
+    assert toleration in pod["tolerations"]
     assert len(pod["tolerations"]) == 3
 
 

@@ -204,7 +204,11 @@ class Frontend:
         namespace, run_id = run.ref.namespace, run.ref.uid
         offers: dict[Offer, Destination] = {}
         task = state.offered_task()
-        if state.code is not None and task is not None and not self.first_tasks.is_reserved(namespace, run.ref.name):
+        if task is not None and (
+            task.scheduled_event_id in run.withheld or self.first_tasks.is_reserved(namespace, run.ref.name)
+        ):
+            task = None
+        if state.code is not None and task is not None:
             version = self.versions.of_task(namespace, state)
             queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
             sticky = task.sticky_queue if version == state.code.versioning.version else ""
@@ -213,6 +217,8 @@ class Frontend:
         inherited = state.code.priority if state.code is not None else None
         queues: dict[str, QueueName] = {}  # shared by many activities, because each lookup checks all deployments
         for activity in state.offered_activities(now()):
+            if activity.scheduled_event_id in run.withheld:
+                continue
             rank = rank_of(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
             if activity.task_queue not in queues:

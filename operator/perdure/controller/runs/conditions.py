@@ -337,7 +337,7 @@ class RunConditions:
         """
         before, composer = self._store.record.status, self._composer(now, state)
         reported = _hindrances(before)
-        if composer.refused == reported[1] and (composer.unserved == reported[0] or not offers):
+        if composer.refused == reported[1] and (composer.unserved == reported[0] or not offers) and not composer.turn:
             return
         status = composer.compose(before, state, (), now)
         if _hindrances(status) == reported or too_large(status_encoding.size_of(status)) is not None:
@@ -363,6 +363,9 @@ def lacks_worker(status: Status) -> str:
     return message_of(status, ConditionReason.NO_WORKER)
 
 
-def _hindrances(status: Status) -> tuple[str, str]:
-    """The parts of a status about missing workers and rejected objects."""
-    return lacks_worker(status), message_of(status, ConditionReason.CREATE_REFUSED)
+def _hindrances(status: Status) -> tuple[str, str, str]:
+    """The parts of a status about missing workers, rejected objects, and limits."""
+    refused, turn = (
+        message_of(status, each) for each in (ConditionReason.CREATE_REFUSED, ConditionReason.LIMIT_REACHED)
+    )
+    return lacks_worker(status), refused, turn

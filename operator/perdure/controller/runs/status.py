@@ -95,6 +95,8 @@ class StatusComposer:
     """The signals that it waits for."""
     unserved: str = ""
     """Work that has waited for a while in a task queue that no worker polls; empty if there is none."""
+    turn: str = ""
+    """Why the first workflow task waits for a WorkflowLimit; empty if it does not."""
     refused: str = ""
     """Why the API server rejects an object that the run creates; empty if it rejects none."""
     points_to: str = ""
@@ -206,9 +208,7 @@ class StatusComposer:
         failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
         if failing and not state.closed:
             reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
-        if self.unserved:
-            message = self.unserved + (f"; the last attempt of the workflow task failed: {failing}" if failing else "")
-            reason = ConditionReason.NO_WORKER
+        reason, message = self._unoffered(state, failing) or (reason, message)
         if state.pause:
             reason, message = ConditionReason.PAUSED, state.pause.reason
         if state.successor_refused:
@@ -219,6 +219,15 @@ class StatusComposer:
                 state.task.message,
             )
         return _Verdict(succeeded, reason, message)
+
+    def _unoffered(self, state: RunState, failing: str) -> tuple[ConditionReason, str] | None:
+        """Why no worker gets the work of the run: it waits for a limit, or no worker polls for it."""
+        if self.turn and not state.closed:
+            return ConditionReason.LIMIT_REACHED, self.turn
+        if not self.unserved:
+            return None
+        failed = f"; the last attempt of the workflow task failed: {failing}" if failing else ""
+        return ConditionReason.NO_WORKER, self.unserved + failed
 
     def _progresses(self, state: RunState) -> str:
         """Why an open run will fail, and the signals that it waits for."""

@@ -151,6 +151,7 @@ class RunGateway:
         self.blobs = manager.services.blobs
         self.definitions = manager.services.definitions
         self.served = manager.served
+        self.limits = manager.services.limits
 
     async def ready(self) -> None:
         """Wait until all runs are known."""

@@ -20,6 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
+from perdure.api.kinds.workflowlimit import LimitTaker, LimitTakers
 from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
 from perdure.engine.starts import Callback
@@ -367,6 +368,9 @@ class WorkflowStarts:
             return False
         if request.cron_schedule or request.HasField("workflow_start_delay"):
             return False  # the first task is not due
+        taker = LimitTaker(kind=LimitTakers.RUNS, type=request.workflow_type.name, task_queue=request.task_queue.name)
+        if self._runs.limits.selecting(request.namespace, taker):
+            return False  # it may have to wait
         known = await self._deployments.load(request.namespace)
         target = rules.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
         version = version_of(request.eager_worker_deployment_options)

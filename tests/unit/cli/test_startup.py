@@ -106,17 +106,17 @@ def executed():
 PROGRAM = f"""
 import json, os, sys
 {EXECUTED}from perdure.cli.app import main
-from perdure.kube import light
 calls = json.loads(sys.argv[1])
 for call in calls:
     reader, writer = os.pipe()
     if os.fork() == 0:
         sys.argv = ["perdure", *call]
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        def report(self, *_):
-            os.write(writer, json.dumps(executed()).encode())
-            os._exit(0)
-        light._Connection.connect = report
+        def report(event, _):
+            if event == "socket.connect":
+                os.write(writer, json.dumps(executed()).encode())
+                os._exit(0)
+        sys.addaudithook(report)
         try:
             main()
         except BaseException as error:

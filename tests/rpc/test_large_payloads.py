@@ -241,7 +241,7 @@ async def test_a_deleted_payload_is_reported_as_an_error(it: Served) -> None:
     await it.operator.kill()
     it.world.operators.remove(it.operator)
     it.restart()
-    await it.frontend.manager.first_lists.wait()
+    await it.frontend.ready()
     with pytest.raises(RpcError, match=f"Payload `{name}` is missing"):
         await it.history()
 

@@ -227,7 +227,10 @@ def test_the_owner_of_a_queue_rechecks_permissions_at_the_member_that_forwarded_
         first, second = fleet.fleet.members.values()
         addresses = {each.name: f"127.0.0.1:{free_port()}" for each in (first, second)}
         clients = [PeerClient(PeerIdentity(name=each.name), lambda: addresses) for each in (first, second)]
-        asking, owning = (Router(each.frontend, client) for each, client in zip((first, second), clients, strict=True))
+        frontends = [each.frontend for each in (first, second)]
+        asking, owning = (
+            Router(each.shards, each.directory, client) for each, client in zip(frontends, clients, strict=True)
+        )
         long_ago = monotonic() - 60
 
         async def poll(request: Any, call: CallContext) -> PollActivityTaskQueueResponse:

@@ -48,9 +48,9 @@ async def test_workers_that_poll_register_their_version(here: Served) -> None:
 async def test_only_the_first_poll_of_a_task_queue_causes_a_write(here: Served) -> None:
     await register(here, "1")
     stored = "/api/v1/namespaces/default/configmaps/perdure-worker-deployments"
-    before = await here.operator.do(here.frontend.manager.client.get(stored))
+    before = await here.operator.do(here.frontend.client.get(stored))
     await register(here, "1")
-    after = await here.operator.do(here.frontend.manager.client.get(stored))
+    after = await here.operator.do(here.frontend.client.get(stored))
     assert before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
 
 

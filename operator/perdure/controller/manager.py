@@ -234,7 +234,7 @@ class Manager:
             case ScheduleKey():
                 await self.schedules.advance(key)
             case OrphanKey():
-                await self._pods.release(key)
+                self._queue.wake_at(key, await self._pods.release(key))
             case ExpiryKey():
                 await self._finished.remove(key)
             case RetentionKey():

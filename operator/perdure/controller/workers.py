@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from perdure.controller.reconcile.record import Record
 from perdure.engine.events import AnyEvent
 from perdure.engine.nexus import operations_buffered
 from perdure.engine.state import PendingActivity, PendingOperation, RunState, WorkflowTask
@@ -21,15 +22,12 @@ class FollowedRun(Protocol):
     """A run from the perspective of workers."""
 
     ref: RunRef
+    record: Record
+    """The last version of the run that was written or read."""
 
     @property
     def state(self) -> RunState | None:
         """The state of the run, with everything recorded that must be; None before it has started."""
-        ...
-
-    @property
-    def object(self) -> kube.Object:
-        """The last version of the run that was written or read."""
         ...
 
     @property

@@ -1,7 +1,6 @@
 """Two releases in one cluster, each with two operators that share the work of one namespace, and rights only there."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,44 +8,19 @@ import pytest
 import yaml
 
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
-from support.cluster.namespace import IMAGE, Cluster, helm_program, temporary_namespace
-from support.manuals import REPOSITORY
+from support.cluster.namespace import Cluster, temporary_namespace
+from support.cluster.releases import helm, install
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bench]
 
 RUNS = 6
-CLUSTER_WIDE = (
-    "crds.enabled",
-    "leaseFence.enabled",
-    "podFence.enabled",
-    "runFence.enabled",
-    "definitionFence.enabled",
-    "attribution.enabled",
-    "activity.createClusterRole",
-    "rbac.aggregate",
-    "rbac.onCall",
-    "temporal.enabled",
-)
-"""Values that docs/installing.md names: false to install only namespaced objects."""
-
-
-def helm(cluster: Cluster, *arguments: str) -> str:
-    command = [helm_program(), *arguments, f"--kubeconfig={cluster.kubeconfig}", f"--namespace={cluster.namespace}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @contextmanager
 def release(cluster: Cluster) -> Iterator[Cluster]:
     """A namespace, and a release in it that serves it."""
     with temporary_namespace(cluster, excluded=True) as namespace:
-        repository, _, tag = IMAGE.rpartition(":")
-        values = [f"{name}=false" for name in CLUSTER_WIDE]
-        values += [f"watchNamespaces={{{namespace.namespace}}}", f"image.repository={repository}"]
-        flags = [f"--set={value}" for value in values]
-        chart = str(REPOSITORY / "charts" / "perdure")
-        helm(namespace, "install", "perdure", chart, *flags, f"--set-string=image.tag={tag}", "--wait", "--timeout=4m")
+        install(namespace)
         yield namespace
 
 

@@ -199,7 +199,7 @@ class WorkflowRuns:
         run = self.get(uid)
         if run is None:
             self._admit(obj, before, closed=over is not None)
-        elif run.update(obj):
+        elif run.record.update(obj):
             self._wake(run)
 
     def delete(self, obj: kube.Object) -> None:
@@ -405,7 +405,7 @@ class WorkflowRuns:
             return  # another member owns it now
         if run.done:
             if not run.deleted and self.directory.closed_version(key.uid) is None:
-                self.publish(run.object)  # another client has recorded its end, and the watch may lag
+                self.publish(run.record.latest())  # another client has recorded its end, and the watch may lag
             self._index.runs.pop(key.uid, None)
             self.fleet.remove(key.uid)
             self._queue.forget(key)
@@ -424,7 +424,7 @@ class WorkflowRuns:
         if uid not in self._suspects or entry is None:
             return
         self._suspects.discard(uid)
-        letter = dead_letter_of(run.object)
+        letter = dead_letter_of(run.record.latest())
         if letter is not None:
             self._queue.wake(DeadLetterKey(run.ref.namespace, letter))
         self._neighbors.wake(entry)

@@ -1,6 +1,7 @@
 """RPCs that start workflows, or find open ones, and send them a signal or an update."""
 
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +21,8 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.controller.directory import Entry, Standing
+from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.engine import inputs
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
@@ -89,7 +91,10 @@ class WorkflowStarts:
     def __init__(
         self,
         *,
+        directory: Directory,
         runs: RunGateway,
+        served: ServedNamespaces,
+        ready: Callable[[], Awaitable[None]],
         creator: RunCreator,
         first_tasks: FirstTasks,
         tasks: TaskDispatch,
@@ -98,7 +103,10 @@ class WorkflowStarts:
         deployments: NamespaceRegistry[WorkerDeployment],
         search_attributes: SearchAttributeRegistry,
     ) -> None:
+        self._directory = directory
         self._runs = runs
+        self._served = served
+        self._ready = ready
         self._creator = creator
         self._first_tasks = first_tasks
         self._tasks = tasks
@@ -166,7 +174,7 @@ class WorkflowStarts:
             return ()
         if request.task_queue.name == WORKFLOWS_QUEUE:
             raise UnfitError("completion_callbacks are not supported for Workflows, which are started by name")
-        return callbacks_of(request, self._runs.served)
+        return callbacks_of(request, self._served)
 
     # Signal with start
 
@@ -286,8 +294,8 @@ class WorkflowStarts:
 
         A closed workflow is only returned if the update has completed.
         """
-        await self._runs.ready()
-        entry = self._runs.newest(namespace, workflow_id)
+        await self._ready()
+        entry = self._directory.newest(namespace, workflow_id)
         if entry is None or not update_id:
             return None
         try:
@@ -329,17 +337,17 @@ class WorkflowStarts:
             RpcError: The workflow cannot be started.
         """
         reuse, conflict = _policies(request, conflict)
-        await self._runs.ready()
+        await self._ready()
         await self._runs.catch_up(request.namespace)
         name = run_name(request.workflow_id, request.request_id)
-        mine = self._runs.named(request.namespace, name)
+        mine = self._directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
             return StartedRun(mine, started=True)
-        if self._runs.newest(request.namespace, request.workflow_id) is not None:
+        if self._directory.newest(request.namespace, request.workflow_id) is not None:
             meant = WorkflowExecution(workflow_id=request.workflow_id)
             with suppress(RpcError):  # the new run waits for the next run of the chain
                 await self._runs.reach(request.namespace, meant, BEGIN_SECONDS)
-        known = self._runs.open_entry(request.namespace, request.workflow_id)
+        known = self._directory.open_run(request.namespace, request.workflow_id)
         if known is not None and known.name != name:
             if conflict == "UseExisting":
                 return StartedRun(known, started=False)
@@ -373,7 +381,7 @@ class WorkflowStarts:
         return target in (None, version) and not request.HasField("versioning_override")
 
     async def _check_reuse(self, request: Any, reuse: str, name: str) -> None:
-        newest = self._runs.newest(request.namespace, request.workflow_id)
+        newest = self._directory.newest(request.namespace, request.workflow_id)
         if newest is None or newest.name == name or reuse == "AllowDuplicate":
             return
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:

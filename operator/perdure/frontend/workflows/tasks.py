@@ -33,7 +33,8 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerResponse,
 )
 
-from perdure.controller.directory import Entry
+from perdure.controller.directory import Directory, Entry
+from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -109,6 +110,7 @@ class TaskDispatch:
     def __init__(
         self,
         *,
+        directory: Directory,
         runs: RunGateway,
         matching: Matching,
         versions: Versions,
@@ -118,6 +120,7 @@ class TaskDispatch:
         epoch: Callable[[], str],
         suggest_events: int,
     ) -> None:
+        self._directory = directory
         self._runs = runs
         self._matching = matching
         self._versions = versions
@@ -128,7 +131,7 @@ class TaskDispatch:
         self._suggest_events = suggest_events
         self._in_transit = TasksInTransit()
         matching.register(Kind.WORKFLOW, self._take, self._return)
-        matching.lost = self._reclaim
+        matching.on_lost(self._reclaim)
 
     async def poll_workflow_task_queue(
         self, request: PollWorkflowTaskQueueRequest, call: CallContext
@@ -150,7 +153,7 @@ class TaskDispatch:
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollWorkflowTaskQueueResponse | None:
         """Return the offered task or query, if it is still pending."""
-        entry = self._runs.entry(offer.run_id)
+        entry = self._directory.get(offer.run_id)
         if entry is None:
             return None
         if offer.query:
@@ -184,7 +187,7 @@ class TaskDispatch:
 
     def _return(self, offer: Offer, poller: Poller, /) -> None:
         """Return a task that a worker at another member did not receive."""
-        entry = self._runs.entry(offer.run_id)
+        entry = self._directory.get(offer.run_id)
         code = self._runs.code(offer.run_id)
         if (
             entry is not None
@@ -351,6 +354,8 @@ class WorkflowTasks:
     def __init__(
         self,
         *,
+        directory: Directory,
+        open_runs: WorkflowRuns,
         runs: RunGateway,
         dispatch: TaskDispatch,
         activities: ActivityTasks,
@@ -365,6 +370,8 @@ class WorkflowTasks:
         visibility: Visibility,
         workers: KnownWorkers,
     ) -> None:
+        self._directory = directory
+        self._open_runs = open_runs
         self._runs = runs
         self._dispatch = dispatch
         self._activities = activities
@@ -390,7 +397,7 @@ class WorkflowTasks:
         versioned = versions.reported(request)
         try:
             record = self._visibility.get(entry.namespace, entry.uid)
-            run = self._runs.get(entry.uid)
+            run = self._open_runs.get(entry.uid)
             reader = CommandReader(
                 token.started,
                 await self._search_attributes.types(request.namespace),
@@ -519,7 +526,7 @@ class WorkflowTasks:
                 update.accept()
         if answer.completed:
             await self._end_updates(entry, answer.completed)
-        if self._runs.get(entry.uid) is not None and updates.undecided(entry.uid):
+        if self._open_runs.get(entry.uid) is not None and updates.undecided(entry.uid):
             wanted = inputs.TaskRequested(request_id=uuid.uuid4().hex)  # an update waits for a worker
             self._runs.send(entry, wanted)
 
@@ -559,7 +566,7 @@ class WorkflowTasks:
     ) -> RespondQueryTaskCompletedResponse:
         """Process the response to a query."""
         token: QueryToken = unpack(request.task_token, QueryToken, request.namespace)
-        entry = self._runs.entry(token.run_id)
+        entry = self._directory.get(token.run_id)
         query = self._queries.get(token.run_id, token.query)
         if query is None or query.answer.done() or entry is None or entry.namespace != token.namespace:
             raise not_found("query task not found, or has expired")
@@ -572,9 +579,9 @@ class WorkflowTasks:
         """Process the shutdown of a worker: return its sticky tasks to the task queue."""
         if request.sticky_task_queue:
             self._matching.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
-            for run in self._runs.all():
+            for run in self._open_runs.all():
                 code = run.state.code if run.state is not None and not run.state.closed else None
-                entry = self._runs.entry(run.ref.uid)
+                entry = self._directory.get(run.ref.uid)
                 if entry is None or entry.namespace != request.namespace:
                     continue
                 if code is not None and code.sticky_queue == request.sticky_task_queue:
@@ -593,7 +600,7 @@ class WorkflowTasks:
         return ResetStickyTaskQueueResponse()
 
     def _entry(self, token: WorkflowTaskToken) -> Entry:
-        entry = self._runs.entry(token.run_id)
+        entry = self._directory.get(token.run_id)
         if entry is None or entry.namespace != token.namespace:
             raise not_found("Workflow task not found.")
         return entry

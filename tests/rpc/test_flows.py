@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from perdure.api.labels import INPUT_ANNOTATION
 from perdure.flow import definitions
-from perdure.flow.manifests import workflow_of
+from perdure.flow.manifests import Placement, workflow_of
 from perdure.flow.serve import place, serve
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
@@ -29,7 +29,7 @@ async def test_a_flow_runs_in_the_sandbox_and_its_activities_in_pods() -> None:
     try:
         from support.example_flows import jobs, nightly  # noqa: PLC0415 - as in a worker, after the listener
 
-        with in_memory(objects=[workflow_of(jobs, target="flows.py", image="x")], pods=run_pod) as server:
+        with in_memory(objects=[workflow_of(jobs, Placement(image="x", module="flows.py"))], pods=run_pod) as server:
             client = await Client.connect(server.address, namespace=server.namespace)
             stop = asyncio.Event()
             worker = asyncio.create_task(serve(client, [nightly], stop))

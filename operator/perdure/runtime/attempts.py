@@ -14,6 +14,7 @@ of the chart (templates/podfence.yaml) reserves it for the operator. So exactly 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from perdure import VERSION
@@ -33,6 +34,8 @@ class RunRef:
     uid: str
     """`metadata.uid`, which is also the run ID."""
     workflow_id: str
+    created_by: str = ""
+    """The user that created it, authenticated by the API server; empty if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +132,10 @@ class PodSettings:
     deadline_margin: timedelta = timedelta(minutes=5)
     """The time after the start-to-close timeout at which a node stops the pod without the operator. The node's deadline starts
     before images are pulled and init containers run, the timeout when the activity starts; the margin covers the difference."""
+
+    def keeps_logs(self, namespace: str) -> bool:
+        """Whether failures in a namespace contain the end of the log of their container."""
+        return not any(fnmatchcase(namespace, pattern) for pattern in self.without_logs)
 
 
 def add_pull_secrets(spec: KubeObject, settings: PodSettings) -> None:

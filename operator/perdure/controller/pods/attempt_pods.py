@@ -11,11 +11,10 @@ nothing else. If the log cannot be read soon, the failure is recorded without it
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import Final
 
 from perdure.api import labels
@@ -306,10 +305,10 @@ PATIENCE = timedelta(seconds=10)
 class Logs:
     """Reads the ends of logs, for all runs."""
 
-    def __init__(self, client: kube.Client, without: Sequence[str]) -> None:
-        """`without` are patterns of namespaces in which no logs are read."""
+    def __init__(self, client: kube.Client, settings: PodSettings) -> None:
+        """`settings` tell in which namespaces logs are read."""
         self._client = client
-        self._without = without
+        self._settings = settings
         self._pool = FairPool(slots=_SLOTS, each=_EACH)
 
     def read(self, pod: kube.Object, container: str) -> asyncio.Future[str | None]:
@@ -317,7 +316,7 @@ class Logs:
 
         It is also None in a namespace in which no logs are read.
         """
-        if any(fnmatchcase(pod["metadata"]["namespace"], pattern) for pattern in self._without):
+        if not self._settings.keeps_logs(pod["metadata"]["namespace"]):
             nothing: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
             nothing.set_result(None)
             return nothing
@@ -378,7 +377,7 @@ class Pods:
         self._client = client
         self._identity = identity
         self.settings = settings
-        self.logs = Logs(client, settings.without_logs)
+        self.logs = Logs(client, settings)
         self.leases = AttemptLeases(client)
 
     async def ensure(

@@ -9,7 +9,7 @@ from support.cluster.namespace import SYSTEM, Cluster, run_manifest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-NAP = {"steps": [{"name": "nap", "sleep": "1s"}]}
+NAP = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
 OPERATOR = f"--as=system:serviceaccount:{SYSTEM}:perdure"
 SCHEDULE = {
     "apiVersion": "perdure.dev/v1alpha1",

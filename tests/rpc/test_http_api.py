@@ -2,19 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
-import aiohttp
 import pytest
 from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from rpc.http_calls import Http
-from support.operator import OPEN, in_memory
-from support.ports import free_port
 
 
 @workflow.defn(name="Greeting", sandboxed=False)
@@ -46,19 +41,6 @@ class Greeting:
     def rename(self, names: list[str]) -> int:
         self.names = names
         return len(names)
-
-
-@pytest.fixture(scope="module")
-def address() -> Any:
-    port = free_port()
-    with in_memory(settings=replace(OPEN, http_address=f"127.0.0.1:{port}")) as server:
-        yield server.address, f"http://127.0.0.1:{port}"
-
-
-@pytest.fixture
-async def http(address: tuple[str, str]) -> AsyncIterator[Http]:
-    async with aiohttp.ClientSession() as session:
-        yield Http(session, address[1])
 
 
 WORKFLOWS = "/api/v1/namespaces/default/workflows"

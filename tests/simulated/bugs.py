@@ -112,7 +112,7 @@ BUGS = (
         changes=(
             Change(
                 file="controller/runs/effects/relations.py",
-                good="    if any(entry.successor for entry in runs):\n        return False\n",
+                good="    if any(entry.successor and named(entry.successor) is None for entry in runs):\n        return False\n",
                 bad="",
             ),
             Change(

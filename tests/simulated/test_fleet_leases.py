@@ -8,8 +8,8 @@ from perdure.kube import client as kube
 from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.store import ObjectKey, Refusal
 from simulated.members import calm, is_covered, is_divided, until
-from simulated.operators import FaultyOperator
 from simulated.world import World, simulate
+from support.faulty.operators import FaultyOperator
 
 
 def named(world: World, name: str) -> FaultyOperator:

@@ -3,13 +3,36 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.limits import WorkflowLimits
 from perdure.controller.manager import Manager
+from perdure.controller.payloads import Blobs
+from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
+from perdure.controller.retry_policies import Policies
+from perdure.controller.services import Services
+from perdure.controller.workflows.definitions import Definitions
 from perdure.frontend.core import Frontend
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access
 from perdure.kube.client import Client
+from perdure.kube.events import Recorder
+from perdure.runtime.attempts import PodSettings
+
+
+def services_over(client: Client, recorder: Recorder, settings: PodSettings = PodSettings()) -> Services:  # noqa: B008 (immutable)
+    """The shared services of a process of the operator."""
+    return Services(
+        client=client,
+        pods=Pods(client, ActivityIdentity(client, "perdure-activity"), settings),
+        definitions=Definitions(client),
+        policies=Policies(client, recorder),
+        letters=DeadLetters(client, recorder),
+        limits=WorkflowLimits(client, recorder),
+        recorder=recorder,
+        blobs=Blobs(client),
+    )
 
 
 @asynccontextmanager

@@ -58,7 +58,7 @@ class Temporal:
         if self._frontend is None:
             yield
             return
-        from perdure.frontend.server import serve  # noqa: PLC0415
+        from perdure.frontend.server import serve  # noqa: PLC0415 (the same)
 
         async with serve(self._frontend, self._address) as port:
             structlog.get_logger("perdure").info("Serving Temporal SDKs", port=port)

@@ -227,8 +227,8 @@ def is_attempt(obj: KubeObject, attempt: Attempt) -> bool:
 
 
 def without_reserved(items: Mapping[str, str]) -> dict[str, str]:
-    """Remove labels or annotations with our prefix: even one that we do not set now would be trusted later."""
-    return {name: value for name, value in items.items() if not name.startswith(f"{labels.GROUP}/")}
+    """Remove labels or annotations with our prefixes: even one that we do not set now would be trusted later."""
+    return {name: value for name, value in items.items() if not name.startswith(labels.RESERVED_PREFIXES)}
 
 
 def pod_conflict(existing: KubeObject, run: RunRef, attempt: Attempt) -> Conflict | None:

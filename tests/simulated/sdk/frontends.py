@@ -16,9 +16,9 @@ from perdure.frontend.transport.door import Door, Peer
 from perdure.frontend.transport.grpc_server import head_of
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.simulation.cluster.loop import ClusterLoop
-from simulated.operators import FaultyOperator
 from simulated.sdk.peers import Peers
 from simulated.sdk.wires import BrokenError, Wires
+from support.faulty.operators import FaultyOperator
 
 _BUGS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN})
 _TRANSIENT = frozenset(

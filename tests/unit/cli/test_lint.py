@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
 from perdure.cli.files.documents import Loader
 from perdure.cli.files.lint import lint
 from perdure.language.program import Severity
+from support.cli import perdure
 from support.manuals import REPOSITORY, Block, blocks
 
 GOOD = """
@@ -49,7 +49,7 @@ WARNED = GOOD + "  blocks:\n  - {name: b, steps: [{name: x, sleep: {duration: 1s
 
 
 def call(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(build("perdure"), ["lint", *arguments], prog_name="perdure", input=stdin)
+    return perdure("lint", *arguments, stdin=stdin)
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from perdure.cli.app import build
+from support.cli import perdure
 
 
 def test_expressions_in_data_are_reported() -> None:
@@ -43,7 +42,7 @@ spec:
   input: {default: {day: "${now}"}}
   steps: [{name: nap, sleep: {duration: 1s}}]
 """
-    done = CliRunner().invoke(build("perdure"), ["lint", "-f", "-", "--output", "json"], input=text)
+    done = perdure("lint", "-f", "-", "--output", "json", stdin=text)
     assert done.exit_code == 1, done.stdout
     found = [each for each in json.loads(done.stdout)["findings"] if "is not evaluated here" in each["message"]]
     assert {each["severity"] for each in found} == {"Error"}
@@ -74,7 +73,7 @@ spec:
   input: {{schema: {{type: object, properties: {{day: {{type: string}}, number: {{type: integer}}}}}}}}
   steps: [{{name: nap, sleep: {{duration: 1s}}}}]
 """
-    done = CliRunner().invoke(build("perdure"), ["lint", "-f", "-", "--output", "json"], input=text)
+    done = perdure("lint", "-f", "-", "--output", "json", stdin=text)
     found = json.loads(done.stdout)["findings"]
     return [(each["path"], each["message"]) for each in found if each["severity"] == "Error"]
 

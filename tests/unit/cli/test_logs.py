@@ -5,11 +5,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
 
-from perdure.cli.app import build
 from perdure.view.logs import LogLines, LogSelection, logs_of, missing_logs
 from support.apiserver import ApiServer, Log, items
+from support.cli import perdure
 from support.view.flow import Flow, charged_after_two_refusals, declined
 from unit.cli.pod_logs import BROKEN, DONE, RUNS_NOW, WAITING, line, pod
 
@@ -22,7 +21,7 @@ PODS = "/api/v1/namespaces/shop/pods"
 
 
 def logs(*options: str) -> tuple[int, list[str], str]:
-    done = CliRunner().invoke(build("perdure", ["logs"]), ["logs", "order-42", *options])
+    done = perdure("logs", "order-42", *options)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout.splitlines(), done.stderr
 

@@ -2,9 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from perdure.cli.app import build
+from support.cli import perdure
 
 MANIFEST = """
 apiVersion: perdure.dev/v1alpha1
@@ -26,7 +25,7 @@ def file(tmp_path: Path) -> str:
 
 
 def run(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
-    result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "next", *arguments], input=stdin)
+    result = perdure("schedule", "next", *arguments, stdin=stdin)
     return result.exit_code, result.stdout, result.stderr
 
 

@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
 from perdure.engine.inputs import AttemptCompleted
 from perdure.view.page import ASCII
 from perdure.view.timeline import spans, timeline_lines
 from support.apiserver import ApiServer, items
+from support.cli import perdure
 from support.view.flow import T0, Flow, at, charged_after_two_refusals, golden, plain
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
@@ -45,7 +45,7 @@ def shown(flow: Flow, *pods: dict[str, Any], offset: float, width: int = 89) -> 
 
 
 def trace(*options: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["trace", "version"]), ["trace", "order-42", *options])
+    return perdure("trace", "order-42", *options)
 
 
 def test_an_attempt_with_a_cached_result_has_only_a_wait() -> None:

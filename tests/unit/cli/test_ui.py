@@ -11,15 +11,14 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from click.testing import CliRunner
 
-from perdure.cli.app import build
 from perdure.cli.connection import connect
 from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
 from perdure.cli.web_ui import Proxy
 from perdure.client.errors import CliError
 from perdure.kube import clock
 from support.apiserver import ApiServer
+from support.cli import perdure
 
 TOKENS = "/api/v1/namespaces/shop/serviceaccounts/me/token"
 
@@ -214,6 +213,6 @@ async def test_a_missing_kubectl_is_an_error(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("server")
 def test_invalid_settings_fail_before_serving() -> None:
-    done = CliRunner().invoke(build("perdure"), ["ui", "--no-browser"], prog_name="perdure")
+    done = perdure("ui", "--no-browser")
     assert done.exit_code == 2
     assert "--service-account" in done.stderr

@@ -12,18 +12,13 @@ from aiohttp import web
 
 from perdure.api.kinds.workflow import Retention, WorkflowSpec
 from perdure.api.reasons import EventReason
-from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.limits import WorkflowLimits
-from perdure.controller.payloads import Blobs
-from perdure.controller.pods.attempt_pods import PATIENCE, ActivityIdentity, PodKey, Pods
-from perdure.controller.retry_policies import Policies
+from perdure.controller.pods.attempt_pods import PATIENCE, PodKey
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.attempts.held_pods import HeldPods, PodRelease
 from perdure.controller.runs.conditions import RunEventRecorder
 from perdure.controller.runs.status import StatusComposer
 from perdure.controller.runs.store import RunStore
-from perdure.controller.services import Services
-from perdure.controller.workflows.definitions import Definition, Definitions
+from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
 from perdure.engine.recording import AttemptOutcome, Retired
 from perdure.engine.state import PendingActivity, RunState
@@ -35,6 +30,7 @@ from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.pods.builder import build_pod
 from support.http_server import serving
+from support.managers import services_over
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = RunRef(namespace="shop", name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
@@ -101,16 +97,7 @@ async def attempts(
 ) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
     async with Client.open(Access(server=server), user_agent="perdure-test") as client:
         recorder = Reports(client, instance="test")
-        services = Services(
-            client=client,
-            pods=Pods(client, ActivityIdentity(client, "perdure-activity"), settings),
-            definitions=Definitions(client),
-            policies=Policies(client, recorder),
-            letters=DeadLetters(client, recorder),
-            limits=WorkflowLimits(client, recorder),
-            recorder=recorder,
-            blobs=Blobs(client),
-        )
+        services = services_over(client, recorder, settings)
         found = RunAttempts(
             services,
             RUN,

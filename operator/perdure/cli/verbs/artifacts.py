@@ -27,10 +27,17 @@ from perdure.cli.options import (
     run_argument,
     workflow_id_option,
 )
-from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, page_of, program_of
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError
 from perdure.client.requests import Object
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.runner.artifacts import sealing
+    from perdure.runtime.pods import artifacts as export_pods
+    from perdure.view import run as run_view
+    from perdure.view import tables
 
 PART = 6 * 1024 * 1024
 """Bytes of an artifact that one container writes to its log: nodes rotate logs at 10 MiB, and base64 takes a third more."""
@@ -85,14 +92,13 @@ def list_(
 
     run, artifacts = asyncio.run(read())
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, artifacts, artifacts)
-    elif not artifacts:
-        click.echo(f"The steps of `{run}` have left no artifacts.", err=True)
-    else:
-        from perdure.view.tables import artifacts as table
-
-        screen.show(table(artifacts, page_of(context, screen)))
+    screen.show_all(
+        output,
+        artifacts,
+        lambda: tables.artifacts(artifacts, page_of(context, screen)),
+        otherwise=f"The steps of `{run}` have left no artifacts.",
+        names=artifacts,
+    )
 
 
 @artifacts.command("get")
@@ -152,9 +158,8 @@ def get(
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     """Return the references to the output artifacts of a run, by step and name."""
     past = await cluster.runs.history(run)
-    from perdure.view.run import artifacts_of
 
-    return artifacts_of(past.events)
+    return run_view.artifacts_of(past.events)
 
 
 class ArtifactDownload:
@@ -215,13 +220,10 @@ class ArtifactDownload:
         Raises:
             CliError: A part cannot be read.
         """
-        from perdure.runner.artifacts.sealing import Opener, Reader, UnsealedError
-        from perdure.runtime.pods.artifacts import build_export_pod
-
-        reader = Reader.generate()
-        openers: dict[int, Opener] = {}
+        reader = sealing.Reader.generate()
+        openers: dict[int, sealing.Opener] = {}
         key, store = self._reference["key"], self._reference["store"]
-        pod = build_export_pod(
+        pod = export_pods.build_export_pod(
             {"generateName": "perdure-artifact-get-", "namespace": self._cluster.namespace},
             store,
             key,
@@ -239,7 +241,7 @@ class ArtifactDownload:
                         openers[number] = reader.open(line)
                     else:
                         file.write(openers[number].piece(line))
-        except UnsealedError as error:
+        except sealing.UnsealedError as error:
             raise CliError(f"the log of the pod is not the artifact: {error}") from error
         finally:
             done = file.tell()

@@ -16,10 +16,9 @@ from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import Deliver, Operator, Trace
-from simulated.faults import Faults
-from simulated.network import FaultySession
-from simulated.newer import NEWER, NewerSession, as_known
-from simulated.watches import LaggingWatch
+from support.faulty.faults import Faults
+from support.faulty.network import FaultySession, LaggingWatch
+from support.faulty.newer import NEWER, NewerSession, as_known
 
 _Result = TypeVar("_Result")
 

@@ -35,11 +35,16 @@ def seal(pieces: Iterable[bytes], reader: str) -> Iterator[str]:
     public = sender.public_key().public_bytes_raw()
     cipher = _Cipher(sender, _decoded(reader), public + _decoded(reader))
     yield base64.b64encode(public).decode()
-    for piece in _lines_of(pieces):
+    for piece in split(pieces):
         yield base64.b64encode(cipher.encrypt(piece)).decode()
 
 
-def _lines_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def split(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Divide a content into pieces that fit into a line.
+
+    Args:
+        pieces: The content, in pieces of any size.
+    """
     rest = b""
     for piece in pieces:
         rest += piece
@@ -63,7 +68,7 @@ class Reader:
         """Create a key pair, which only this process has."""
         return cls(X25519PrivateKey.generate())
 
-    def open(self, first: str) -> "Opener":
+    def open(self, first: str | bytes) -> "Opener":
         """Begin to read a sealed text.
 
         Args:
@@ -82,7 +87,7 @@ class Opener:
     def __init__(self, cipher: "_Cipher") -> None:
         self._cipher = cipher
 
-    def piece(self, line: str) -> bytes:
+    def piece(self, line: str | bytes) -> bytes:
         """Decrypt the next line.
 
         Raises:
@@ -116,7 +121,7 @@ class _Cipher:
         return self._number.to_bytes(12, "big")
 
 
-def _decoded(line: str) -> bytes:
+def _decoded(line: str | bytes) -> bytes:
     try:
         return base64.b64decode(line, validate=True)
     except (binascii.Error, ValueError) as error:

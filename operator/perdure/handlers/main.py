@@ -13,6 +13,9 @@ import kopf
 import structlog
 import uvloop
 
+# kopf does not export it.
+from kopf._core.engines.peering import Identity
+
 from perdure import __version__
 from perdure.controller.manager import Manager
 from perdure.handlers import watch
@@ -147,6 +150,8 @@ async def _watch(
         clusterwide=not options.namespaces,
         namespaces=options.namespaces,
         standalone=True,
+        # By default, kopf looks up the name of its user: one that the platform has chosen has none.
+        identity=Identity(options.instance),
         ready_flag=ready,
         stop_flag=stop,
     )

@@ -11,6 +11,7 @@ CLUSTER_WIDE = (
     "leaseFence.enabled",
     "podFence.enabled",
     "runFence.enabled",
+    "deletionFence.enabled",
     "definitionFence.enabled",
     "attribution.enabled",
     "activity.createClusterRole",

@@ -13,7 +13,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from perdure.console.app import console
-from perdure.console.server import application, serve_app
+from perdure.console.server import application, listener, serve_app
 from perdure.console.site import ConsoleSettings, TokenAccess
 from perdure.kube.access import Access
 from support.console import limit
@@ -152,3 +152,11 @@ async def test_the_probe_requires_no_token(tmp_path: Path) -> None:
 def test_the_server_does_not_start_with_invalid_settings(environment: dict[str, str], message: str) -> None:
     with pytest.raises(SystemExit, match=message):
         application(environment)
+
+
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_it_is_reached_at_addresses_of_both_families(family: socket.AddressFamily, address: str) -> None:
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with listener(0) as listening, socket.socket(family) as client:
+        client.connect((address, listening.getsockname()[1]))

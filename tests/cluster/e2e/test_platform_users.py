@@ -18,6 +18,7 @@ import yaml
 
 from perdure.runtime.artifact_sets import build_deletion_pod
 from perdure.runtime.attempts import PodSettings
+from support.artifacts.gateway import BUCKET
 from support.cluster.artifacts import start, store, url_of
 from support.cluster.namespace import IMAGE, Cluster, Json, run_manifest, temporary_namespace
 from support.cluster.releases import CHART, helm, install
@@ -217,7 +218,7 @@ def test_every_pod_runs_as_the_user_of_the_platform(platform: Cluster, tmp_path:
 
 def delete_artifacts(platform: Cluster) -> None:
     """Delete the artifacts of the run, as the operator does five minutes after nothing holds them any longer."""
-    objects = ("exec", "store", "--", "sh", "-c", "find /tmp/objects/*/team -type f")
+    objects = ("exec", "store", "--", "sh", "-c", f"find /tmp/objects/{BUCKET} -type f")
     assert platform(*objects).split()
     settings = PodSettings(run_as_user=None, sidecar_image=IMAGE)
     sets = platform.list("artifactsets")

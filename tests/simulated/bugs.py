@@ -324,6 +324,19 @@ BUGS = (
         found="is taken by",
     ),
     Bug(
+        name="activities of workers begin without the limits that select them",
+        commit="0afe7810",
+        changes=(
+            Change(
+                file="frontend/core.py",
+                good="            if activity.scheduled_event_id in run.withheld:\n",
+                bad="            if False:\n",
+            ),
+        ),
+        scenario="limited_code",
+        found="is taken by",
+    ),
+    Bug(
         name="waiting run that a newer one replaces starts when the limit is released",
         commit="7f6b99888",
         changes=(

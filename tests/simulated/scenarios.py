@@ -23,6 +23,7 @@ from simulated.limits import activity_limits, limits, newest_wins, selecting_lim
 from simulated.loop import START
 from simulated.neighbors import neighbors
 from simulated.replacements import replacements
+from simulated.sdk.limits import limited_code
 from simulated.sdk.scenario import code, crowd
 from simulated.upgrades import upgrades
 from simulated.workspaces import workspaces
@@ -525,5 +526,6 @@ SCENARIOS: dict[str, Scenario] = {
         replacements,
         upgrades,
         code,
+        limited_code,
     )
 }

@@ -109,7 +109,7 @@ class Frontend:
     def handlers(self) -> dict[str, Handler]:
         """The served RPCs by name."""
         client, served, directory, open_runs = self.client, self.served, self.directory, self._open_runs
-        blobs, definitions = self._services.blobs, self._services.definitions
+        blobs, definitions, limits = self._services.blobs, self._services.definitions, self._services.limits
         runs, payloads, deployments = self.runs, self.payloads, self.deployments
         search_attributes = self.search_attributes
         creator = RunCreator(
@@ -166,6 +166,7 @@ class Frontend:
             search_attributes=search_attributes,
             visibility=self.visibility,
             workers=self.workers,
+            limits=limits,
         )
         queries = WorkflowQueries(
             runs=runs,
@@ -196,6 +197,7 @@ class Frontend:
             workflow_updates=updates,
             deployments=deployments,
             search_attributes=search_attributes,
+            limits=limits,
         )
         found: dict[str, Handler] = {}
         for service in (
@@ -258,7 +260,11 @@ class Frontend:
         namespace, run_id = run.ref.namespace, run.ref.uid
         offers: dict[Offer, Destination] = {}
         task = state.offered_task()
-        if state.code is not None and task is not None and not self.first_tasks.is_reserved(namespace, run.ref.name):
+        if task is not None and (
+            task.scheduled_event_id in run.withheld or self.first_tasks.is_reserved(namespace, run.ref.name)
+        ):
+            task = None
+        if state.code is not None and task is not None:
             version = self.versions.of_task(namespace, state)
             queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
             sticky = task.sticky_queue if version == state.code.versioning.version else ""
@@ -267,6 +273,8 @@ class Frontend:
         inherited = state.code.priority if state.code is not None else None
         queues: dict[str, QueueName] = {}  # shared by many activities, because each lookup checks all deployments
         for activity in state.offered_activities(now()):
+            if activity.scheduled_event_id in run.withheld:
+                continue
             rank = rank_of(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
             if activity.task_queue not in queues:

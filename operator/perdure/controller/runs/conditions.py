@@ -337,7 +337,9 @@ class RunConditions:
         """
         before = self._store.record.status
         hindrances, reported = self._composer.hindrances(before, state, now), _hindrances(before)
-        if hindrances.refused == reported.refused and (hindrances.unserved == reported.unserved or not offers):
+        if (hindrances.refused, hindrances.turn) == (reported.refused, reported.turn) and (
+            hindrances.unserved == reported.unserved or not offers
+        ):
             return
         status = self._composer.compose(self._store.record.latest(), state, (), now)
         if _hindrances(status) == reported or too_large(status_encoding.size_of(status)) is not None:
@@ -365,4 +367,8 @@ def lacks_worker(status: Status) -> str:
 
 def _hindrances(status: Status) -> Hindrances:
     """What a status reports."""
-    return Hindrances(lacks_worker(status), message_of(status, ConditionReason.CREATE_REFUSED))
+    return Hindrances(
+        unserved=lacks_worker(status),
+        refused=message_of(status, ConditionReason.CREATE_REFUSED),
+        turn=message_of(status, ConditionReason.LIMIT_REACHED),
+    )

@@ -47,6 +47,7 @@ from perdure.controller.runs.deciders import Idle, RunDecider, RunDeciders
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.effects.effects import Effects
 from perdure.controller.runs.effects.relations import ChildOutcomes
+from perdure.controller.runs.offers import WorkerOffers
 from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
 from perdure.controller.runs.status import Hindrances, StatusComposer, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
@@ -130,6 +131,7 @@ class Run:
         self._conditions = RunConditions(ref, self._store, peers, self._events, self._composer)
         self._deciders = RunDeciders(services, ref, self.record, self.inbox)
         self._starter = RunStarter(services, self._effects.context, self._store, self.inbox, self._deciders)
+        self._offers = WorkerOffers(services, self._effects.context, self.record, self.attempts)
         self._log = structlog.get_logger("perdure.run").bind(namespace=ref.namespace, run=ref.name)
         self.advance = Reconciler(self, self.record).advance
         """Reconcile the run; see there."""
@@ -138,6 +140,11 @@ class Run:
     def unrecorded(self) -> Sequence[AnyEvent]:
         """The history of a run whose start is not recorded yet; empty for any other."""
         return self._start.transition.events if self._start is not None else ()
+
+    @property
+    def withheld(self) -> Collection[int]:
+        """What must not be offered to workers yet, by the ID of the event that scheduled it."""
+        return self._offers.withheld
 
     @property
     def status_size(self) -> int:
@@ -237,6 +244,8 @@ class Run:
         state, more = await self._decide_and_commit(self.state, now)
         if more:
             return now
+        if decides(self._services.shards, self.ref):
+            await self._offers.admit(state, now)
         self._services.workers.follow(self)
         if self._start is not None:
             return min(filter(None, (self._start.due, next_wake(state, now))))
@@ -252,6 +261,7 @@ class Run:
             next_wake(state, now),
             self.attempts.next_wake(pods, now),
             self._effects.next_try(state),
+            self._offers.next_try(state, now),
             next_check,
         )
         return min(filter(None, wakes), default=None)
@@ -376,6 +386,7 @@ class Run:
         """The observations of this process as inputs: pods, and the need to decide again."""
         observed: list[inputs.RunInput] = [inputs.DecideAgain()] if self._decide_again else []
         if not state.closed:
+            observed += self._offers.waiting(state)
             observed += await self.attempts.gather(await self.attempts.definitions.in_pods(state), now)
         return observed
 
@@ -464,6 +475,7 @@ class Run:
         reported = bool(lacks_worker(status))
         return Hindrances(
             unserved=unserved(state, now, self._services.workers, self.ref.namespace, reported=reported),
+            turn=self._offers.turn,
             refused=self._effects.refused(state),
         )
 

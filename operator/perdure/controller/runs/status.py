@@ -85,6 +85,8 @@ class Hindrances:
 
     unserved: str = ""
     """Work that has waited for a while in a task queue that no worker polls; empty if there is none."""
+    turn: str = ""
+    """Why the first workflow task waits for a WorkflowLimit; empty if it does not."""
     refused: str = ""
     """Why the API server rejects an object that the run creates; empty if it rejects none."""
 
@@ -235,11 +237,7 @@ class StatusComposer:
         failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
         if failing and not state.closed:
             reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
-        if hindrances.unserved:
-            message = hindrances.unserved + (
-                f"; the last attempt of the workflow task failed: {failing}" if failing else ""
-            )
-            reason = ConditionReason.NO_WORKER
+        reason, message = _unoffered(state, hindrances, failing) or (reason, message)
         if state.pause:
             reason, message = ConditionReason.PAUSED, state.pause.reason
         if state.successor_refused:
@@ -350,6 +348,16 @@ def bare(status: Status) -> Status:
     state = {key: value for key, value in status["state"].items() if key != "memory"}
     kept = {key: value for key, value in status.items() if key != "definition"}
     return {**kept, "state": state, "history": {**status["history"], "events": []}}
+
+
+def _unoffered(state: RunState, hindrances: Hindrances, failing: str) -> tuple[ConditionReason, str] | None:
+    """Why no worker gets the work of the run: it waits for a limit, or no worker polls for it."""
+    if hindrances.turn and not state.closed:
+        return ConditionReason.LIMIT_REACHED, hindrances.turn
+    if not hindrances.unserved:
+        return None
+    failed = f"; the last attempt of the workflow task failed: {failing}" if failing else ""
+    return ConditionReason.NO_WORKER, hindrances.unserved + failed
 
 
 def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:

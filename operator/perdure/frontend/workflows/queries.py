@@ -85,6 +85,7 @@ _ICONS = {
     "Running": "▶",
     "Waiting": "○",
     "Stopped": "■",
+    "Compensated": "↩",
 }
 _TARGETED = frozenset({"activity", "call", "childWorkflow", "fail", "waitForSignal"})
 """Kinds of steps that are shown with their targets."""

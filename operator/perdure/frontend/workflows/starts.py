@@ -21,7 +21,9 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
+from perdure.api.kinds.workflowlimit import LimitTaker, LimitTakers
 from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.limits import WorkflowLimits
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.engine import inputs
 from perdure.engine.starts import Callback
@@ -102,6 +104,7 @@ class WorkflowStarts:
         workflow_updates: WorkflowUpdates,
         deployments: NamespaceRegistry[WorkerDeployment],
         search_attributes: SearchAttributeRegistry,
+        limits: WorkflowLimits,
     ) -> None:
         self._directory = directory
         self._runs = runs
@@ -114,6 +117,7 @@ class WorkflowStarts:
         self._workflow_updates = workflow_updates
         self._deployments = deployments
         self._search_attributes = search_attributes
+        self._limits = limits
 
     # Start
 
@@ -375,6 +379,9 @@ class WorkflowStarts:
             return False
         if request.cron_schedule or request.HasField("workflow_start_delay"):
             return False  # the first task is not due
+        taker = LimitTaker(kind=LimitTakers.RUNS, type=request.workflow_type.name, task_queue=request.task_queue.name)
+        if self._limits.selecting(request.namespace, taker):
+            return False  # it may have to wait
         known = await self._deployments.load(request.namespace)
         target = rules.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
         version = version_of(request.eager_worker_deployment_options)

@@ -33,8 +33,10 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerResponse,
 )
 
+from perdure.api.kinds.workflowlimit import LimitTaker, LimitTakers
 from perdure.controller.directory import Directory, Entry
 from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.limits import WorkflowLimits
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -369,6 +371,7 @@ class WorkflowTasks:
         search_attributes: SearchAttributeRegistry,
         visibility: Visibility,
         workers: KnownWorkers,
+        limits: WorkflowLimits,
     ) -> None:
         self._directory = directory
         self._open_runs = open_runs
@@ -385,6 +388,7 @@ class WorkflowTasks:
         self._search_attributes = search_attributes
         self._visibility = visibility
         self._workers = workers
+        self._limits = limits
 
     # Responses
 
@@ -442,7 +446,7 @@ class WorkflowTasks:
             receives_again=request.capabilities.discard_speculative_workflow_task_with_events,
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
             following=next_task,
-            eager=_eager(request),
+            eager=self._eager_activities(entry, request),
             digest=_digest(request),
         )
         answer = await self._runs.request(entry, completed)
@@ -474,6 +478,22 @@ class WorkflowTasks:
         if CommandType.COMMAND_TYPE_SCHEDULE_NEXUS_OPERATION not in kinds:
             return {}
         return await self._endpoints.all()
+
+    def _eager_activities(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
+        """The IDs of the activities that a worker requests with its response. An activity that takes a limit must wait for it."""
+        code, found = self._runs.code(entry.uid), list[str]()
+        for command in request.commands:
+            each = command.schedule_activity_task_command_attributes
+            if not each.request_eager_execution or code is None:
+                continue
+            taker = LimitTaker(
+                kind=LimitTakers.ACTIVITIES,
+                type=each.activity_type.name,
+                task_queue=each.task_queue.name or code.task_queue,
+            )
+            if not self._limits.selecting(entry.namespace, taker):
+                found.append(each.activity_id)
+        return tuple(found)
 
     async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
         """The activities that a worker gets with the reply to its response (eager activities)."""
@@ -604,11 +624,6 @@ class WorkflowTasks:
         if entry is None or entry.namespace != token.namespace:
             raise not_found("Workflow task not found.")
         return entry
-
-
-def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
-    scheduled = (command.schedule_activity_task_command_attributes for command in request.commands)
-    return tuple(each.activity_id for each in scheduled if each.request_eager_execution)
 
 
 def _digest(request: RespondWorkflowTaskCompletedRequest) -> str:

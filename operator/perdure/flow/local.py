@@ -53,6 +53,10 @@ class StuckError(RuntimeError):
     """A flow waits for something that nobody will do, such as a signal that the test does not send."""
 
 
+class PodLostError(Exception):
+    """The error of an attempt that a test has lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """An attempt of an activity in a local run."""
@@ -155,7 +159,7 @@ class LocalRun:
 
     def lose(self, activity: Activity[..., Any], *, times: int = 1) -> None:
         """Let the next attempts of an activity be lost with their nodes, so that they run again."""
-        self.fail(activity, ApplicationError("the pod was lost", type="PodLost"), times=times)
+        self.fail(activity, PodLostError("the pod was lost"), times=times)
 
     def set_duration(self, activity: Activity[..., Any], time: Duration) -> None:
         """Let each attempt of an activity take a virtual time; 0 by default."""
@@ -383,7 +387,7 @@ class LocalRun:
         other = self._open(message.child_workflow_id or message.workflow_execution.workflow_id)
         resolution = activation.ResolveSignalExternalWorkflow(seq=message.seq)
         if other is None:
-            resolution.failure.CopyFrom(_failure(ApplicationError("there is no such workflow", type="NotFound")))
+            resolution.failure.CopyFrom(_failure(LookupError("there is no such workflow")))
         else:
             signal = activation.SignalWorkflow(signal_name=message.signal_name, input=message.args)
             self._after(timedelta(), lambda: self._activate(other, signal_workflow=signal))
@@ -393,7 +397,7 @@ class LocalRun:
         other = self._open(message.workflow_execution.workflow_id)
         resolution = activation.ResolveRequestCancelExternalWorkflow(seq=message.seq)
         if other is None:
-            resolution.failure.CopyFrom(_failure(ApplicationError("there is no such workflow", type="NotFound")))
+            resolution.failure.CopyFrom(_failure(LookupError("there is no such workflow")))
         else:
             self._after(timedelta(), lambda: self._cancel(other))
         self._after(timedelta(), lambda: self._activate(execution, resolve_request_cancel_external_workflow=resolution))

@@ -34,6 +34,7 @@ MAX_MODULES = 275
 OFFLINE = {
     "completion",
     "console",
+    "deploy",
     "explain",
     "import",
     "lint",
@@ -42,7 +43,6 @@ OFFLINE = {
     "replay",
     "schemas",
     "simulate",
-} | {
     "test",
     "ui",
     "version",

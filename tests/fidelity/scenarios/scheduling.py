@@ -1,7 +1,6 @@
 """Schedules."""
 
 import importlib.resources
-from collections.abc import Callable
 from typing import Any
 
 from fidelity.driver import Session, command, encoded, payload, payloads, scenario
@@ -271,7 +270,7 @@ def schedule_triggered_while_running(s: Session) -> None:
 @scenario
 def schedule_backfilled_by_each_policy(s: Session) -> None:
     times = {"start_time": "2022-01-01T00:00:00Z", "end_time": "2022-01-02T12:00:00Z"}
-    handled: dict[str, Callable[[Any], Any]] = {
+    handled: dict[str, Any] = {
         "SKIP": lambda response: response.info.recent_actions and response.info.overlap_skipped,
         "BUFFER_ONE": lambda response: response.info.recent_actions and response.info.buffer_size,
         "ALLOW_ALL": lambda response: len(response.info.recent_actions) == 2,

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import structlog
-from click.testing import CliRunner, Result
 from temporalio import workflow
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
@@ -27,8 +26,8 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.worker import Worker
 
 from fidelity.reference import reference
-from perdure.cli.app import build
 from support.apiserver import ApiServer, serving
+from support.cli import perdure_in_thread
 from support.operator import OPEN, in_memory
 from support.ports import free_port
 from support.temporal import Server
@@ -80,7 +79,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[Server]:
+def target(source: Server) -> Iterator[Server]:  # noqa: ARG001 - an empty one for each source
     settings = replace(OPEN, http_address=f"127.0.0.1:{free_port()}")
     with in_memory(namespace="shop", settings=settings) as server:
         yield server
@@ -108,11 +107,6 @@ def schedule(*, paused: bool) -> Schedule:
     return Schedule(action=action, spec=every, state=ScheduleState(paused=paused, note="kept" if paused else ""))
 
 
-async def perdure(*arguments: str) -> Result:
-    """Call the command, in a thread: the workers need this one."""
-    return await asyncio.to_thread(CliRunner().invoke, build("perdure"), list(arguments), prog_name="perdure")
-
-
 async def test_schedules_attributes_and_workflows_are_moved(source: Server, target: Server, server: ApiServer) -> None:
     there = await Client.connect(source.address, namespace=source.namespace)
     here = await Client.connect(target.address, namespace="shop")
@@ -120,13 +114,13 @@ async def test_schedules_attributes_and_workflows_are_moved(source: Server, targ
     options += ("--address", f"http://{target.http_address}")
     await _fill(there)
 
-    dry = await perdure("migrate", *options, "--workflow-type", "Poll", "--dry-run")
+    dry = await perdure_in_thread("migrate", *options, "--workflow-type", "Poll", "--dry-run")
     assert dry.exit_code == 0, dry.output
     assert "workflow poll: Poll, from the input of run" in dry.stdout
     assert [each.id async for each in await here.list_schedules()] == []
     assert server.created == []
 
-    moved = await perdure("migrate", *options)
+    moved = await perdure_in_thread("migrate", *options)
     assert moved.exit_code == 0, moved.output
     assert f"namespace {source.namespace}: create it with kubectl" in moved.stdout
     assert "search attribute Customer: Keyword, registered" in moved.stdout
@@ -138,15 +132,15 @@ async def test_schedules_attributes_and_workflows_are_moved(source: Server, targ
         assert found.spec.intervals[0].every == timedelta(days=30)
     assert not (await there.get_schedule_handle("nightly").describe()).schedule.state.paused
 
-    again = await perdure("migrate", *options)
+    again = await perdure_in_thread("migrate", *options)
     assert again.exit_code == 0, again.output
     assert "schedule nightly: exists here already" in again.stdout
     await here.operator_service.add_search_attributes(_registration(here))
-    taken = await perdure("migrate", *options, "--take-over", "--workflow-type", "Poll")
+    taken = await perdure_in_thread("migrate", *options, "--take-over", "--workflow-type", "Poll")
     assert taken.exit_code == 0, taken.output
     assert "schedule nightly: taken over; paused on the Temporal server" in taken.stdout
     assert "workflow other: starts here within 60s" in taken.stdout
-    repeated = await perdure("migrate", *options, "--take-over")
+    repeated = await perdure_in_thread("migrate", *options, "--take-over")
     assert repeated.exit_code == 0, repeated.output
     assert "schedule nightly: exists here already" in repeated.stdout
     assert not (await here.get_schedule_handle("nightly").describe()).schedule.state.paused
@@ -165,13 +159,13 @@ async def test_schedules_attributes_and_workflows_are_moved(source: Server, targ
 
 
 async def test_workflows_are_not_started_beside_those_that_run() -> None:
-    refused = await perdure("migrate", "--from", "127.0.0.1:1", "--workflow-type", "Poll")
+    refused = await perdure_in_thread("migrate", "--from", "127.0.0.1:1", "--workflow-type", "Poll")
     assert refused.exit_code == 2
     assert "would run twice" in refused.stderr
 
 
 async def test_a_missing_server_is_reported(server: ApiServer) -> None:
-    done = await perdure("migrate", "--from", f"127.0.0.1:{free_port()}")
+    done = await perdure_in_thread("migrate", "--from", f"127.0.0.1:{free_port()}")
     assert done.exit_code == 2
     assert "cannot be reached" in done.stderr
     assert not server.asked

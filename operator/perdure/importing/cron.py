@@ -8,7 +8,7 @@ from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
-from perdure.importing.reader import Object, Source, UnsupportedScheduleError, shorten, whole_seconds
+from perdure.importing.reader import Object, Source, UnsupportedScheduleError, format_seconds, shorten
 from perdure.language.containers import without_expressions
 from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.times import Times
@@ -46,7 +46,7 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
             **({"metadata": metadata} if metadata else {}),
             "spec": without_expressions(_as_in_a_job(pod.data)),
         },
-        "scheduleToCloseTimeout": whole_seconds(job.number("activeDeadlineSeconds", 86_400)),
+        "scheduleToCloseTimeout": format_seconds(job.number("activeDeadlineSeconds", 86_400)),
         "retryPolicy": {
             "exponential": {
                 "initialInterval": "10s",
@@ -98,7 +98,7 @@ def _as_in_a_job(pod: Object) -> Object:
 
 def newest_missed(deadline: int) -> Object:
     """The catch-up of a CronJob and of a CronWorkflow: only the newest missed time starts (kestra#3000)."""
-    return {"catchupWindow": whole_seconds(max(10, deadline)), "catchupPolicy": "Latest"}
+    return {"catchupWindow": format_seconds(max(10, deadline)), "catchupPolicy": "Latest"}
 
 
 def identity(source: Source, new_name: str | None) -> tuple[str, str | None]:

@@ -180,7 +180,7 @@ class Source:
             return None
         seconds = _PROTOBUF_SECONDS.fullmatch(value)
         try:
-            return whole_seconds(int(seconds[1])) if seconds else format_duration(parse_duration(value))
+            return format_seconds(int(seconds[1])) if seconds else format_duration(parse_duration(value))
         except ValueError:
             raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {shorten(value)}") from None
 
@@ -237,7 +237,7 @@ def shorten(value: Any) -> str:
     return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
 
 
-def whole_seconds(number: int) -> str:
+def format_seconds(number: int) -> str:
     """Format a duration, in seconds, for the API."""
     return format_duration(timedelta(seconds=number))
 

@@ -8,7 +8,7 @@ from typing import Any
 from perdure.api import labels
 from perdure.engine.payloads import plain
 from perdure.importing.cron import YEAR, schedule_manifest
-from perdure.importing.reader import Object, Source, shorten, whole_seconds
+from perdure.importing.reader import Object, Source, format_seconds, shorten
 
 _OVERLAP = {
     "SKIP": "Skip",
@@ -165,7 +165,7 @@ def _policies(policies: Source, state: Source) -> Object:
     limited, remaining = state.flag("limitedActions"), state.number("remainingActions", 0)
     return {
         "overlapPolicy": policy,
-        "catchupWindow": policies.duration("catchupWindow") or whole_seconds(YEAR),
+        "catchupWindow": policies.duration("catchupWindow") or format_seconds(YEAR),
         "pauseOnFailure": policies.flag("pauseOnFailure"),
         "paused": state.flag("paused"),
         "notes": state.text("notes"),

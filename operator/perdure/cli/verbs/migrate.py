@@ -75,7 +75,7 @@ def migrate(
         raise click.UsageError("--from-cert-file and --from-key-file require each other")
     if importlib.util.find_spec("temporalio") is None:
         raise CliError("`migrate` needs the Temporal SDK: install `perdure[temporal]`")
-    from perdure.cli.migration import Migration  # needs the Temporal SDK, which is optional
+    from perdure.cli.migration import Migration  # noqa: PLC0415 - needs the Temporal SDK, which is optional
 
     async def move() -> bool:
         client = await _connected(
@@ -99,7 +99,7 @@ def migrate(
                 await migration.restart_workflows(each)
             return migration.complete
 
-    from temporalio.service import RPCError
+    from temporalio.service import RPCError  # noqa: PLC0415 - the same
 
     try:
         complete = asyncio.run(move())
@@ -119,8 +119,8 @@ async def _connected(
     certificate: bytes | None,
     key: bytes | None,
 ) -> Client:
-    from temporalio.client import Client
-    from temporalio.service import TLSConfig
+    from temporalio.client import Client  # noqa: PLC0415 - the same
+    from temporalio.service import TLSConfig  # noqa: PLC0415 - the same
 
     config = TLSConfig(server_root_ca_cert=authorities, client_cert=certificate, client_private_key=key)
     secret = api_key.decode().strip() if api_key else None

@@ -10,9 +10,13 @@ from perdure.api.search_attributes import PREDEFINED, SYSTEM, AttributeType, unf
 from perdure.cli.command import AnyCase, argument, group, option
 from perdure.cli.connection import connect
 from perdure.cli.options import color_option, context_option, namespace_option, output_option
-from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, page_of, program_of
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.search_attributes import change_types, read_types
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.view import tables
 
 names_argument = argument("names", metavar="NAME...", nargs=-1, required=True, help="Names of search attributes")
 
@@ -54,14 +58,13 @@ def list_(context: click.Context, *, namespace: str | None, output: Output, colo
 
     where, types = asyncio.run(read())
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, types, sorted(types))
-    elif not types:
-        click.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
-    else:
-        from perdure.view.tables import search_attributes
-
-        screen.show(search_attributes(types, page_of(context, screen)))
+    screen.show_all(
+        output,
+        types,
+        lambda: tables.search_attributes(types, page_of(context, screen)),
+        otherwise=f"No search attributes are registered in namespace `{where}`.",
+        names=sorted(types),
+    )
 
 
 @search_attributes.command("create")

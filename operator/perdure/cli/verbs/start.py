@@ -40,6 +40,11 @@ from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.requests import Object
 from perdure.client.runs import copy_of
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.cli.files import documents
+    from perdure.schedule import run_manifests
 
 
 @verb()
@@ -132,9 +137,7 @@ def start(
     launch.check()
     base: Object = {"metadata": {"generateName": f"{workflow or _name_prefix(kind or 'run')}-"}, "spec": {}}
     if file is not None:
-        from perdure.cli.files.documents import read_run
-
-        base = read_run(file)
+        base = documents.read_run(file)
     meta, started = base["metadata"], base["spec"] if what is None else {"workflow": what}
     spec: dict[str, Any] = {
         "workflow": what,
@@ -285,9 +288,7 @@ def _check_several(launch: Launch, new_name: str | None = None) -> None:
 
 def _warn_of_previous(run: Object) -> None:
     """Warn if a run of a Schedule reads the outcome of the Schedule's previous run, which only the operator can pass on."""
-    from perdure.schedule.run_manifests import scheduled_by
-
-    tie = scheduled_by(run)
+    tie = run_manifests.scheduled_by(run)
     if tie is None:
         return
     definition = mapping(run.get("status")).get("definition")  # code has none, and may read both

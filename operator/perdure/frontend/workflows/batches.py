@@ -45,7 +45,7 @@ from perdure.api.phases import RunKind
 from perdure.api.policies import ANY_TYPE
 from perdure.api.stored import StoredStruct, read_annotation
 from perdure.api.times import format_duration
-from perdure.controller.directory import Entry
+from perdure.controller.directory import Directory, Entry
 from perdure.engine.state import OpenActivityOptions
 from perdure.frontend.activities.changes import RETRY_FIELDS, changed_options, snake
 from perdure.frontend.deployments.rules import changes_override, override_of
@@ -106,8 +106,11 @@ class Batch(StoredStruct, frozen=True, kw_only=True):
 class Batches:
     """Creates the Operations of batches, and describes their progress."""
 
-    def __init__(self, client: kube.Client, runs: RunGateway, listing: Listing, control: WorkflowControl) -> None:
+    def __init__(
+        self, client: kube.Client, directory: Directory, runs: RunGateway, listing: Listing, control: WorkflowControl
+    ) -> None:
         self._client = client
+        self._directory = directory
         self._runs = runs
         self._listing = listing
         self._control = control
@@ -188,7 +191,7 @@ class Batches:
         found, query = await self._listing.find(request.namespace, request.visibility_query, kind)
         if query.group_by:
             raise invalid("visibility_query: 'group by' clause is only supported for counting")
-        entries = (runs.entry(run_id) for run_id in found)
+        entries = (self._directory.get(run_id) for run_id in found)
         return [entry for entry in entries if entry is not None]
 
     async def _create_operation(
@@ -259,7 +262,8 @@ class Batches:
     def _target(self, operation: kube.Object) -> Execution:
         """The execution of an Operation, which may no longer exist."""
         batch = _batch_of(operation)
-        entry = self._runs.named(operation["metadata"]["namespace"], operation["spec"]["target"].get("name", ""))
+        name = operation["spec"]["target"].get("name", "")
+        entry = self._directory.named(operation["metadata"]["namespace"], name)
         target = Execution(type=_execution_type(batch.type), business_id=batch.target)
         if entry is not None:
             target.business_id, target.run_id = entry.workflow_id, entry.uid

@@ -21,6 +21,7 @@ VERBS: Final = {
     "console": ("browser:console", "Open the console in the browser."),
     "count": ("lists:count", "Count runs by phase."),
     "delete": ("delete:delete", "Delete runs with their pods, children, and history."),
+    "deploy": ("deploy:deploy", "Deploy the flows of a Python module: a worker, and the activities."),
     "describe": ("show:describe", "Show a run: its steps, what it waits for, why it failed."),
     "doctor": ("installation:doctor", "Check the installation, and find stuck runs."),
     "explain": ("reference:explain", "Explain a field of a kind, or a reason of a condition or an Event."),

@@ -1,4 +1,4 @@
-"""The manager: connect the informers, queues, and reconcilers of an operator.
+"""The manager: connect the informers, the queue of keys, and the reconcilers of an operator.
 
     a watch, a list ─▶ informers ─▶ dispatch: update the index, wake the affected objects ─▶ queue of keys ─▶ reconciliation
 

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
+"""Metrics for Prometheus. Labels have few values: namespaces, outcomes, RPCs, RetryPolicies, and the like, never single runs."""
 
 import platform
 from contextlib import suppress

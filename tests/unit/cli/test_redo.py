@@ -8,7 +8,7 @@ import pytest
 from perdure.api.labels import RESET_ANNOTATION
 from support.apiserver import ApiServer, items
 from support.cli import perdure
-from support.view.flow import charged_after_two_refusals
+from support.view.flow import Flow, charged_after_two_refusals
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 
@@ -218,3 +218,26 @@ def test_a_run_whose_retry_has_failed_is_retried_with_a_warning(server: ApiServe
     done = perdure("retry", "a", "--no-wait")
     assert (done.exit_code, targets(server)) == (0, ["a"])
     assert done.stderr == "Warning: `a-2` already retries the run `a`, and may have more results to keep\n"
+
+
+SWEEP = """
+activities:
+- {name: fit, startToCloseTimeout: 5m, container: {image: shop}}
+steps:
+- {name: train, forEach: {items: "${input}", as: it, maxConcurrency: 1}, activity: {name: fit}}
+"""
+
+
+def test_steps_to_run_again_are_named_by_the_values_of_their_items(server: ApiServer) -> None:
+    flow = Flow(SWEEP, [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.2}]).started(1).completed(2).started(3).completed(4)
+    server.answers[RUN] = flow.object
+    assert asked(server, "retry", "order-42", "--from", "train[lr=0.1]", "--from", "train[2]", "--no-wait")[
+        "retry"
+    ] == {"from": ["train[0]", "train[2]"]}
+    for step, which in (("train[lr=0.3]", "none"), ("train[lr=0.2]", "several: `train[1]`, `train[2]`")):
+        done = perdure("retry", "order-42", "--from", step, "--no-wait")
+        assert (done.exit_code, done.stderr) == (
+            2,
+            f"Error: --from: the run `order-42` must have one step `{step}`, but has {which}\n",
+        )
+    assert perdure("retry", "a", "b", "--from", "train[lr=0.1]").exit_code == 2

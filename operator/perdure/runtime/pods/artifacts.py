@@ -384,8 +384,8 @@ def build_export_pod(
 ) -> KubeObject:
     """Build a pod that writes parts of an object to its logs, each part to the log of a container of its own.
 
-    The containers run one after the other, as the user of the image, or as the one that the platform sets: whoever creates
-    the pod does not know the settings of the operator.
+    The containers run one after the other, as the user of the image, or as the one that the platform sets: a client does not
+    know the settings of the operator.
 
     Args:
         metadata: Name, namespace and so on.

@@ -47,7 +47,7 @@ from perdure.frontend.visibility.index import status_named
 
 RETRY_FIELDS = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
 """The parts of a retry policy that a client may change."""
-_WHOLE_QUEUE, _WHOLE_POLICY = {"task_queue", "task_queue.name"}, "retry_policy"
+_QUEUE_PATHS, _POLICY_PATH = {"task_queue", "task_queue.name"}, "retry_policy"
 _CHANGEABLE = "Scheduled", "Started", "Paused", "PauseRequested"
 
 
@@ -114,11 +114,13 @@ class ActivityChanges:
             _check_has(request, "activity_options", "update_mask")
         response = UpdateActivityOptionsResponse()
 
+        paths = [path for path in map(snake, request.update_mask.paths) if path != "start_delay"]
+
         def change(activity: PendingActivity, request_id: str) -> inputs.Request:
-            options = _options(request, activity)
+            options = _options(request, activity, paths)
             current = options or activity.original or activities.options_of(activity)
             response.activity_options.CopyFrom(_message(current))
-            if "start_delay" in map(snake, request.update_mask.paths):
+            if len(paths) < len(request.update_mask.paths):  # activities of workflows have no delay to change
                 response.activity_options.start_delay.CopyFrom(request.activity_options.start_delay)
             return inputs.OptionsChanged(request_id=request_id, activity_id=activity.activity_id, options=options)
 
@@ -200,7 +202,9 @@ class ActivityChanges:
         change = inputs.OptionsChanged(
             request_id=_request_id(request, "options"),
             activity_id=request.activity_id,
-            options=_options(request, activity) if activity is not None else None,
+            options=_options(request, activity, list(map(snake, request.update_mask.paths)))
+            if activity is not None
+            else None,
         )
         await self._change(request, change, *_CHANGEABLE, why="Cannot update options for activity in state {}")
         response = UpdateActivityExecutionOptionsResponse()
@@ -261,11 +265,10 @@ def _reset(request: Any, activity_id: str, request_id: str) -> inputs.ActivityRe
     )
 
 
-def _options(request: Any, activity: PendingActivity) -> OpenActivityOptions | None:
-    """The options of an activity after a request; None to restore the original ones."""
+def _options(request: Any, activity: PendingActivity, paths: list[str]) -> OpenActivityOptions | None:
+    """The options of an activity after a request changes those at some paths; None to restore the original ones."""
     if request.restore_original:
         return None
-    paths = [snake(path) for path in request.update_mask.paths]
     return activities.completed(changed_options(activities.options_of(activity), request.activity_options, paths))
 
 
@@ -286,29 +289,29 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
     priority = data.message_from_json(now.priority or {}, Priority)
     for path in paths:
         whole, _, part = path.partition(".")
-        if path in _WHOLE_QUEUE:
+        if path in _QUEUE_PATHS:
             changes["task_queue"] = requested.task_queue.name
         elif path in TIMEOUTS:
             changes[path] = duration_or_none(requested, path)
         elif path == "priority":
             changes["priority"] = requested_priority(requested)
-        elif path == _WHOLE_POLICY:
-            _check_has(requested, _WHOLE_POLICY)
+        elif path == _POLICY_PATH:
+            _check_has(requested, _POLICY_PATH)
             policy = ProtoRetryPolicy()
             policy.CopyFrom(requested.retry_policy)
-        elif whole == _WHOLE_POLICY and part in RETRY_FIELDS:
-            _check_has(requested, _WHOLE_POLICY)
+        elif whole == _POLICY_PATH and part in RETRY_FIELDS:
+            _check_has(requested, _POLICY_PATH)
             policy.ClearField(part)  # type: ignore[arg-type]
             policy.MergeFrom(_only(requested.retry_policy, part))
         elif whole == "priority" and part in Priority.DESCRIPTOR.fields_by_name:
             _check_has(requested, "priority")
             setattr(priority, part, getattr(requested.priority, part))
             changes["priority"] = requested_priority(ActivityOptions(priority=priority))
-        elif path != "start_delay":  # which an activity that is scheduled has behind it
+        else:
             raise invalid(f"update_mask: `{path}` cannot be changed")
-    if any(path.startswith(_WHOLE_POLICY) for path in paths):
+    if any(path.startswith(_POLICY_PATH) for path in paths):
         try:
-            changes[_WHOLE_POLICY] = retry_policy(policy)
+            changes[_POLICY_PATH] = retry_policy(policy)
         except UnfitError as error:
             raise invalid(f"activity_options.retry_policy: {error}") from error
     queue = changes.get("task_queue")

@@ -21,6 +21,9 @@ _JSON: Final = """json() {
 """
 """A function of the shell that writes its input as a string of JSON."""
 
+MISSING_CODE: Final = 250
+"""The exit code of a container that has succeeded without writing an output that has no default."""
+
 _PRINTED: Final = """out=$("$@") || { code=$?; printf '%s\\n' "$out"; exit "$code"; }
 printf '%s\\n' "$out"
 """
@@ -85,7 +88,9 @@ def returning(line: Iterable[str], returns: Returns) -> Object:
     outputs, prints = returns.outputs, returns.prints
     program = "set -e\n" + (_PRINTED if prints else '"$@"\n')
     program += "".join(map(_copy, returns.copies))
-    program += "".join(f"test -e {quoted(each.path)}\n" for each in outputs if each.default is None)
+    program += "".join(
+        f"test -e {quoted(each.path)} || exit {MISSING_CODE}\n" for each in outputs if each.default is None
+    )
     if len(outputs) + prints == 1:
         program += f"{_content(outputs[0]) if outputs else _OUT} > /dev/termination-log\n"
     elif outputs:

@@ -164,8 +164,7 @@ class _Play:
     attempts: list[PlayedAttempt] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     changed: float = field(default_factory=time.monotonic)
-    at: dict[str, float] = field(default_factory=dict)
-    """When pods ended, by node, on the clock of the workflow."""
+    began: float = field(default_factory=time.monotonic)
 
     def start(self, pod: Json) -> None:
         """Start a pod that the controller has created."""
@@ -184,14 +183,14 @@ class _Play:
         begins = self.now + self._backoff(node)
         own = template.get("activeDeadlineSeconds")
         ends = begins + (float(own or "inf") if outcome.hangs else outcome.milliseconds / 1000)
-        limit = pod["spec"].get("activeDeadlineSeconds")
+        limit = self.case.manifest["spec"].get("activeDeadlineSeconds")
         self.pods[name] = _Pod(
             name,
             node,
             attempt,
             ends,
             outcome.hangs,
-            None if limit is None else time.monotonic() + limit + 0.5,
+            None if limit is None else self.began + limit + 1.5,
             template,
         )
         self.api.request("PATCH", f"{_PODS}/{name}/status", _status(pod, "running"), patch="merge-patch")
@@ -215,7 +214,7 @@ class _Play:
     @property
     def stuck(self) -> bool:
         """Whether the controller waits for what never comes."""
-        return not self.pods and time.monotonic() - self.changed > _STUCK
+        return bool(self.workflow) and not self.pods and time.monotonic() - self.changed > _STUCK
 
     def advance(self) -> None:
         """End the next pod, if the controller has nothing to do."""

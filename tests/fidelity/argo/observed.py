@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from fidelity.argo.controller import Played
 from fidelity.argo.workflows import Case, Outcome
 from perdure.cli.files.conversion import convert_files
 from perdure.cli.files.scenarios import simulate_scenario
 from perdure.engine import events as ev
 from perdure.importing.argo import manifests as argo
+from perdure.importing.programs import MISSING_CODE
 from perdure.language.coercion import as_text
 from perdure.runtime.pods import payloads
 
@@ -36,16 +35,19 @@ class Observed:
     """The outputs of a workflow that has succeeded."""
     attempts: tuple[tuple[str, Mapping[str, str]], ...]
     """The template and the input of each attempt of a container."""
+    errors: tuple[str, ...] = ()
+    """What Argo's controller could not do."""
 
     def as_json(self) -> Json:
         """Return it as a record."""
         attempts = sorted(([name, dict(sorted(of.items()))] for name, of in self.attempts), key=json.dumps)
-        return {"phase": self.phase, "outputs": dict(self.outputs), "attempts": attempts}
+        errors = {"errors": list(self.errors)} if self.errors else {}
+        return {"phase": self.phase, "outputs": dict(self.outputs), "attempts": attempts, **errors}
 
     @classmethod
     def of_json(cls, data: Json) -> "Observed":
         """Read a record."""
-        return cls(data["phase"], data["outputs"], tuple((name, of) for name, of in data["attempts"]))
+        return cls(data["phase"], data["outputs"], tuple((name, of) for name, of in data["attempts"]), tuple(data.get("errors", ())))
 
 
 def digest(case: Case) -> str:
@@ -61,7 +63,9 @@ def on_argo(played: Played) -> Observed:
     declared = (main.get("outputs") or {}).get("parameters") or []
     phase = STUCK if played.stuck else status["phase"]
     outputs = {each["name"]: each["value"] for each in declared} if main.get("phase") == "Succeeded" else {}
-    return Observed(phase, outputs if phase == "Succeeded" else {}, tuple((each.template, each.input) for each in played.attempts))
+    attempts = tuple((each.template, each.input) for each in played.attempts)
+    errors = {each.get("message", "") for each in nodes.values() if each["phase"] == "Error" and each["type"] not in {"Pod", "Retry"}}
+    return Observed(phase, outputs if phase == "Succeeded" else {}, attempts, tuple(sorted(errors - {""})))
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,10 @@ def on_perdure(case: Case, recorded: Observed, folder: Path) -> Imported:
     """
     name = case.manifest["metadata"]["name"]
     source, target, scenario = (folder / f"{name}{end}.yaml" for end in ("", ".perdure", ".scenario"))
-    source.write_text(yaml.safe_dump(case.manifest, sort_keys=False))
+    source.write_text(json.dumps(case.manifest, indent=1))
     made = convert_files([str(source)], argo.KINDS, argo.convert)
     target.write_text(made.text)
-    scenario.write_text(yaml.safe_dump({"activities": _scripted(case, recorded)}, allow_unicode=True))
+    scenario.write_text(json.dumps({"activities": _scripted(case, recorded)}))
     report = simulate_scenario([str(target)], str(scenario))[1]
     inputs = {}
     for execution in report.transcript.executions:
@@ -102,7 +106,7 @@ def on_perdure(case: Case, recorded: Observed, folder: Path) -> Imported:
     outputs = report.output if isinstance(report.output, dict) else {}
     failure = report.failure.full_message if report.failure else ""
     observed = Observed(phase, {key: as_text(value) for key, value in outputs.items()}, attempts)
-    return Imported(observed, made.sentences, made.text, failure)
+    return Imported(observed, () if made.complete else made.sentences, made.text, failure)
 
 
 def _texts(values: Any, case: Case, template: str) -> Mapping[str, str]:
@@ -120,7 +124,7 @@ def _scripted(case: Case, recorded: Observed) -> Json:
     for (template, call), count in sorted(counts.items()):
         for number in range(1, count + 2):
             outcome = case.outcome(template, call, number)
-            entry = {"whenInput": {"id": payloads.decode(call)[0] if False else call}, **_entry(case, template, outcome)}
+            entry = {"whenInput": {"id": call}, **_entry(case, template, outcome)}
             activities.setdefault(template, []).append(entry)
     return activities
 
@@ -132,7 +136,7 @@ def _entry(case: Case, template: str, outcome: Outcome) -> Json:
     if outcome.code:
         return {"exitCode": outcome.code, "after": after}
     if outcome.output is None and not case.leaves[template].prints:
-        return {"exitCode": 1, "after": after}  # the shell does not find the file
+        return {"exitCode": MISSING_CODE, "after": after}
     return {"output": payloads.decode(str(outcome.output))[0], "after": after}
 
 

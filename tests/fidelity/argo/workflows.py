@@ -12,9 +12,10 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 
-_TEXTS: Final = ("a", "b", "7", "10", "true", "x y", "007", "1.50", "null", '{"k": 1}', "c-d", "", "é")
+_TEXTS: Final = ("a", "b", "7", "10", "true", "x y", "007", "1.50", "null", "c-d", "", "é")
 """Values of outputs and parameters; some look like other types than text."""
-_LISTS: Final = ('["p","q"]', "[1, 2, 3]", '["one"]', "[]", '[{"k":"m"},{"k":"n"}]')
+_LISTS: Final = ('["p","q"]', "[1,2,3]", '["one"]', "[]", '[{"k":"m"},{"k":"n"}]')
+"""Values in JSON. Conditions do not read them: Argo cannot parse a condition with quotes in a value."""
 _MAX_DEPTH: Final = 3
 _DEADLINE: Final = 25
 """The time limit of workflows that have one, in seconds. Everything that does not hang ends long before."""
@@ -74,7 +75,8 @@ class Case:
         """
         leaf = self.leaves[template]
         random = Random(f"{self.seed}/{template}/{call}/{attempt}")  # noqa: S311 - it must be the same every time
-        milliseconds = random.randrange(1_000, 30_000)
+        slowest = 1_000 if "activeDeadlineSeconds" in self.manifest["spec"] else 30_000  # nothing else is near a deadline
+        milliseconds = random.randrange(100, slowest)
         output: str | None = random.choice(_LISTS if leaf.lists else _TEXTS)
         if random.random() < leaf.hangs:
             return Outcome(milliseconds, hangs=True, output=leaf.default)
@@ -100,7 +102,14 @@ class _Known:
     robust: bool
     """Whether its output exists also if it has failed."""
     continues: bool
-    is_leaf: bool
+    leaf: Leaf | None
+    free: bool = False
+    """Whether it runs without conditions."""
+
+    @property
+    def surely(self) -> bool:
+        """Whether its output exists, however the task ends."""
+        return self.free and self.leaf is not None and (self.robust or not (self.leaf.failing or self.leaf.forgets))
 
     def tag(self, of: str) -> str:
         return "{{" + f"{self.prefix}.{self.name}.{of}" + "}}"
@@ -130,9 +139,9 @@ class _Generator:
     @cached_property
     def case(self) -> Case:
         """The case."""
-        deadline = self._chance(0.06)
+        deadline, hangs = self._random.choice([(True, True), (False, True)] + [(False, False)] * 15)
         for _ in range(self._random.randint(2, 4)):
-            self._leaf(hangs=0.3 if deadline and self._chance(0.6) else 0.0)
+            self._leaf(hangs=0.3 if hangs and self._chance(0.6) else 0.0, limited=not deadline)
         spec: Json = {
             "entrypoint": "main",
             "arguments": {
@@ -155,7 +164,7 @@ class _Generator:
 
     # Containers
 
-    def _leaf(self, hangs: float = 0.0) -> None:
+    def _leaf(self, hangs: float = 0.0, *, limited: bool = False) -> None:
         name = f"leaf{len(self._leaves)}"
         prints = self._chance(0.3)
         leaf = Leaf(
@@ -183,7 +192,7 @@ class _Generator:
             template["outputs"] = {"parameters": [{"name": "out", "valueFrom": source}]}
         if self._chance(0.35):
             template["retryStrategy"] = self._retries(leaf)
-        if hangs and self._chance(0.5):
+        if hangs and limited:
             template["activeDeadlineSeconds"] = 40
         self._templates.append(template)
 
@@ -223,7 +232,7 @@ class _Generator:
         self._groups.append((name, bool(outputs)))
 
     def _outputs(self, known: Sequence[_Known]) -> list[Json]:
-        sure = [each for each in known if each.output and not each.skippable and not each.continues and not each.loop]
+        sure = [each for each in known if each.output and each.surely and not each.loop]
         if not sure or self._chance(0.4):
             return []
         of = self._random.choice(sure)
@@ -249,7 +258,7 @@ class _Generator:
         dag: Json = {"tasks": tasks}
         if self._chance(0.3):
             dag["failFast"] = self._chance(0.4)
-        return {"dag": dag, "known": [each for each in known if each.name in _always(known, needed)]}
+        return {"dag": dag, "known": known}
 
     def _task(
         self,
@@ -276,6 +285,7 @@ class _Generator:
         of = self._call(task, home, depth, "tasks", visible, sure, continues=continues)
         if continues:
             task["continueOn"] = self._random.choice(({"failed": True}, {"failed": True, "error": True}, {"error": True}))
+        of.free = not before and "when" not in task
         known.append(of)
         ancestors[of.name], needed[of.name] = above, sure
         return task
@@ -314,14 +324,14 @@ class _Generator:
         return {"name": name, "depends": depends, "template": self._reader(), "arguments": {"parameters": parameters}}
 
     def _reader(self) -> str:
-        """Return a leaf with a value; a new one if there is none."""
-        found = [each.name for each in self._leaves.values() if each.has_value and each.hangs == 0]
+        """Return a leaf with a value, which does not hang; a new one if there is none."""
+        found = [each.name for each in self._leaves.values() if each.has_value and not each.hangs and not each.prints]
         if found:
             return self._random.choice(found)
         while True:
             self._leaf()
             last = list(self._leaves.values())[-1]
-            if last.has_value:
+            if last.has_value and not last.prints:
                 return last.name
 
     def _steps(self, name: str, depth: int) -> Json:
@@ -339,6 +349,7 @@ class _Generator:
                 of = self._call(step, name, depth, "steps", before, sure, continues=continues)
                 if continues:
                     step["continueOn"] = {"failed": True, **({"error": True} if self._chance(0.5) else {})}
+                of.free = "when" not in step
                 known.append(of)
                 group.append(step)
             if group:
@@ -360,9 +371,9 @@ class _Generator:
         name = task["name"] = self._name()
         readable = list(self._readable(visible, sure, prefix))
         loop = self._loop(task, visible, sure)
-        leaf = self._target(depth, self._budget // 3 if loop else self._budget)
+        leaf = self._target(depth, self._budget // 3 if loop else self._budget, loop=bool(loop))
         skippable = False
-        if self._chance(0.25):
+        if self._chance(0.25) and not (loop and prefix == "tasks"):
             task["when"] = self._when(visible, readable, home, loop)
             skippable = True
         identity = self._id(home, name)
@@ -379,7 +390,7 @@ class _Generator:
             if self._chance(0.6):
                 parameters.append({"name": "p", "value": self._random.choice(values)})
             outputs = dict(self._groups)[leaf]
-            of = _Known(name, prefix, "outputs.parameters.out" if outputs else None, bool(loop), False, skippable, False, continues, False)
+            of = _Known(name, prefix, "outputs.parameters.out" if outputs else None, bool(loop), False, skippable, False, continues, None)
         else:
             task["template"] = leaf.name
             declared = next(each for each in self._templates if each["name"] == leaf.name)["inputs"]["parameters"]
@@ -388,14 +399,14 @@ class _Generator:
                 parameters.append({"name": "v", "value": self._random.choice((" ", "-", "")).join(chosen)})
             output = "outputs.result" if leaf.prints else "outputs.parameters.out"
             robust = leaf.default is not None
-            of = _Known(name, prefix, output, bool(loop), leaf.lists, skippable, robust, continues, True)
+            of = _Known(name, prefix, output, bool(loop), leaf.lists, skippable, robust, continues, leaf)
             self._budget -= 3 if loop else 1
         task["arguments"] = {"parameters": parameters}
         if self._chance(0.08):
             self._hook(task, of, home)
         return of
 
-    def _target(self, depth: int, budget: int) -> Leaf | str:
+    def _target(self, depth: int, budget: int, *, loop: bool) -> Leaf | str:
         """Return a leaf, or the name of a group."""
         if depth < _MAX_DEPTH and budget > 4 and self._chance(0.25):
             self._count += 1
@@ -403,14 +414,16 @@ class _Generator:
             self._budget -= 1
             self._group(name, depth + 1)
             return name
-        return self._random.choice([each for each in self._leaves.values()])
+        # Argo only collects results in JSON.
+        fitting = [each for each in self._leaves.values() if not (loop and each.prints and not each.lists)]
+        return self._random.choice(fitting) if fitting else self._leaves[self._reader()]
 
     def _readable(self, visible: Sequence[_Known], sure: set[str], prefix: str) -> Iterable[str]:
         """Yield references to outputs that exist whenever the task runs."""
         for each in visible:
             if each.output is None or each.loop:
                 continue
-            exists = each.name in sure or (each.robust and each.is_leaf and prefix == "steps")
+            exists = each.name in sure or (each.robust and prefix == "steps")
             by_skip = not each.skippable or (prefix == "tasks" and each.output != "outputs.result")
             if exists and by_skip:
                 yield each.tag(each.output)
@@ -444,7 +457,8 @@ class _Generator:
         terms = ["{{workflow.parameters.w1}} == a", "{{workflow.parameters.w1}} != b", "'{{workflow.parameters.w0}}' == 'a'"]
         terms += [f"{each.tag('status')} {sign} {status}" for each in visible if not each.loop for sign, status in
                   (("==", "Succeeded"), ("!=", "Failed"), ("==", "Skipped"))]
-        terms += [f"'{each}' {sign} '{value}'" for each in readable for sign, value in (("==", "a"), ("!=", "7"))]
+        texts = [each.tag(str(each.output)) for each in visible if each.leaf and not each.lists]
+        terms += [f"'{each}' {sign} '{value}'" for each in readable if each in texts for sign, value in (("==", "a"), ("!=", "7"))]
         if home != "main":
             terms.append("'{{inputs.parameters.p}}' != 'P'")
         if loop:
@@ -491,9 +505,3 @@ class _Generator:
     def _id(home: str, name: str) -> str:
         return name if home == "main" else "{{inputs.parameters.id}}." + name
 
-
-def _always(known: Sequence[_Known], needed: dict[str, set[str]]) -> set[str]:
-    """Return the tasks that have succeeded if the DAG has: those without conditions."""
-    return {each.name for each in known if not needed[each.name] and not each.continues} | {
-        name for each in known for name in needed[each.name]
-    }

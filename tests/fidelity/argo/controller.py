@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -31,6 +30,7 @@ from cluster.controlplane import control_plane
 from cluster.paths import Cache
 from cluster.store import locked
 from fidelity.argo.workflows import Case, Outcome
+from perdure.kube import clock
 
 Json = dict[str, Any]
 
@@ -198,10 +198,14 @@ class _Play:
     def _backoff(self, node: str) -> float:
         """Return how long the controller has waited before this attempt."""
         nodes = (self.workflow.get("status") or {}).get("nodes") or {}
-        parent = next((each for each in nodes.values() if each.get("type") == "Retry" and node in each.get("children", [])), None)
+        parent = next(
+            (each for each in nodes.values() if each.get("type") == "Retry" and node in each.get("children", [])), None
+        )
         if parent is None:
             return 0.0
-        template = next((each for each in self.case.manifest["spec"]["templates"] if each["name"] == parent.get("templateName")), {})
+        template = next(
+            (each for each in self.case.manifest["spec"]["templates"] if each["name"] == parent.get("templateName")), {}
+        )
         backoff = (template.get("retryStrategy") or {}).get("backoff")
         number = parent["children"].index(node)
         return 0.0 if not backoff or not number else float(backoff.get("factor", 1) ** (number - 1))
@@ -268,7 +272,10 @@ class _Play:
         return {
             "apiVersion": "argoproj.io/v1alpha1",
             "kind": "WorkflowTaskResult",
-            "metadata": {"name": pod.node, "labels": {_WORKFLOW: self.case.manifest["metadata"]["name"], _REPORTED: "true"}},
+            "metadata": {
+                "name": pod.node,
+                "labels": {_WORKFLOW: self.case.manifest["metadata"]["name"], _REPORTED: "true"},
+            },
             **({"outputs": outputs} if outputs else {}),
         }
 
@@ -292,11 +299,16 @@ def _status(pod: Json, state: str, code: int = 0, executor: int = 0) -> Json:
         code: The exit code of the main container.
         executor: The exit code of the executor's container.
     """
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
     states = []
     for each in pod["spec"]["containers"]:
         exit_code = executor if each["name"] == "wait" else code
-        ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "startedAt": now, "finishedAt": now}
+        ended = {
+            "exitCode": exit_code,
+            "reason": "Error" if exit_code else "Completed",
+            "startedAt": now,
+            "finishedAt": now,
+        }
         running = {"startedAt": now}
         states.append(
             {

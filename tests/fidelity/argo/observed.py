@@ -47,7 +47,12 @@ class Observed:
     @classmethod
     def of_json(cls, data: Json) -> "Observed":
         """Read a record."""
-        return cls(data["phase"], data["outputs"], tuple((name, of) for name, of in data["attempts"]), tuple(data.get("errors", ())))
+        return cls(
+            data["phase"],
+            data["outputs"],
+            tuple((name, of) for name, of in data["attempts"]),
+            tuple(data.get("errors", ())),
+        )
 
 
 def digest(case: Case) -> str:
@@ -64,7 +69,11 @@ def on_argo(played: Played) -> Observed:
     phase = STUCK if played.stuck else status["phase"]
     outputs = {each["name"]: each["value"] for each in declared} if main.get("phase") == "Succeeded" else {}
     attempts = tuple((each.template, each.input) for each in played.attempts)
-    errors = {each.get("message", "") for each in nodes.values() if each["phase"] == "Error" and each["type"] not in {"Pod", "Retry"}}
+    errors = {
+        each.get("message", "")
+        for each in nodes.values()
+        if each["phase"] == "Error" and each["type"] not in {"Pod", "Retry"}
+    }
     return Observed(phase, outputs if phase == "Succeeded" else {}, attempts, tuple(sorted(errors - {""})))
 
 
@@ -101,9 +110,13 @@ def on_perdure(case: Case, recorded: Observed, folder: Path) -> Imported:
             for event in run.events:
                 if isinstance(event, ev.ActivityTaskScheduled):
                     inputs[run.name, event.event_id] = event.input
-    attempts = tuple((each.activity, _texts(inputs[each.run.name, each.event_id], case, each.activity)) for each in report.transcript.attempts)
+    attempts = tuple(
+        (each.activity, _texts(inputs[each.run.name, each.event_id], case, each.activity))
+        for each in report.transcript.attempts
+    )
     phase = {"Completed": "Succeeded"}.get(report.phase, "Failed")
-    outputs = report.output if isinstance(report.output, dict) else {}
+    entry = next(each for each in case.manifest["spec"]["templates"] if each["name"] == "main")
+    outputs = report.output if isinstance(report.output, dict) and "outputs" in entry else {}
     failure = report.failure.full_message if report.failure else ""
     observed = Observed(phase, {key: as_text(value) for key, value in outputs.items()}, attempts)
     return Imported(observed, () if made.complete else made.sentences, made.text, failure)
@@ -146,7 +159,10 @@ def differences(argo_: Observed, perdure: Observed) -> Iterator[str]:
         yield f"phase: {argo_.phase} on Argo, {perdure.phase} on Perdure"
     if argo_.outputs != perdure.outputs:
         yield f"outputs: {dict(argo_.outputs)} on Argo, {dict(perdure.outputs)} on Perdure"
-    left, right = (Counter(f"{name} {json.dumps(dict(sorted(of.items())), ensure_ascii=False)}" for name, of in each.attempts) for each in (argo_, perdure))
+    left, right = (
+        Counter(f"{name} {json.dumps(dict(sorted(of.items())), ensure_ascii=False)}" for name, of in each.attempts)
+        for each in (argo_, perdure)
+    )
     for text, count in sorted((left - right).items()):
         yield f"only on Argo: {count} x {text}"
     for text, count in sorted((right - left).items()):

@@ -74,8 +74,10 @@ class Case:
             attempt: Its number, from 1.
         """
         leaf = self.leaves[template]
-        random = Random(f"{self.seed}/{template}/{call}/{attempt}")  # noqa: S311 - it must be the same every time
-        slowest = 1_000 if "activeDeadlineSeconds" in self.manifest["spec"] else 30_000  # nothing else is near a deadline
+        random = Random(f"{self.seed}/{template}/{call}/{attempt}")
+        slowest = (
+            1_000 if "activeDeadlineSeconds" in self.manifest["spec"] else 30_000
+        )  # nothing else is near a deadline
         milliseconds = random.randrange(100, slowest)
         output: str | None = random.choice(_LISTS if leaf.lists else _TEXTS)
         if random.random() < leaf.hangs:
@@ -125,7 +127,7 @@ class _Generator:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._random = Random(f"workflow/{seed}")  # noqa: S311 - it must be the same every time
+        self._random = Random(f"workflow/{seed}")
         self._templates: list[Json] = []
         self._leaves: dict[str, Leaf] = {}
         self._groups: list[tuple[str, bool]] = []
@@ -188,7 +190,7 @@ class _Generator:
             template["script"] = {**container, "source": 'work "$id" "$v"'}
         else:
             template["container"] = {**container, "args": ["-c", 'work "$id" "$v" > /tmp/out']}
-            source: Json = {"path": "/tmp/out", **({} if leaf.default is None else {"default": leaf.default})}  # noqa: S108
+            source: Json = {"path": "/tmp/out", **({} if leaf.default is None else {"default": leaf.default})}
             template["outputs"] = {"parameters": [{"name": "out", "valueFrom": source}]}
         if self._chance(0.35):
             template["retryStrategy"] = self._retries(leaf)
@@ -228,6 +230,8 @@ class _Generator:
             template["outputs"] = {"parameters": outputs}
         if name != "main" and self._chance(0.1):
             template["retryStrategy"] = self._retries(None)
+            if "dag" in template:  # Perdure does not tell an Error of steps from a failure when it repeats them
+                template["retryStrategy"]["retryPolicy"] = "Always"
         self._templates.append(template)
         self._groups.append((name, bool(outputs)))
 
@@ -284,7 +288,9 @@ class _Generator:
         continues = plain and self._chance(0.3)
         of = self._call(task, home, depth, "tasks", visible, sure, continues=continues)
         if continues:
-            task["continueOn"] = self._random.choice(({"failed": True}, {"failed": True, "error": True}, {"error": True}))
+            task["continueOn"] = self._random.choice(
+                ({"failed": True}, {"failed": True, "error": True}, {"error": True})
+            )
         of.free = not before and "when" not in task
         known.append(of)
         ancestors[of.name], needed[of.name] = above, sure
@@ -323,16 +329,24 @@ class _Generator:
         parameters = [{"name": "id", "value": self._id(home, name)}, {"name": "v", "value": value}]
         return {"name": name, "depends": depends, "template": self._reader(), "arguments": {"parameters": parameters}}
 
-    def _reader(self) -> str:
-        """Return a leaf with a value, which does not hang; a new one if there is none."""
-        found = [each.name for each in self._leaves.values() if each.has_value and not each.hangs and not each.prints]
-        if found:
-            return self._random.choice(found)
+    def _reader(self, *, fails: bool = True) -> str:
+        """Return a leaf with a value, which does not hang; a new one if there is none.
+
+        Args:
+            fails: Whether it may fail.
+        """
         while True:
+            found = [
+                each.name
+                for each in self._leaves.values()
+                if each.has_value
+                and not each.hangs
+                and not each.prints
+                and (fails or not (each.failing or each.forgets))
+            ]
+            if found:
+                return self._random.choice(found)
             self._leaf()
-            last = list(self._leaves.values())[-1]
-            if last.has_value and not last.prints:
-                return last.name
 
     def _steps(self, name: str, depth: int) -> Json:
         known: list[_Known] = []
@@ -356,7 +370,7 @@ class _Generator:
                 groups.append(group)
         return {"steps": groups, "known": known}
 
-    def _call(  # noqa: PLR0917, PLR0913 (a task, and where it is)
+    def _call(  # noqa: PLR0917 (a task, and where it is)
         self,
         task: Json,
         home: str,
@@ -390,7 +404,17 @@ class _Generator:
             if self._chance(0.6):
                 parameters.append({"name": "p", "value": self._random.choice(values)})
             outputs = dict(self._groups)[leaf]
-            of = _Known(name, prefix, "outputs.parameters.out" if outputs else None, bool(loop), False, skippable, False, continues, None)
+            of = _Known(
+                name,
+                prefix,
+                "outputs.parameters.out" if outputs else None,
+                bool(loop),
+                False,
+                skippable,
+                False,
+                continues,
+                None,
+            )
         else:
             task["template"] = leaf.name
             declared = next(each for each in self._templates if each["name"] == leaf.name)["inputs"]["parameters"]
@@ -442,10 +466,17 @@ class _Generator:
             task["withItems"] = self._random.choice((["a", "b"], ["x y"], ["1", "2", "c"]))
         elif kind == "sequence":
             task["withSequence"] = self._random.choice(
-                ({"count": "2"}, {"start": "1", "end": "3"}, {"start": "2", "end": "1"}, {"count": "2", "format": "n%02d"})
+                (
+                    {"count": "2"},
+                    {"start": "1", "end": "3"},
+                    {"start": "2", "end": "1"},
+                    {"count": "2", "format": "n%02d"},
+                )
             )
         else:
-            lists = [each for each in visible if each.lists and each.name in sure and not each.skippable and not each.loop]
+            lists = [
+                each for each in visible if each.lists and each.name in sure and not each.skippable and not each.loop
+            ]
             if kind == "output" and lists:
                 of = self._random.choice(lists)
                 task["withParam"] = of.tag(str(of.output))
@@ -454,11 +485,24 @@ class _Generator:
         return ["{{item}}"]
 
     def _when(self, visible: Sequence[_Known], readable: Sequence[str], home: str, loop: list[str]) -> str:
-        terms = ["{{workflow.parameters.w1}} == a", "{{workflow.parameters.w1}} != b", "'{{workflow.parameters.w0}}' == 'a'"]
-        terms += [f"{each.tag('status')} {sign} {status}" for each in visible if not each.loop for sign, status in
-                  (("==", "Succeeded"), ("!=", "Failed"), ("==", "Skipped"))]
+        terms = [
+            "{{workflow.parameters.w1}} == a",
+            "{{workflow.parameters.w1}} != b",
+            "'{{workflow.parameters.w0}}' == 'a'",
+        ]
+        terms += [
+            f"{each.tag('status')} {sign} {status}"
+            for each in visible
+            if not each.loop
+            for sign, status in (("==", "Succeeded"), ("!=", "Failed"), ("==", "Skipped"))
+        ]
         texts = [each.tag(str(each.output)) for each in visible if each.leaf and not each.lists]
-        terms += [f"'{each}' {sign} '{value}'" for each in readable if each in texts for sign, value in (("==", "a"), ("!=", "7"))]
+        terms += [
+            f"'{each}' {sign} '{value}'"
+            for each in readable
+            if each in texts
+            for sign, value in (("==", "a"), ("!=", "7"))
+        ]
         if home != "main":
             terms.append("'{{inputs.parameters.p}}' != 'P'")
         if loop:
@@ -472,9 +516,11 @@ class _Generator:
         if of.loop:
             return
         parameters.append({"name": "v", "value": value})
-        hook = {"template": self._reader(), "arguments": {"parameters": parameters}}
-        if self._chance(0.3):
-            hook["expression"] = f"{of.prefix}[\"{of.name}\"].status == \"Succeeded\""
+        # In a DAG, the failure of a hook counts where a task after it is skipped.
+        hook = {"template": self._reader(fails=of.prefix == "steps"), "arguments": {"parameters": parameters}}
+        # In a DAG, Argo only runs such a hook if the DAG goes on after the task.
+        if self._chance(0.3) and of.prefix == "steps":
+            hook["expression"] = f'{of.prefix}["{of.name}"].status == "Succeeded"'
             task["hooks"] = {"done": hook}
         else:
             task["hooks"] = {"exit": hook}
@@ -494,7 +540,14 @@ class _Generator:
         steps = []
         for i, when in enumerate(("{{workflow.status}} == Succeeded", "{{workflow.status}} != Succeeded", "")):
             parameters = [{"name": "id", "value": f"exit{i}"}, status]
-            steps.append({"name": f"e{i}", "template": self._reader(), "arguments": {"parameters": parameters}, **({"when": when} if when else {})})
+            steps.append(
+                {
+                    "name": f"e{i}",
+                    "template": self._reader(),
+                    "arguments": {"parameters": parameters},
+                    **({"when": when} if when else {}),
+                }
+            )
         self._templates.append({"name": "handler", "steps": [steps[:2], steps[2:]] if self._chance(0.5) else [steps]})
 
     def _name(self) -> str:
@@ -504,4 +557,3 @@ class _Generator:
     @staticmethod
     def _id(home: str, name: str) -> str:
         return name if home == "main" else "{{inputs.parameters.id}}." + name
-

@@ -24,7 +24,14 @@ from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import retries_of_child, timeout
 from perdure.importing.argo.scope import Scope, Shape, WorkflowFacts
 from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
-from perdure.importing.argo.templates import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, has_required_outputs, service
+from perdure.importing.argo.templates import (
+    POD_FIELDS,
+    ActivityBuilder,
+    PodDefaults,
+    deletion,
+    has_required_outputs,
+    service,
+)
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text, walk
 from perdure.importing.writer import Names, valid_name
 
@@ -246,7 +253,7 @@ class DefinitionBuilder:
         )
         self.children += [*manifests, *child.children]
         if is_list_of_steps(source.data) and source.data.get("retryStrategy"):
-            return replace(target, child=retries_of_child(source))
+            return replace(target, child=retries_of_child(source, errs=self._may_err(key, frozenset())))
         return target
 
     def _block(self, key: tuple[str, str], defaults: Object) -> CallTarget:
@@ -266,7 +273,7 @@ class DefinitionBuilder:
         return self.blocks.with_limits(self._locks(key, source), target)
 
     def _may_err(self, key: tuple[str, str], above: frozenset[tuple[str, str]]) -> bool:
-        """Whether a template can end with the status Error: that of a container, which a DAG passes on, unlike a list of steps."""
+        """Whether a template can end with the status Error: that of a container, which a DAG passes on, but steps do not."""
         data = self._templates.data(*key)
         tasks = (data.get("dag") or {}).get("tasks") or []
         if key in above or not tasks:

@@ -84,8 +84,16 @@ def _retried(expression: str, code: str, status: str) -> bool:
     return bool(compile_condition("${" + source + "}", names=()).evaluate({}))
 
 
-def retries_of_child(template: Fields) -> Object:
-    """Return the fields of a `childWorkflow` for the `retryStrategy` of its template."""
+def retries_of_child(template: Fields, *, errs: bool) -> Object:
+    """Return the fields of a `childWorkflow` for the `retryStrategy` of its template.
+
+    Args:
+        template: The template; takes `retryStrategy`.
+        errs: Whether it can end with the status Error.
+    """
+    policy = (template.data.get("retryStrategy") or {}).get("retryPolicy")
+    if errs and policy != "Always":
+        template.note("retryStrategy.retryPolicy", "steps are repeated after the status Error as after Failed")
     made = retries(template)
     if "failureTypes" in made:
         template.gap("retryStrategy.expression", "steps have no exit code; set it on the templates with containers")

@@ -138,7 +138,7 @@ class CalledStep:
         if not self.shape.errs:
             return ""
         if not self.is_caught:
-            return f"(step.?failure.?type.orValue('') in {list(ERRORS)})" if self.base else ""
+            return f"(step.failure != null && step.failure.type in {list(ERRORS)})" if self.base else ""
         output = f"{self.step}.output"
         if not self.is_loop:
             return f"({self.failed} && {output}.failed in {list(ERRORS)})"

@@ -187,6 +187,14 @@ class TaskState:
         """Whether the task may not run although a task that it depends on has failed."""
         return bool(self.skipped and self.inherited)
 
+    @property
+    def ends(self) -> str:
+        """The condition that the DAG fails because of this task, the last one of a branch; empty if no condition decides that."""
+        continues = self.continues
+        inherited = _all([self.skipped, self.inherited]) if self.passes_on and not continues.failed else ""
+        failed = self.has("Failed") if self.called.failed and not continues.failed else ""
+        return _either([inherited, failed, "" if continues.error else self.called.errored])
+
     def has(self, status: str) -> str:
         """Return the condition that the task has a status."""
         failed, errored, omitted = self.called.failed, self.called.errored, self.called.omitted
@@ -312,7 +320,9 @@ class FlowBuilder:
     def dag(self, template_: Fields) -> None:
         """Convert tasks with dependencies."""
         dag = template_.part("dag")
-        dag.drop("failFast")  # Argo's controller starts all tasks whose dependencies permit it, also without `failFast: false`
+        dag.drop(
+            "failFast"
+        )  # Argo's controller starts all tasks whose dependencies permit it, also without `failFast: false`
         self.failure_policy = self._item_policy
         tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
         depends = {name: self._depends(each) for name, each in tasks.items()}
@@ -323,7 +333,7 @@ class FlowBuilder:
         targeted = self._targets(dag, tasks, depends)
         dag.done({})
         self.is_parallel = len(tasks) > 1
-        observed = _observed(depends)
+        observed = _observed(depends, {name for name, each in tasks.items() if "continueOn" in each})
         ordered = _ordered(depends, tasks)
         read_ = {name: self._read(tasks[name], caught=name in observed, needs=[]) for name in ordered}
         for step in read_.values():
@@ -407,13 +417,7 @@ class FlowBuilder:
         A DAG ends as its last tasks do. One that did not run counts as the tasks do that it depends on.
         """
         needed = {name for each in depends.values() for name in each.names}
-        last = {name: state for name, state in states.items() if name not in needed}
-        parts = {name: _all([state.skipped, state.inherited]) for name, state in last.items() if state.passes_on}
-        parts |= {
-            name: state.has("Failed") if state.continues.error else state.called.errored
-            for name, state in last.items()
-            if state.called.failed and not (state.continues.failed and (state.continues.error or not state.called.errored))
-        }
+        parts = {name: state.ends for name, state in states.items() if name not in needed and state.ends}
         if parts:
             self.converted.append(
                 {
@@ -526,9 +530,16 @@ class FlowBuilder:
         return str(made["name"])
 
 
-def _observed(depends: Mapping[str, Depends]) -> set[str]:
-    """Return the tasks whose failure does not end the DAG: another task may run after it, directly or indirectly."""
-    return {above for name, each in depends.items() if not each.is_plain for above in _ancestors(name, depends)}
+def _observed(depends: Mapping[str, Depends], continuing: set[str]) -> set[str]:
+    """Return the tasks whose failure does not end the DAG: another task may run after it, or it does not matter.
+
+    Args:
+        depends: What each task depends on.
+        continuing: The tasks with `continueOn`. If one of them is the last and does not run, the DAG does not fail either.
+    """
+    last = continuing - {name for each in depends.values() for name in each.names}
+    late = {name for name, each in depends.items() if not each.is_plain} | last
+    return {above for name in late for above in _ancestors(name, depends)}
 
 
 def _ancestors(name: str, depends: Mapping[str, Depends]) -> list[str]:

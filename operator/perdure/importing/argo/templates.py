@@ -330,7 +330,9 @@ def has_required_outputs(template: Object) -> bool:
     """Whether the container of a template must write outputs; otherwise, it has the status Error."""
     outputs = template.get("outputs") or {}
     artifacts = outputs.get("artifacts") or []
-    return any(map(_is_required, outputs.get("parameters") or [])) or any(not each.get("optional") for each in artifacts)
+    return any(map(_is_required, outputs.get("parameters") or [])) or any(
+        not each.get("optional") for each in artifacts
+    )
 
 
 def _in_container(container: Object) -> tuple[Object, Object]:

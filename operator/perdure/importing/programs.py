@@ -93,6 +93,7 @@ def returning(line: Iterable[str], returns: Returns) -> Object:
     )
     if len(outputs) + prints == 1:
         program += f"{_content(outputs[0]) if outputs else _OUT} > /dev/termination-log\n"
+        program += _NOT_EMPTY
     elif outputs:
         program += _JSON + _object(outputs, prints=prints)
     return {"command": ["sh", "-c"], "args": [not_expanded(program), "perdure", *line]}
@@ -102,6 +103,10 @@ def _copy(copied: FileCopy) -> str:
     line = f"cp -r {quoted(copied.source)} {quoted(copied.target)}"
     return f"if [ -e {quoted(copied.source)} ]; then {line}; fi\n" if copied.optional else f"{line}\n"
 
+
+_NOT_EMPTY: Final = """[ -s /dev/termination-log ] || printf '""' > /dev/termination-log
+"""
+"""Writes an empty text for an empty result, which would be null."""
 
 _OUT: Final = """printf %s "$out\""""
 

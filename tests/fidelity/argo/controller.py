@@ -181,9 +181,9 @@ class _Play:
         attempt = PlayedAttempt(template["name"], values, outcome)
         self.attempts.append(attempt)
         begins = self.now + self._backoff(node)
-        own = template.get("activeDeadlineSeconds")
-        ends = begins + (float(own or "inf") if outcome.hangs else outcome.milliseconds / 1000)
         limit = self.case.manifest["spec"].get("activeDeadlineSeconds")
+        own = None if limit else pod["spec"].get("activeDeadlineSeconds")  # with both, the first one decides
+        ends = begins + (float(own or "inf") if outcome.hangs else outcome.milliseconds / 1000)
         self.pods[name] = _Pod(
             name,
             node,

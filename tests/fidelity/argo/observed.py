@@ -150,7 +150,7 @@ def _entry(case: Case, template: str, outcome: Outcome) -> Json:
         return {"exitCode": outcome.code, "after": after}
     if outcome.output is None and not case.leaves[template].prints:
         return {"exitCode": MISSING_CODE, "after": after}
-    return {"output": payloads.decode(str(outcome.output))[0], "after": after}
+    return {"output": payloads.decode(outcome.output or '""')[0], "after": after}
 
 
 def differences(argo_: Observed, perdure: Observed) -> Iterator[str]:

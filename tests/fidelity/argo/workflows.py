@@ -80,6 +80,8 @@ class Case:
         )  # nothing else is near a deadline
         milliseconds = random.randrange(100, slowest)
         output: str | None = random.choice(_LISTS if leaf.lists else _TEXTS)
+        if leaf.prints:
+            output = output or "-"  # a script that prints nothing returns null
         if random.random() < leaf.hangs:
             return Outcome(milliseconds, hangs=True, output=leaf.default)
         if random.random() < leaf.failing:

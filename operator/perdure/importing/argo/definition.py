@@ -25,7 +25,6 @@ from perdure.importing.argo.retries import retries_of_child, timeout
 from perdure.importing.argo.scope import Scope, Shape, WorkflowFacts
 from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
 from perdure.importing.argo.templates import (
-    POD_FIELDS,
     ActivityBuilder,
     PodDefaults,
     deletion,
@@ -312,18 +311,12 @@ class DefinitionBuilder:
         if params == "input" and any(each.get("globalName") for each in source_outputs):
             source.note("outputs", "a `globalName` of the entrypoint is the output of the run; handlers cannot read it")
         outputs.done({})
-        for name in (
-            "nodeSelector",
-            "tolerations",
-            "affinity",
-            "activeDeadlineSeconds",
-            "timeout",
-            "serviceAccountName",
-        ):
-            if name in POD_FIELDS:
-                source.drop(name)
+        source.drop("nodeSelector", "tolerations", "affinity", "serviceAccountName")  # only pods have them
         source.done(_ADVICE)
-        return {**block, "output": values} if values else block
+        caught = any(
+            "catch" in each for each in flow.converted
+        )  # the output of the last step would be that of the block
+        return {**block, "output": values} if values or caught else block
 
     def _unserved(self, key: tuple[str, str]) -> CallTarget:
         source = self._templates.fields(*key)

@@ -205,6 +205,8 @@ class CalledStep:
     @property
     def _status(self) -> str:
         status = "'Running'" if self.shape.is_service else f"{self.step}.status"
+        if self.base:  # the step may also be cancelled, by a deadline
+            status = f"({status} == 'Succeeded' ? 'Succeeded' : 'Failed')"
         if self.may_be_empty:
             status = f"({self.step}.output == [] ? 'Skipped' : {status})"
         if self.omitted:
@@ -225,7 +227,9 @@ class CalledStep:
         if self.is_loop:
             return self._items if self.shape.is_plain else f"{self._items}.map(o, {self.shape.value('o', name)})"
         value = self.shape.value(f"{self.step}.output", name)
-        if name not in self.shape.defaults or not self.absent:
+        if name not in self.shape.defaults:
+            return f"({self.not_started} ? '' : {value})" if self.may_skip else value
+        if not self.absent:
             return value
         return f"({self.absent} ? {literal(self.shape.defaults[name])} : {value})"
 

@@ -125,7 +125,8 @@ class _Conversion:
             self._report.note("spec", message)
             return
         if self._kind == "ClusterWorkflowTemplate":
-            self._report.note("spec", "a Workflow belongs to a namespace: apply it in each namespace that uses it")
+            message = "apply it in one namespace: definitions of all others can copy from it (`from`), but runs start in its own"
+            self._report.note("spec", message)
         self._definition_of(self._meta(), spec, "spec")
 
     def _definition_of(self, metadata: Object, spec: Object, path: str) -> None:
@@ -138,7 +139,8 @@ class _Conversion:
             fields.note("", f"set `{name}` in each WorkflowRun: a Workflow has no such field")
         definition = self._definition(fields, spec, path)
         input_spec = _input(declared, parameters, self._composed)
-        self._add("Workflow", metadata, {**({"input": input_spec} if input_spec else {}), **definition})
+        shared: Object = {"allowedNamespaces": ["*"]} if self._kind == "ClusterWorkflowTemplate" else {}
+        self._add("Workflow", metadata, {**shared, **({"input": input_spec} if input_spec else {}), **definition})
 
     def _cron(self, document: Object, spec: Object) -> None:
         workflow = spec.get("workflowSpec") or {}

@@ -12,6 +12,8 @@ from perdure.language.expressions import ExpressionError, compile_condition
 
 _SECONDS: Final = re.compile("[0-9]+")
 _EXIT_CODES: Final = 256
+_NOT_RETRIED: Final = "NotRetried"
+"""The type of a failure after which a `retryStrategy` permits no other attempt."""
 MAX_ATTEMPT: Final = "1d"
 """Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
 NO_RETRY: Final[Object] = {"exponential": {"maximumAttempts": 1}}
@@ -52,12 +54,15 @@ def retries(template: Fields, *, errs: bool = False) -> Object:
         fields["retryOnAnotherNode"] = True
         strategy.note("affinity", "a preference, so that an attempt also runs if there is no other node")
     final, final_errors = _final(strategy, policy, expression)
+    types = list(ERRORS) if errs and final_errors else []
     if len(final) == _EXIT_CODES - 2 and (final_errors or not errs):
         exponential["maximumAttempts"] = 1
     elif final:
-        fields["failureTypes"] = [{"exitCodes": final, "type": "NotRetried", "nonRetryable": True}]
-    if errs and final_errors and exponential["maximumAttempts"] != 1:
-        exponential["nonRetryableErrorTypes"] = list(ERRORS)
+        # Only this policy does not retry it: that of the steps around it may.
+        fields["failureTypes"] = [{"exitCodes": final, "type": _NOT_RETRIED}]
+        types.append(_NOT_RETRIED)
+    if types and exponential["maximumAttempts"] != 1:
+        exponential["nonRetryableErrorTypes"] = types
     strategy.done({})
     return {"retryPolicy": {"exponential": exponential}, **fields}
 

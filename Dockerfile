@@ -1,18 +1,18 @@
 # The operator's image, and the image of the Python example activities: one virtual environment, no build tools in it.
 #
 # Builds with BuildKit, with Docker's classic builder and with buildah (so: no RUN --mount, no here-documents). BASE may
-# be any glibc image with Python 3.11, its venv module, and GNU coreutils 8.31 (2019) or later; the expression library has no wheels
+# be any glibc image with Python 3.13, its venv module, and GNU coreutils 8.31 (2019) or later; the expression library has no wheels
 # for musl (Alpine).
 #
-# One version of Python everywhere: how deep JSON may nest before Python gives up depends on it, and the tests run on 3.11.
-# The digest is that of Python 3.11.16 on Debian 12 for all platforms, as docker-library/repo-info publishes it in
-# repos/python/remote/3.11-slim-bookworm.md. To update: take the new digest from there, or from
-# `docker buildx imagetools inspect python:3.11-slim-bookworm`.
-ARG BASE=python:3.11-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
+# One version of Python in all images: how deep JSON may nest before Python gives up depends on it, and `make test-python` runs
+# the tests on it. The digest is that of Python 3.13.14 on Debian 13 for all platforms, as docker-library/repo-info publishes
+# it in repos/python/remote/3.13-slim-trixie.md. To update: take the new digest from there, or from
+# `docker buildx imagetools inspect python:3.13-slim-trixie`.
+ARG BASE=python:3.13-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6
 
 # --- Build tools, kept out of the final image ---------------------------------------------------------------------
 FROM ${BASE} AS tools
-RUN python3 -c "import sys; sys.exit(None if sys.version_info[:2] == (3, 11) else 'BASE must have Python 3.11')"
+RUN python3 -c "import sys; sys.exit(None if sys.version_info[:2] == (3, 13) else 'BASE must have Python 3.13')"
 # How to reach the package index belongs to the place of the build, not to the project: these take effect when given as
 # --build-arg and leave nothing in the image. HTTP_PROXY and its relatives are known to the builders themselves.
 ARG PIP_CERT
@@ -71,7 +71,7 @@ LABEL org.opencontainers.image.title="Perdure" \
 # The official Python images ship no bytecode of the standard library, and a read-only container could never keep it:
 # without this line every start compiles it again. Debian's Python includes the bytecode, so the line does nothing there.
 # The passwd line gives the numeric user a name, which Python's getpass insists on.
-RUN python3 -c "import compileall, re, sysconfig; compileall.compile_dir(sysconfig.get_path('stdlib'), quiet=2, workers=0, rx=re.compile(r'/(test|tests|idlelib|lib2to3|tkinter|turtledemo|site-packages|dist-packages)/'))" \
+RUN python3 -c "import compileall, re, sysconfig; compileall.compile_dir(sysconfig.get_path('stdlib'), quiet=2, workers=0, rx=re.compile(r'/(test|tests|idlelib|tkinter|turtledemo|site-packages|dist-packages)/'))" \
  && echo 'perdure:x:65532:65532:Perdure:/tmp:/usr/sbin/nologin' >> /etc/passwd \
  && echo 'perdure:x:65532:' >> /etc/group
 COPY --from=dependencies /venv /venv

@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down store image wheels version release install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint audit format generate clean
+.PHONY: help setup quickstart cluster cluster-down store image wheels version release install test test-all test-unit test-python simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint audit format generate clean
 
 # kind: a new kind cluster. existing: the cluster of KUBECONFIG.
 CLUSTER ?= kind
@@ -12,7 +12,7 @@ NAME ?= perdure
 UV_VERSION := 0.13.8
 
 CACHE := $(or $(PERDURE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perdure)
-# The Python version of the image: tests must run on the same version.
+# The oldest Python version that Perdure supports. `make test-python` uses that of the image, and so do all tests on a cluster.
 export UV_PYTHON ?= 3.11
 # Tests start hundreds of Python processes: without bytecode on disk, each compiles all modules again, in one to ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -66,6 +66,9 @@ test-unit: setup ## Run the tests that need no cluster
 	python3 hack/cluster tools --with versitygw >/dev/null
 	$(RUN) pytest -q -m "not cluster and not bench"
 
+test-python: setup ## Run the tests that need nothing but Python on the image's version of Python: ARGS="tests/unit/api", or --short
+	$(RUN) python hack/image_tests.py $(ARGS)
+
 simulate: setup ## Run the operator in virtual time with random faults: ARGS="--scenario rough --seeds 100", or ARGS=--help
 	PYTHONPATH=operator:tests PYTHONHASHSEED=0 $(RUN) python -m simulated $(ARGS)
 
@@ -91,7 +94,7 @@ lint: setup ## Run all static checks
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
-	MYPYPATH=hack $(RUN) mypy -p benchmark -p cluster -p deploy -p quickstart -p reference -p release -p releases -p runtests -p version -p website
+	MYPYPATH=hack $(RUN) mypy -p benchmark -p cluster -p deploy -p image_tests -p quickstart -p reference -p release -p releases -p runtests -p version -p website
 	$(RUN) lint-imports --no-cache
 	$(RUN) python -m perdure.api.crdgen --check
 	$(RUN) python hack/reference --check

@@ -90,7 +90,7 @@ def install(cache: Cache, target: Target, *values: str, web_ui: bool = False) ->
         # The tag stays the same if the image changes, so this annotation changes the Deployment.
         settings.append(f"podAnnotations.image={_digest(ARCHIVE)}")
     if web_ui:
-        settings += ["ui.enabled=true", *_own_web_ui(cache, target)]
+        settings += ["ui.enabled=true", *_built_web_ui(cache, target)]
     with stage("helm install"):
         try:
             target.run(*_helm(settings))
@@ -99,7 +99,7 @@ def install(cache: Cache, target: Target, *values: str, web_ui: bool = False) ->
             raise
 
 
-def _own_web_ui(cache: Cache, target: Target) -> list[str]:
+def _built_web_ui(cache: Cache, target: Target) -> list[str]:
     """Load our build of the Web UI if the nodes cannot pull the stock image, and return its chart values."""
     if target.name is None or registry_answers():
         return []

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,13 +44,13 @@ def main() -> int:
         ensure_tools(cache, (*DEFAULT_TOOLS, "versitygw"))  # the chart tests need helm, the artifact tests the other
         with ThreadPoolExecutor(max_workers=1) as background, TemporaryDirectory() as folder:
             log = Path(folder) / "log"
-            without = background.submit(pytest, "not cluster and not bench", environment, processes=3, log=log)
+            without = background.submit(without_cluster, environment, everything=everything, log=log)
             try:
                 statuses, environment = on_cluster(cache, environment)
             finally:
                 ended = without.result()
                 say(log.read_text())
-            statuses.append(ended)
+            statuses += ended
         if everything:
             statuses.append(pytest("bench", environment))
         status = max(statuses)
@@ -90,6 +90,13 @@ def on_cluster(cache: Cache, environment: Mapping[str, str]) -> tuple[list[int],
     return [alone, pytest("cluster and not alone and not bench", there, processes=5)], there
 
 
+def without_cluster(environment: Mapping[str, str], *, everything: bool, log: Path) -> list[int]:
+    """Run the tests that need no cluster, and some or all of them once more on the image's Python; return the exit statuses."""
+    first = pytest("not cluster and not bench", environment, processes=3, log=log)
+    options = ["-n3"] if everything else ["--short"]
+    return [first, logged([sys.executable, "hack/image_tests.py", *options], environment, log)]
+
+
 def existing() -> bool:
     """Whether these scripts did not create the cluster."""
     return os.environ.get("CLUSTER") == "existing"
@@ -104,7 +111,12 @@ def pytest(which: str, environment: Mapping[str, str], *, processes: int = 0, lo
     command = [sys.executable, "-m", "pytest", "--durations=5", "-m", which, *parallel]
     if log is None:
         return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
-    with log.open("wb") as output:
+    return logged(command, environment, log)
+
+
+def logged(command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
+    """Run a command at a lower priority; append its output to a file."""
+    with log.open("ab") as output:
         command = ["nice", "-n2", *command]
         return subprocess.run(
             command, env=environment, cwd=REPOSITORY, stdout=output, stderr=output, check=False

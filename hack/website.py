@@ -91,12 +91,12 @@ def _listed(entry: Any) -> Any:
 
 def on_files(files: Files, config: ProperDocsConfig) -> Files:
     """Add a page for each file outside of docs/ that a page links to, and for those that these link to."""
-    seen: set[Path] = set()
+    copied: set[Path] = set()
     texts = [(file.content_string, checkout_path(file.src_uri)) for file in files.documentation_pages()]
     while texts:
         text, origin = texts.pop()
-        for target in linked_files(text, origin if origin.is_dir() else origin.parent) - seen:
-            seen.add(target)
+        for target in linked_files(text, origin if origin.is_dir() else origin.parent) - copied:
+            copied.add(target)
             content = text_of(target)
             files.append(File.generated(config, site_path(target), content=content))
             texts.append((content, target))

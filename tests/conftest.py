@@ -90,13 +90,13 @@ def cluster() -> Cluster:
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cluster]:
     """A namespace for one test. The deployed operator serves it, unless the test is marked ``own``."""
-    own = request.node.get_closest_marker("own") is not None
-    with temporary_namespace(cluster, own=own) as made:
+    excluded = request.node.get_closest_marker("own") is not None
+    with temporary_namespace(cluster, excluded=excluded) as made:
         yield made
 
 
 @pytest.fixture
-def own_operator(namespace: Cluster, tmp_path: Path) -> Iterator[Process]:
+def operator_process(namespace: Cluster, tmp_path: Path) -> Iterator[Process]:
     """The operator of a test that is marked ``own``."""
     with operator(namespace, tmp_path / "operator.log") as running:
         yield running

@@ -54,10 +54,10 @@ def call(method: str, name: str, body: bytes = b"") -> bytes:
         raise activity.ApplicationError(message, type="BucketError", non_retryable=error.code in FINAL) from error
 
 
-def write(given: dict[str, Any]) -> str:
+def write(params: dict[str, Any]) -> str:
     """Write a file, and return its name: the same in each attempt, so that a retry replaces the file of an earlier attempt."""
     name = f"{activity.info().run_id}/numbers"
-    content = "".join(f"{number}\n" for number in range(1, given["count"] + 1))
+    content = "".join(f"{number}\n" for number in range(1, params["count"] + 1))
     call("PUT", name, content.encode())
     return name
 

@@ -16,9 +16,9 @@ LONGEST_LINE = 80
 MODULE = "code_under_test.py"
 
 
-def lint(given: dict[str, Any]) -> dict[str, Any]:
+def lint(params: dict[str, Any]) -> dict[str, Any]:
     """Read the code without running it: does it parse, and are its lines short?"""
-    code = given["code"]
+    code = params["code"]
     try:
         ast.parse(code)
     except SyntaxError as error:
@@ -29,30 +29,30 @@ def lint(given: dict[str, Any]) -> dict[str, Any]:
     return {"lines": len(code.splitlines())}
 
 
-def test(given: dict[str, Any]) -> dict[str, Any]:
+def test(params: dict[str, Any]) -> dict[str, Any]:
     """Run the tests in a folder of their own."""
     with TemporaryDirectory() as folder:
-        Path(folder, MODULE).write_text(given["code"], encoding="utf-8")
-        Path(folder, "test_it.py").write_text(given["tests"], encoding="utf-8")
+        Path(folder, MODULE).write_text(params["code"], encoding="utf-8")
+        Path(folder, "test_it.py").write_text(params["tests"], encoding="utf-8")
         command = [sys.executable, "-B", "-m", "unittest"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 (its own words)
     print(done.stderr)
     if done.returncode:
         raise activity.ApplicationError(done.stderr.strip().splitlines()[-1], type="TestsFailed")
-    return {"tests": given["tests"].count("def test")}
+    return {"tests": params["tests"].count("def test")}
 
 
-def pack(given: dict[str, Any]) -> dict[str, Any]:
+def pack(params: dict[str, Any]) -> dict[str, Any]:
     """Create an archive; the same code gives the same bytes."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(f"release-{given['version']}/{MODULE}"), given["code"])
+        archive.writestr(zipfile.ZipInfo(f"release-{params['version']}/{MODULE}"), params["code"])
     return {"bytes": len(data.getvalue()), "sha256": hashlib.sha256(data.getvalue()).hexdigest()[:16]}
 
 
-def manual(given: dict[str, Any]) -> list[str]:
+def manual(params: dict[str, Any]) -> list[str]:
     """List the functions of the code."""
-    return [node.name for node in ast.walk(ast.parse(given["code"])) if isinstance(node, ast.FunctionDef)]
+    return [node.name for node in ast.walk(ast.parse(params["code"])) if isinstance(node, ast.FunctionDef)]
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from typing import Any
 from perdure import activity
 
 
-def split(given: dict[str, Any]) -> list[str]:
+def split(params: dict[str, Any]) -> list[str]:
     """Split a text into pieces of some lines."""
-    lines, each = given["text"].splitlines(), given["linesEach"]
+    lines, each = params["text"].splitlines(), params["linesEach"]
     return ["\n".join(lines[i : i + each]) for i in range(0, len(lines), each)]
 
 
@@ -17,13 +17,13 @@ def count(part: str) -> dict[str, int]:
     return dict(Counter(part.lower().split()))
 
 
-def merge(given: dict[str, Any]) -> list[dict[str, Any]]:
+def merge(params: dict[str, Any]) -> list[dict[str, Any]]:
     """Combine the counts; returns the most frequent words."""
     total: Counter[str] = Counter()
-    for counts in given["counts"]:
+    for counts in params["counts"]:
         total.update(counts)
     found = sorted(total.items(), key=lambda item: (-item[1], item[0]))
-    return [{"word": word, "count": number} for word, number in found[: given["top"]]]
+    return [{"word": word, "count": number} for word, number in found[: params["top"]]]
 
 
 if __name__ == "__main__":

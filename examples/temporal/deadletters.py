@@ -11,11 +11,11 @@ from temporalio.exceptions import ActivityError
 
 @dataclass
 class Letter:
-    """Work that has failed: an activity, what it was given, and why it failed."""
+    """Work that has failed: an activity, its input, and why it failed."""
 
     name: str
     activity: str
-    given: Any
+    payload: Any
     reason: str
 
 
@@ -60,7 +60,7 @@ class DeadLettersWorkflow:
         try:
             await workflow.execute_activity(
                 letter.activity,
-                letter.given,
+                letter.payload,
                 start_to_close_timeout=timedelta(seconds=30),
                 retry_policy=RetryPolicy(maximum_attempts=1),
             )

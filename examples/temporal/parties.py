@@ -14,13 +14,13 @@ class GuestWorkflow:
 
     def __init__(self) -> None:
         """Nobody has said anything."""
-        self.told = False
+        self.dismissed = False
 
     @workflow.run
     async def run(self) -> str:
         """Stay."""
         try:
-            await workflow.wait_condition(lambda: self.told)
+            await workflow.wait_condition(lambda: self.dismissed)
         except asyncio.CancelledError:
             return "left with the host"
         return "left when told to"
@@ -28,7 +28,7 @@ class GuestWorkflow:
     @workflow.signal
     def leave(self) -> None:
         """Ask the guest to leave."""
-        self.told = True
+        self.dismissed = True
 
 
 @workflow.defn

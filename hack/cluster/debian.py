@@ -11,6 +11,11 @@ from cluster.paths import Cache
 from cluster.store import ensure_entry, fingerprint
 
 SUITE = "bookworm"
+"""The Debian of the nodes: their programs are compiled on it."""
+PYTHON_SUITE = "trixie"
+"""The Debian of the image."""
+PYTHON = "3.13"
+"""The version of Python in that Debian."""
 
 DOCKER_PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "ip": "iproute2"}
 BUILD_PACKAGES = {"mmdebstrap": "mmdebstrap", "gcc": "gcc", "jq": "jq", "systemctl": "systemd"}
@@ -77,25 +82,28 @@ def require_packages(commands_needed: dict[str, str], log: Path, *, libraries: S
         )
 
 
-def root_file_system(cache: Cache, name: str, packages: Sequence[str], *, variant: str = "minbase") -> Path:
+def root_file_system(
+    cache: Cache, name: str, packages: Sequence[str], *, variant: str = "minbase", suite: str = SUITE
+) -> Path:
     """Return a tar of a Debian root file system with some packages, cached by their names."""
     options = [f"--variant={variant}", f"--include={','.join(packages)}", *NO_DOCUMENTATION]
-    key = fingerprint(words=[SUITE, *options])
+    key = fingerprint(words=[suite, *options])
 
     def make(draft: Path) -> None:
         with stage(f"Debian root file system: {name}"):
-            bootstrap(options, draft, cache.logs / f"{name}-root.log")
+            bootstrap(options, draft, cache.logs / f"{name}-root.log", suite=suite)
 
     return ensure_entry(cache.built / f"{name}-root-{key}.tar", cache.work, make)
 
 
-def bootstrap(options: Sequence[str], target: Path, log: Path, *, epoch: int | None = None) -> None:
+def bootstrap(options: Sequence[str], target: Path, log: Path, *, suite: str, epoch: int | None = None) -> None:
     """Write a tar of a Debian root file system.
 
     Args:
         options: The options of mmdebstrap: the variant, the packages, and so on.
         target: The tar to write.
         log: The log file.
+        suite: The release of Debian.
         epoch: The time of files that are newer; None: they keep their times.
     """
     run = [
@@ -107,4 +115,4 @@ def bootstrap(options: Sequence[str], target: Path, log: Path, *, epoch: int | N
         "--format=tar",
     ]
     environment = None if epoch is None else {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
-    commands.run_logged([*run, *options, SUITE, str(target)], log, environment=environment)
+    commands.run_logged([*run, *options, suite, str(target)], log, environment=environment)

@@ -55,7 +55,7 @@ class Docker:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnDaemon:
+class ProjectDaemon:
     """The project's own daemon for a cache folder, running or not."""
 
     cache: Cache
@@ -213,16 +213,16 @@ def answers(docker: Docker) -> bool:
 
 def find_docker(cache: Cache) -> Docker | None:
     """Find a daemon that responds: that of the environment, the default one, or our own."""
-    own = OwnDaemon(cache)
+    project_docker = ProjectDaemon(cache)
     if not commands.found("docker"):
         return None
     ambient = os.environ.get("DOCKER_HOST")
-    if ambient != own.docker.host:
-        given = Docker(ambient, is_ours=False)
-        if answers(given):
-            return given
-    if own.pid() and answers(own.docker):
-        return own.docker
+    if ambient != project_docker.docker.host:
+        ambient_docker = Docker(ambient, is_ours=False)
+        if answers(ambient_docker):
+            return ambient_docker
+    if project_docker.pid() and answers(project_docker.docker):
+        return project_docker.docker
     return None
 
 
@@ -231,7 +231,7 @@ def ensure_docker(cache: Cache) -> Docker:
     if docker := find_docker(cache):
         return docker
     with locked(cache.locks / "docker"):
-        return find_docker(cache) or OwnDaemon(cache).start()
+        return find_docker(cache) or ProjectDaemon(cache).start()
 
 
 def has_cap_sys_resource(status: Path = Path("/proc/self/status")) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cluster import commands, gobuild, leftovers, lifecycle, nodeimage, processes
-from cluster.docker import OwnDaemon, find_docker, has_cap_sys_resource
+from cluster.docker import ProjectDaemon, find_docker, has_cap_sys_resource
 from cluster.errors import ClusterError
 from cluster.kindconfig import has_cgroup_v2
 from cluster.paths import Cache
@@ -16,7 +16,7 @@ from cluster.tools import DEFAULT_TOOLS
 def report(cache: Cache) -> Iterator[str]:
     """Print one line per subject."""
     docker = find_docker(cache)
-    own = OwnDaemon(cache)
+    daemon = ProjectDaemon(cache)
     if docker:
         kind_of = "our own" if docker.is_ours else "the machine's"
         version = docker.run("version", "--format", "{{.Server.Version}}").strip()
@@ -38,7 +38,7 @@ def report(cache: Cache) -> Iterator[str]:
         link = cache.bin / name
         yield f"{name + ':':12} {link.resolve() if link.exists() else 'not downloaded yet'}"
     yield from clusters(cache)
-    yield from remains(cache, own)
+    yield from remains(cache, daemon)
 
 
 def clusters(cache: Cache) -> Iterator[str]:
@@ -53,16 +53,16 @@ def clusters(cache: Cache) -> Iterator[str]:
         yield f"cluster:     {name}: {nodes or 'no nodes'}"
 
 
-def remains(cache: Cache, own: OwnDaemon) -> Iterator[str]:
+def remains(cache: Cache, daemon: ProjectDaemon) -> Iterator[str]:
     """Yield what runs that should have ended have left behind."""
     if cache.work.is_dir():
         for entry in sorted(cache.work.iterdir()):
             yield f"leftover:    {entry} (from a build that is running or was killed)"
-    if own.pid():
+    if daemon.pid():
         return
     for pid in processes.find(str(cache.docker_run)):
         yield f"leftover:    process {pid}: {' '.join(processes.command_line(pid))[:80]}"
     for point in leftovers.mounts_below(leftovers.MOUNT_TABLE.read_text(), cache.docker):
         yield f"leftover:    mount {point}"
-    if Path("/sys/class/net", own.bridge).exists():
-        yield f"leftover:    network interface {own.bridge}"
+    if Path("/sys/class/net", daemon.bridge).exists():
+        yield f"leftover:    network interface {daemon.bridge}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from cluster import checks, commands, gobuild, kindconfig, nodeimage
 from cluster.checks import Kubectl, Lookup
 from cluster.console import say, stage
-from cluster.docker import Docker, OwnDaemon, answers, ensure_docker, find_docker
+from cluster.docker import Docker, ProjectDaemon, answers, ensure_docker, find_docker
 from cluster.errors import ClusterError, CommandError
 from cluster.leftovers import clear_work
 from cluster.paths import KIND_CONFIG, Cache
@@ -64,8 +64,8 @@ class State:
     @property
     def lookup(self) -> Lookup:
         """How a Pod can resolve a name with the images of its node."""
-        own = self.image and self.image.startswith(nodeimage.REPOSITORY)
-        return OWN_LOOKUP if own else STOCK_LOOKUP
+        is_project_image = self.image and self.image.startswith(nodeimage.REPOSITORY)
+        return OWN_LOOKUP if is_project_image else STOCK_LOOKUP
 
 
 def saved_state(cache: Cache, name: str) -> State | None:
@@ -202,7 +202,7 @@ def node_image(cache: Cache, docker: Docker) -> str | None:
         chosen=chosen,
         minor=minor,
         local_images=docker.images(),
-        own_image=nodeimage.image_name(kubernetes),
+        project_image=nodeimage.image_name(kubernetes),
         registry_reachable=registry_answers,
     )
     match choice.image:
@@ -244,12 +244,12 @@ def known_clusters(cache: Cache) -> list[str]:
 
 def down(cache: Cache, names: Sequence[str]) -> None:
     """Remove clusters; stop our Docker daemon when none is left."""
-    own = OwnDaemon(cache)
+    daemon = ProjectDaemon(cache)
     with locked(cache.locks / "daemon-in-use", shared=True):
         for name in names:
             with locked(cache.locks / f"cluster-{name}"):
                 docker = find_docker(cache)
-                if not docker and cache.cluster(name).root.exists() and own.host_state.exists():
+                if not docker and cache.cluster(name).root.exists() and daemon.host_state.exists():
                     # It was killed while its clusters were running: start it again, because it knows them.
                     docker = ensure_docker(cache)
                 if docker:
@@ -260,13 +260,13 @@ def down(cache: Cache, names: Sequence[str]) -> None:
     if known_clusters(cache):
         return
     with locked_if_free(cache.locks / "daemon-in-use") as free:
-        if free and own.host_state.exists():
+        if free and daemon.host_state.exists():
             with stage("stop our Docker daemon"), locked(cache.locks / "docker"):
-                if own.pid() and answers(own.docker):
-                    nodeimage.remove_superseded(own.docker)
+                if daemon.pid() and answers(daemon.docker):
+                    nodeimage.remove_superseded(daemon.docker)
                     # Volumes of nodes that a killed run had not named yet.
-                    own.docker.run("volume", "prune", "--force")
-                own.stop()
+                    daemon.docker.run("volume", "prune", "--force")
+                daemon.stop()
 
 
 def load(cache: Cache, name: str, archives: Sequence[Path]) -> None:

@@ -23,7 +23,7 @@ from cluster.store import files_below, fingerprint, work_folder
 
 REPOSITORY = "perdure.local/node"
 
-PYTHON_IMAGE = "perdure.local/python:3.11"
+PYTHON_IMAGE = f"perdure.local/python:{debian.PYTHON}"
 """A plain Python image on every node, for users' activities and for our DNS check."""
 
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd")
@@ -38,8 +38,8 @@ METADATA = {
 
 def image_name(kubernetes: GoProgram) -> str:
     """Return the name of the node image for the current sources: its tag is their hash."""
-    own = Path(__file__).parent
-    recipe = [own / name for name in ("nodeimage.py", "archive.py", "debian.py")]
+    folder = Path(__file__).parent
+    recipe = [folder / name for name in ("nodeimage.py", "archive.py", "debian.py")]
     scripts = [NODE_IMAGE / "assemble.sh", NODE_IMAGE / "preload.sh"]
     key = fingerprint(
         files=[*recipe, *scripts, *files_below(NODE_IMAGE / "files")],
@@ -50,7 +50,7 @@ def image_name(kubernetes: GoProgram) -> str:
 
 def python_base(cache: Cache) -> Path:
     """Return the root file system of the plain Python image."""
-    return debian.root_file_system(cache, "python", debian.PYTHON_PACKAGES)
+    return debian.root_file_system(cache, "python", debian.PYTHON_PACKAGES, suite=debian.PYTHON_SUITE)
 
 
 def ensure_node_image(cache: Cache, docker: Docker, kubernetes: GoProgram) -> str:
@@ -76,13 +76,13 @@ def ensure_node_image(cache: Cache, docker: Docker, kubernetes: GoProgram) -> st
             layer = work / "root.tar"
             commands.capture(["tar", "-C", str(root), "--numeric-owner", "-cf", str(layer), "."])
             load_image(docker, Image((name,), (Layer.of(layer),), METADATA))
-    remove_superseded(docker)
+    remove_superseded(docker, name)
     return name
 
 
-def remove_superseded(docker: Docker) -> None:
-    """Remove node images of earlier sources that no cluster uses."""
-    current = {image_name(each) for each in (gobuild.KUBERNETES, *gobuild.OTHER_KUBERNETES)}
+def remove_superseded(docker: Docker, new: str) -> None:
+    """Remove node images of earlier sources that no cluster uses, but not the new one: the sources may have changed meanwhile."""
+    current = {new, *(image_name(each) for each in (gobuild.KUBERNETES, *gobuild.OTHER_KUBERNETES))}
     for image in docker.images():
         if image.startswith(f"{REPOSITORY}:") and image not in current:
             with contextlib.suppress(CommandError):

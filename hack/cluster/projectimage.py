@@ -16,7 +16,7 @@ from pathlib import Path
 from cluster import commands, debian, nodeimage
 from cluster.archive import Image, Layer, write_archive
 from cluster.console import stage
-from cluster.docker import find_docker
+from cluster.docker import Docker, find_docker
 from cluster.errors import ClusterError
 from cluster.paths import Cache
 from cluster.registry import registry_answers
@@ -34,8 +34,7 @@ def build(cache: Cache, dockerfile: Path, context: Path, tag: str, output: Path)
     output.parent.mkdir(parents=True, exist_ok=True)
     with locked(cache.locks / "build"), work_folder(cache.work, "image") as work:
         draft = work / "image.tar"
-        docker = find_docker(cache)
-        if docker and not docker.is_ours and registry_answers():
+        if docker := docker_with_registry(cache):
             with stage(f"{tag}: docker build"):
                 commands.run_logged(
                     [
@@ -54,6 +53,12 @@ def build(cache: Cache, dockerfile: Path, context: Path, tag: str, output: Path)
         temporary = output.with_name(f".{output.name}.{os.getpid()}")
         shutil.move(draft, temporary)
         temporary.rename(output)
+
+
+def docker_with_registry(cache: Cache) -> Docker | None:
+    """Return the machine's Docker if it can pull the base image; None: the image is built without it, from Debian packages."""
+    docker = find_docker(cache)
+    return docker if docker and not docker.is_ours and registry_answers() else None
 
 
 def build_with_buildah(cache: Cache, work: Path, *, dockerfile: Path, context: Path, tag: str, draft: Path) -> None:

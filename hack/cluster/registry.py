@@ -46,7 +46,7 @@ def choose_node_image(
     chosen: str,
     minor: str,
     local_images: frozenset[str],
-    own_image: str,
+    project_image: str,
     registry_reachable: Callable[[], bool],
 ) -> NodeImageChoice:
     """Choose the node image. Contact the registry only if nothing local decides."""
@@ -56,7 +56,7 @@ def choose_node_image(
         return NodeImageChoice(NodeImage.OWN, f"it has Kubernetes {minor}")
     if any(image.startswith(f"{STOCK_REPOSITORY}:") for image in local_images):
         return NodeImageChoice(NodeImage.STOCK, "Docker has it already")
-    if own_image in local_images:
+    if project_image in local_images:
         return NodeImageChoice(NodeImage.OWN, "Docker has it already")
     if registry_reachable():
         return NodeImageChoice(NodeImage.STOCK, "a registry answers")

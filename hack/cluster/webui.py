@@ -32,8 +32,8 @@ def build(cache: Cache) -> Path:
 
 
 def _key() -> str:
-    own = Path(__file__)
-    return fingerprint(files=[own, own.with_name("archive.py")], words=[gobuild.UI.key()])
+    source = Path(__file__)
+    return fingerprint(files=[source, source.with_name("archive.py")], words=[gobuild.UI.key()])
 
 
 def _write(cache: Cache, archive: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from perdure.cli.app import VERBS, build
+from perdure.cli.app import VERBS, build, verb_of
 from reference.markdown import page, table
 
 _HEAD: Final = """\
@@ -24,7 +24,7 @@ _OPTION: Final = re.compile(r"`[^`]*`|(?<![\w-])(--?[a-z][\w-]*)")
 def pages() -> dict[str, str]:
     """Write an index, and a page for each verb."""
     program = build("perdure")
-    verbs = program.commands
+    verbs = {name: verb_of(name) for name in VERBS}
     rows = [(f"[`{name}`]({name}.md)", command.get_short_help_str(200)) for name, command in verbs.items()]
     found = {
         "cli/README.md": page(
@@ -32,7 +32,7 @@ def pages() -> dict[str, str]:
         )
     }
     for name, command in verbs.items():
-        source = f"operator/perdure/cli/verbs/{VERBS[name].partition(':')[0]}.py"
+        source = f"operator/perdure/cli/verbs/{VERBS[name][0].partition(':')[0]}.py"
         found |= {
             f"cli/{'-'.join(called)}.md": page(f"perdure {' '.join(called)}", source, *parts)
             for called, parts in _commands(

@@ -75,17 +75,17 @@ def enums(model: type[ApiModel]) -> dict[str, type[StrEnum]]:
     return {each.__name__: each for each in _walk(model, set()) if issubclass(each, StrEnum)}
 
 
-def _walk(annotation: Any, seen: set[type]) -> Iterator[type]:
+def _walk(annotation: Any, visited: set[type]) -> Iterator[type]:
     """Yield the classes in an annotation, and those in their fields."""
-    if annotation in seen:
+    if annotation in visited:
         return
     if isinstance(annotation, type):
-        seen.add(annotation)
+        visited.add(annotation)
         yield annotation
         for field in getattr(annotation, "model_fields", {}).values():
-            yield from _walk(field.annotation, seen)
+            yield from _walk(field.annotation, visited)
     for argument in getattr(annotation, "__args__", ()):
-        yield from _walk(argument, seen)
+        yield from _walk(argument, visited)
 
 
 def _module(model: type) -> str:

@@ -335,6 +335,6 @@ def _events(kind: str) -> str:
 def meaning(doc: str, kind: str) -> str:
     """Return the part of a docstring that applies to a kind; the names of other pages become links."""
     general, *special = _OF_KIND.split(doc)
-    own = dict(zip(special[::2], special[1::2], strict=True))
-    text = " ".join(filter(None, (general, own.get(kind))))
+    by_kind = dict(zip(special[::2], special[1::2], strict=True))
+    text = " ".join(filter(None, (general, by_kind.get(kind))))
     return re.sub(r"docs/([a-z]+)[.]md", r"[\1](../\1.md)", text)

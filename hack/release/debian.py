@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,12 +82,12 @@ class Root:
 def unpack(cache: Cache, source: Source, architecture: str, work: Path) -> Root:
     """Download and unpack the packages."""
     debian.require_packages({"mmdebstrap": "mmdebstrap", "readelf": "binutils"}, cache.logs / "apt.log")
-    archive = work / f"debian-{architecture}.tar"
+    archive, log = work / f"debian-{architecture}.tar", cache.logs / f"release-{architecture}-root.log"
     options = (
         *("--variant=extract", "--skip=cleanup/apt", f"--hook-dir={_MERGED_USR}"),
         *(f"--architectures={architecture}", f"--include={','.join(PACKAGES)}"),
     )
-    debian.bootstrap(options, archive, cache.logs / f"release-{architecture}-root.log", epoch=source.epoch)
+    debian.bootstrap(options, archive, log, suite=debian.PYTHON_SUITE, epoch=source.epoch)
     folder = work / f"debian-{architecture}"
     with tarfile.open(archive) as files:
         files.extractall(folder, [each for each in files if not each.isdev()], filter="tar")
@@ -153,16 +154,16 @@ def check_libraries(root: Root, site: Path) -> None:
         )
 
 
-def compile_library(python: str, root: Path, prefix: str, *, epoch: int) -> None:
+def compile_library(python: Sequence[str], root: Path, prefix: str, *, epoch: int) -> None:
     """Compile the modules in a folder to bytecode that does not depend on times, for a read-only file system.
 
     Args:
-        python: A Python of the same version.
+        python: The beginning of a command: Python of the same version.
         root: The folder.
         prefix: Its path in the image.
         epoch: The time of the files.
     """
-    command = [python, "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash"]
+    command = [*python, "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash"]
     subprocess.run(
         [
             *command,
@@ -171,10 +172,10 @@ def compile_library(python: str, root: Path, prefix: str, *, epoch: int) -> None
             "-p",
             prefix,
             "-x",
-            "/(test|tests|idlelib|lib2to3)/|bad_coding|badsyntax",
+            "/(test|tests|idlelib)/|bad_coding|badsyntax",
             str(root),
         ],
         env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "0"},
-        check=False,
-        capture_output=True,
+        cwd=root,
+        check=True,
     )

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster import commands
+from cluster import commands, imagepython
 from cluster.console import stage
+from cluster.debian import PYTHON
 from cluster.paths import Cache
 from release import debian, packages
 from release.files import Entry, entries, write_tar, write_tar_gz
-from release.packages import OPERATOR_EXTRAS, PLATFORMS, PYTHON, Package, Platform
+from release.packages import OPERATOR_EXTRAS, PLATFORMS, Package, Platform
 from release.source import Source
 
 Json = dict[str, object]
@@ -117,17 +118,22 @@ class Builder:
             write_tar(entries(layout), self.source.epoch, output)
         return built
 
+    @property
+    def _python(self) -> list[str]:
+        """The beginning of a command: Python of the image's version, for files of the intermediate folder."""
+        return [*imagepython.prefix(self.cache, [self.work]), imagepython.NAME]
+
     def _platform(self, platform: Platform, locked: Path, application: Sequence[Entry], blobs: Blobs) -> PlatformImage:
         source, architecture = self.source, platform.architecture
         with stage(f"image for {architecture}: Debian packages"):
             root = debian.unpack(self.cache, source, architecture, self.work)
             library = f"usr/lib/python{PYTHON}"
-            debian.compile_library(sys.executable, root.folder / library, f"/{library}", epoch=source.epoch)
+            debian.compile_library(self._python, root.folder / library, f"/{library}", epoch=source.epoch)
         with stage(f"image for {architecture}: locked wheels"):
             site = self.work / f"site-{architecture}"
             packages.install(locked, platform, site)
             debian.check_libraries(root, site)
-            debian.compile_library(sys.executable, site, f"/{_SITE}", epoch=source.epoch)
+            debian.compile_library(self._python, site, f"/{_SITE}", epoch=source.epoch)
         with stage(f"image for {architecture}: layers"):
             contents = (
                 debian.base(root, entries(root.folder)),
@@ -154,7 +160,7 @@ class Builder:
         where = (f"--python={sys.executable}", f"--target={site}", "--no-compile-bytecode")
         commands.capture([packages.uv(), *install, *where, str(wheel)])
         packages.clean(site)
-        debian.compile_library(sys.executable, site, f"/{_SITE}", epoch=self.source.epoch)
+        debian.compile_library(self._python, site, f"/{_SITE}", epoch=self.source.epoch)
         scripts = [
             Entry(f"venv/bin/{name}", _COMMAND.format(module=module, function=function).encode(), 0o755)
             for name, module, function in packages.commands_of(site)

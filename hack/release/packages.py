@@ -17,16 +17,15 @@ from packaging import tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from cluster import commands
+from cluster.debian import PYTHON
 from cluster.errors import ClusterError
 from cluster.paths import Cache
 from release.source import Source
 
-PYTHON = "3.11"
-"""The version of Python in the image."""
 OPERATOR_EXTRAS = ("temporal", "console", "artifacts")
 """What the image has besides the dependencies of the command line; as in the Dockerfile."""
-_OLDEST_GLIBC, _GLIBC = 17, 36
-"""Minor versions of glibc 2: the oldest that wheels are built for, and that of Debian 12."""
+_OLDEST_GLIBC, _GLIBC = 17, 40
+"""Minor versions of glibc 2: the oldest that wheels are built for, and the newest one that uv knows; Debian 13 has 2.41."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +76,11 @@ def build(source: Source, target: Path, log: Path) -> list[Path]:
     return sorted(target.iterdir())
 
 
-def requirements(folder: Path, extras: Sequence[str], target: Path) -> Path:
-    """Write the locked dependencies of a source tree, with their hashes, as pip reads them."""
-    flags = [flag for extra in extras for flag in ("--extra", extra)]
+def requirements(folder: Path, extras: Sequence[str], target: Path, *, development: bool = False) -> Path:
+    """Write the locked dependencies of a source tree, with their hashes, as pip reads them; also those of tests, or not."""
+    flags = [flag for extra in extras for flag in ("--extra", extra)] + ([] if development else ["--no-dev"])
     command = [
-        *(uv(), "export", "--quiet", "--frozen", "--no-dev", "--no-emit-project", "--no-config", "--no-header"),
+        *(uv(), "export", "--quiet", "--frozen", "--no-emit-project", "--no-config", "--no-header"),
         *("--no-annotate", f"--project={folder}", f"--output-file={target}"),
     ]
     commands.capture([*command, *flags])

@@ -101,15 +101,15 @@ async def main(namespace: str, period: float) -> None:
         watching(access, namespace) as pods,
         asyncio.TaskGroup() as group,
     ):
-        nodes, seen = Nodes(client, period), set[str]()
+        nodes, started = Nodes(client, period), set[str]()
         group.create_task(nodes.listen())
         say(ready=True)
         async for pod in pods:
             uid = pod["metadata"]["uid"]
             if pod["metadata"].get("deletionTimestamp"):
                 nodes.deleted(pod)
-            elif uid not in seen:
-                seen.add(uid)
+            elif uid not in started:
+                started.add(uid)
                 group.create_task(nodes.live(pod))
 
 

@@ -44,13 +44,13 @@ async def measure_podless(operator: Operator) -> list[Result]:
     namespace.wait("the last run to close", lambda: "completionTime" in _status(namespace, f"quick-{RUNS - 1}"))
     ends: list[datetime] = namespace.wait("all runs to close", closed)
     took = (max(ends) - began).total_seconds()
-    own_cpu = operator_cpu(operator) - cpu
+    cpu_of_operator = operator_cpu(operator) - cpu
     api_cpu, _ = api.spent()
     raw_took, raw_cpu = await _created_raw(namespace, runs, _status(namespace, "quick-0"))
     raw = "the same objects without an operator"
     return [
         Result(f"YAML runs without pods, {RUNS} created in parallel", "/s", RUNS / took, raw, RUNS / raw_took),
-        Result("CPU of the operator for each", "ms", own_cpu / RUNS),
+        Result("CPU of the operator for each", "ms", cpu_of_operator / RUNS),
         Result("CPU of the API server for each", "ms", api_cpu / RUNS, raw, raw_cpu / RUNS),
     ]
 
@@ -67,7 +67,7 @@ async def _created_raw(cluster: Cluster, runs: list[Json], status: Json) -> tupl
     Returns:
         The seconds that it took, and the milliseconds of CPU time of the API server.
     """
-    with temporary_namespace(cluster, own=True) as unserved:
+    with temporary_namespace(cluster, excluded=True) as unserved:
         api = ApiServerCosts(unserved)
         took = await create_all("workflowruns", unserved.namespace, runs, status=status)
         return took, api.spent()[0]

@@ -96,7 +96,7 @@ async def measure_fleet(operator: Operator, stored: Stored) -> list[Result]:
     ended = operator.cluster.get("workflowrun", "ended")
     assert ended is not None
     results: list[Result] = []
-    with temporary_namespace(operator.cluster, own=True) as namespace, TemporaryDirectory() as folder:
+    with temporary_namespace(operator.cluster, excluded=True) as namespace, TemporaryDirectory() as folder:
         with _started(namespace, Path(folder), 1) as (starter,):
             _wait([starter], starter.check)
             naps = [run_manifest(f"sleeping-{number:06}", {"inline": NAP}) for number in range(stored.sleeping)]

@@ -60,7 +60,7 @@ async def measure_hello(operator: Operator, temporal: str | None) -> list[Result
         took, latencies = await _greet(client, queue, WORKFLOWS, AT_ONCE)
         worker_cpu = time.process_time() - worker
         await asyncio.sleep(2)  # the last Events are written a moment later
-        own_cpu = operator_cpu(operator) - cpu
+        cpu_of_operator = operator_cpu(operator) - cpu
         api_cpu, requests = api.spent()
     theirs: tuple[float | None, ...] = (None,) * 5
     if other is not None:
@@ -83,7 +83,7 @@ async def measure_hello(operator: Operator, temporal: str | None) -> list[Result
         WORKFLOWS / took,
         1000 * alone,
         1000 * median(latencies),
-        own_cpu / WORKFLOWS,
+        cpu_of_operator / WORKFLOWS,
         1000 * worker_cpu / WORKFLOWS,
     )
     what = (
@@ -106,12 +106,12 @@ async def measure_growth(operator: Operator) -> list[Result]:
     async with _working(client) as queue:
         handle = await client.start_workflow(flows.Chain.run, LENGTH, id=f"long-{uuid.uuid4()}", task_queue=queue)
         await handle.result()
-        moments = [
+        times = [
             event.event_time.ToDatetime().timestamp()
             async for event in handle.fetch_history_events()
             if event.HasField("activity_task_scheduled_event_attributes")
         ]
-    steps = [after - before for before, after in pairwise(moments)]
+    steps = [after - before for before, after in pairwise(times)]
     part = LENGTH // 10
     first, last = (1000 * median(some) for some in (steps[:part], steps[-part:]))
     return [Result(f"activity and timer of 50 ms, last tenth of {LENGTH}", "ms", last, "first tenth", first)]

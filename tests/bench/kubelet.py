@@ -87,12 +87,12 @@ async def main(namespace: str) -> None:
         watching(access, namespace) as pods,
         asyncio.TaskGroup() as group,
     ):
-        seen: set[str] = set()
+        started: set[str] = set()
         print("ready", flush=True)
         async for pod in pods:
             uid = pod["metadata"]["uid"]
-            if uid not in seen:
-                seen.add(uid)
+            if uid not in started:
+                started.add(uid)
                 group.create_task(finish(client, pod))
 
 

@@ -55,7 +55,7 @@ async def _compare(operator: Operator, statuses: Sequence[Json], write: str, pro
     """Write the same statuses in all forms, by each of the protocols; `write` says what is written."""
     variants = [(form, protocol) for protocol in protocols for form in (PUT, JSON_PATCH, MERGE_PATCH)]
     costs: dict[tuple[str, str], list[float]] = {variant: [] for variant in variants}
-    with temporary_namespace(operator.cluster, own=True) as unserved:
+    with temporary_namespace(operator.cluster, excluded=True) as unserved:
         url = kube.path(kube.PERDURE, unserved.namespace, "workflowruns")
         async with _by_http_1() as send_1, _by_http_2() as send_2:
             senders = {HTTP_1: send_1, HTTP_2: send_2}

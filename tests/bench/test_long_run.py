@@ -107,7 +107,7 @@ def what(asked: CountedRequest) -> str:
 
 
 def report(namespace: Cluster, largest_run: int, spent: float) -> None:
-    run = namespace.whole("long")
+    run = namespace.with_history("long")
     check_history(run)
     events = run["status"]["history"]["events"]
     segments = namespace.segments(run)

@@ -74,10 +74,10 @@ async def test_many_schedules_that_fire_at_different_times(namespace: Cluster) -
     print(f"{SCHEDULES} schedules created in {took:.1f} s, each fires every {every} s")
     namespace.wait("all to have a first status", lambda: all("status" in each for each in namespace.list("schedules")))
     since = datetime.now(UTC)  # noqa: TID251 (of this machine, which is the cluster's)
-    (before, _), actions, written = usage(namespace), actions_of(namespace), own_writes(name)
+    (before, _), actions, written = usage(namespace), actions_of(namespace), writes_of(name)
     await asyncio.sleep(SECONDS)
     (after, memory), done = usage(namespace), actions_of(namespace) - actions
-    cost = own_writes(name) - written
+    cost = writes_of(name) - written
     show("spread", lateness(namespace, since))
     print(f"operator: {(after - before) / SECONDS:.2f} cores, {memory:.0f} MiB")
     print(f"{done} actions; writes: {dict(cost)}; {cost.total() / max(done, 1):.2f} for each action")
@@ -89,7 +89,7 @@ def actions_of(namespace: Cluster) -> int:
     return sum((each.get("status") or {}).get("counts", {}).get("actions", 0) for each in namespace.list("schedules"))
 
 
-def own_writes(namespace: str) -> Counter[str]:
+def writes_of(namespace: str) -> Counter[str]:
     """The writes that schedules cost: their own, and the making of their runs."""
     reported = Counter(map(what, writes(namespace)))
     return Counter(

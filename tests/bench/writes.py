@@ -59,7 +59,7 @@ async def measure_writes(operator: Operator) -> list[Result]:
     bares = [{**run, "apiVersion": BARE, "kind": "Bare"} for run in runs]
     kinds = (kube.PERDURE, "workflowruns", runs), (f"/apis/{BARE}", "bares", bares)
     costs: tuple[list[tuple[float, float]], ...] = [], []
-    with temporary_namespace(operator.cluster, own=True) as unserved:
+    with temporary_namespace(operator.cluster, excluded=True) as unserved:
         async with (
             kube.Client.open(find_access(), user_agent="perdure-bench") as client,
             _bare_kind(client),

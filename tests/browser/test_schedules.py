@@ -20,10 +20,10 @@ each_sort = pytest.mark.parametrize("sort", SORTS)
 def opened(page: Any, ui: Stand, sort: Sort, verb: str) -> str:
     """Create a Schedule, and open its page; returns its name."""
     name = f"{verb}-{sort}"
-    workflow, given, queue = (
+    workflow, argument, queue = (
         ("order-flow", order("A-1", "1s"), "workflows") if sort == "yaml" else ("Order", "A-1", QUEUE)
     )
-    action = ScheduleActionStartWorkflow(workflow, given, id=f"{name}-run", task_queue=queue)
+    action = ScheduleActionStartWorkflow(workflow, argument, id=f"{name}-run", task_queue=queue)
     spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(hours=1))])
 
     async def create(client: Client) -> None:

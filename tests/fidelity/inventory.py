@@ -17,13 +17,13 @@ from google.protobuf.message_factory import GetMessageClass
 def settable(requests: Iterable[Descriptor]) -> set[str]:
     """The fields of requests, and of the messages that can be in them."""
     found: set[str] = set()
-    seen: set[str] = set()
+    visited: set[str] = set()
     rest = list(requests)
     while rest:
         message = rest.pop()
-        if message.full_name in seen or _is_plain(message):
+        if message.full_name in visited or _is_plain(message):
             continue
-        seen.add(message.full_name)
+        visited.add(message.full_name)
         for field in message.fields:
             found.update(_choices(field))
             if field.message_type is not None:

@@ -81,14 +81,14 @@ def differences(name: str, temporal: list[Json], ours: list[Json]) -> Iterator[D
         other = ours[number] if number < len(ours) else {}
         note = f" ({step['note']})" if "note" in step else ""
         begin = f"{name} {number}{note}: {step['rpc']}: "
-        whole, own_whole = _by_type(step), _by_type(other)
-        theirs, own = dict(leaves(whole)), dict(leaves(own_whole))
-        for path in [*theirs, *(path for path in own if path not in theirs)]:
+        recorded_parts, served_parts = _by_type(step), _by_type(other)
+        recorded, served = dict(leaves(recorded_parts)), dict(leaves(served_parts))
+        for path in [*recorded, *(path for path in served if path not in recorded)]:
             event = _EVENT.match(path)
-            if event and not (_holds(whole, event[0]) and _holds(own_whole, event[0])):
+            if event and not (_holds(recorded_parts, event[0]) and _holds(served_parts, event[0])):
                 continue  # shown by the order of events
-            if theirs.get(path, ABSENT) != own.get(path, ABSENT):
-                yield Difference(begin + path, theirs.get(path, ABSENT), own.get(path, ABSENT))
+            if recorded.get(path, ABSENT) != served.get(path, ABSENT):
+                yield Difference(begin + path, recorded.get(path, ABSENT), served.get(path, ABSENT))
 
 
 _EVENT = re.compile(r"(.*\.)?history\.events\.[A-Z_]+ \d+")

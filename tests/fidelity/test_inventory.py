@@ -150,6 +150,6 @@ def test_each_field_of_a_request_is_set_by_a_scenario_or_listed_with_a_reason() 
 
 
 def test_each_rpc_has_recorded_successes_and_errors_or_a_listed_reason() -> None:
-    seen = {(step["rpc"], kind) for name in NAMES for step in recorded(name) for kind in step}
-    missing = {f"{rpc}: {kind}" for rpc in served() for kind in ("response", "error") if (rpc, kind) not in seen}
+    covered = {(step["rpc"], kind) for name in NAMES for step in recorded(name) for kind in step}
+    missing = {f"{rpc}: {kind}" for rpc in served() for kind in ("response", "error") if (rpc, kind) not in covered}
     assert sorted(missing) == sorted(UNANSWERED)

@@ -73,8 +73,8 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dist(key: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The artifacts, in a folder outside of the repository."""
     target = tmp_path_factory.mktemp("release") / "dist"
-    if given := os.environ.get("PERDURE_DIST"):
-        shutil.copytree(given, target)
+    if built := os.environ.get("PERDURE_DIST"):
+        shutil.copytree(built, target)
     else:
         build(key, target)
     return target

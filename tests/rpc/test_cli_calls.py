@@ -1,6 +1,5 @@
 """`perdure query`, `update`, and `stack`: the command line against the operator on an API server in memory."""
 
-import asyncio
 import json
 import ssl
 import stat
@@ -14,14 +13,13 @@ from typing import Any
 import pytest
 import structlog
 import trustme
-from click.testing import CliRunner, Result
 from temporalio import workflow
 from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from perdure.cli.app import build
 from support.apiserver import ApiServer, serving
+from support.cli import perdure_in_thread
 from support.operator import OPEN, in_memory
 from support.ports import free_port
 from support.threads import join
@@ -49,8 +47,8 @@ class Cart:
         return self.items
 
     @workflow.query
-    def contents(self, prefix: str = "", most: int = 9) -> list[str]:
-        return [item for item in self.items if item.startswith(prefix)][:most]
+    def contents(self, prefix: str = "", count: int = 9) -> list[str]:
+        return [item for item in self.items if item.startswith(prefix)][:count]
 
     @workflow.update
     def add(self, item: str, note: dict[str, Any] | None = None) -> str:
@@ -89,11 +87,6 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
         yield api
 
 
-async def perdure(*arguments: str) -> Result:
-    """Call the command, in a thread: the worker needs this one."""
-    return await asyncio.to_thread(CliRunner().invoke, build("perdure"), list(arguments), prog_name="perdure")
-
-
 async def cart(client: Client, name: str) -> WorkflowHandle[Any, Any]:
     return await client.start_workflow(Cart.run, id=name, task_queue="carts")
 
@@ -106,31 +99,31 @@ async def test_workflows_in_code_answer_queries_and_updates(served: tuple[str, s
         meta = {"name": "cart-run", "namespace": "shop", "uid": handle.result_run_id}
         server.answers[f"{RUNS}/cart-run"] = {"metadata": meta, "spec": {"workflowId": "cart/7"}}
 
-        done = await perdure("update", "-w", "cart/7", "add", "chair", '{"color": "red"}', *at)
+        done = await perdure_in_thread("update", "-w", "cart/7", "add", "chair", '{"color": "red"}', *at)
         assert (done.exit_code, done.stdout) == (0, "2 items {'color': 'red'}\n"), done.output
-        done = await perdure("query", "cart-run", "contents", *at)
+        done = await perdure_in_thread("query", "cart-run", "contents", *at)
         assert (done.exit_code, json.loads(done.stdout)) == (0, ["lamp", "chair"]), done.output
-        done = await perdure("query", "cart-run", "contents", "l", "1", "-o", "yaml", *at)
+        done = await perdure_in_thread("query", "cart-run", "contents", "l", "1", "-o", "yaml", *at)
         assert done.stdout == "- lamp\n"
 
-        done = await perdure("stack", "cart-run", *at)
+        done = await perdure_in_thread("stack", "cart-run", *at)
         assert done.exit_code == 0, done.output
         assert "_run_top_level_workflow_function" in done.stdout  # the SDK shows the outermost frame of each coroutine
 
-        done = await perdure("update", "cart-run", "add", "piano", *at)
+        done = await perdure_in_thread("update", "cart-run", "add", "piano", *at)
         assert (done.exit_code, done.stderr) == (1, "Error: the update failed: a piano does not fit\n")
-        done = await perdure("query", "cart-run", "nonsense", *at)
+        done = await perdure_in_thread("query", "cart-run", "nonsense", *at)
         assert done.exit_code == 1
         assert "nonsense" in done.stderr
         for _ in range(2):
-            done = await perdure("update", "cart-run", "add", "rug", "--update-id", "one", *at)
+            done = await perdure_in_thread("update", "cart-run", "add", "rug", "--update-id", "one", *at)
             assert done.stdout == "3 items\n"
 
         await handle.signal(Cart.pay)
         await handle.result()
-        done = await perdure("query", "cart-run", "contents", *at)
+        done = await perdure_in_thread("query", "cart-run", "contents", *at)
         assert json.loads(done.stdout) == ["lamp", "chair", "rug"]
-        done = await perdure("query", "-w", "cart/8", "contents", *at)
+        done = await perdure_in_thread("query", "-w", "cart/8", "contents", *at)
         assert done.exit_code == 2
         assert "`perdure list` shows the runs" in done.stderr
 
@@ -139,7 +132,7 @@ async def test_workflows_in_code_answer_queries_and_updates(served: tuple[str, s
 async def test_an_update_without_a_worker_times_out(served: tuple[str, str]) -> None:
     client = await Client.connect(served[0], namespace="shop")
     await cart(client, "alone")
-    done = await perdure("update", "-w", "alone", "add", "rug", "--timeout", "1s", "--address", served[1])
+    done = await perdure_in_thread("update", "-w", "alone", "add", "rug", "--timeout", "1s", "--address", served[1])
     assert done.exit_code == 124, done.output
 
 
@@ -148,11 +141,11 @@ async def test_workflows_in_yaml_answer_queries(served: tuple[str, str]) -> None
     client = await Client.connect(served[0], namespace="shop")
     await client.start_workflow("approval", id="a-1", task_queue="workflows")
     at = ("--address", served[1])
-    done = await perdure("stack", "-w", "a-1", *at)
+    done = await perdure_in_thread("stack", "-w", "a-1", *at)
     assert (done.exit_code, done.stdout) == (0, "at wait (waitForSignal decided)\n    signal decided\n"), done.output
-    done = await perdure("query", "-w", "a-1", "steps", "--output", "json", *at)
+    done = await perdure_in_thread("query", "-w", "a-1", "steps", "--output", "json", *at)
     assert [step["status"] for step in json.loads(done.stdout)] == ["Waiting"]
-    done = await perdure("update", "-w", "a-1", "approve", *at)
+    done = await perdure_in_thread("update", "-w", "a-1", "approve", *at)
     assert done.exit_code == 1, done.output
 
 
@@ -213,7 +206,9 @@ async def test_requests_go_through_a_port_forward_with_the_options_of_the_user(
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     kubeconfig = tmp_path / "kubeconfig"
-    done = await perdure(*QUERY, "--token", "t0ken", "--as", "ada", "--as-group=a", "--kubeconfig", str(kubeconfig))
+    done = await perdure_in_thread(
+        *QUERY, "--token", "t0ken", "--as", "ada", "--as-group=a", "--kubeconfig", str(kubeconfig)
+    )
     assert done.exit_code == 0, done.output
     path = "/api/v1/namespaces/shop/workflows/order%207/query/status"
     assert json.loads(done.stdout) == ["Bearer t0ken", path]
@@ -224,29 +219,29 @@ async def test_requests_go_through_a_port_forward_with_the_options_of_the_user(
 
 
 async def test_an_https_address_is_verified_with_its_certificate(frontend: int) -> None:
-    done = await perdure(*QUERY, "--token", "t", "--address", f"localhost:{frontend}")
+    done = await perdure_in_thread(*QUERY, "--token", "t", "--address", f"localhost:{frontend}")
     assert json.loads(done.stdout)[0] == "Bearer t", done.output
-    done = await perdure(*QUERY, "--token", "t", "--address", f"127.0.0.1:{frontend}")
+    done = await perdure_in_thread(*QUERY, "--token", "t", "--address", f"127.0.0.1:{frontend}")
     assert done.exit_code == 2
     assert "certificate" in done.stderr
 
 
 async def test_a_token_is_not_sent_without_tls(server: ApiServer) -> None:
-    done = await perdure(*QUERY, "--token", "t", "--address", "http://frontend.example")
+    done = await perdure_in_thread(*QUERY, "--token", "t", "--address", "http://frontend.example")
     assert done.exit_code == 2
     assert "use https://" in done.stderr
     assert not server.asked
 
 
 async def test_a_missing_frontend_is_an_error(server: ApiServer) -> None:
-    done = await perdure(*QUERY, "--token", "t")
+    done = await perdure_in_thread(*QUERY, "--token", "t")
     assert done.exit_code == 2
     assert "there is no Service `perdure-temporal` in namespace `system`: set `temporal.enabled`" in done.stderr
     server.answers["/api/v1/namespaces/system/services/perdure-temporal"] = {"spec": {"ports": [{"name": "grpc"}]}}
-    done = await perdure(*QUERY, "--token", "t")
+    done = await perdure_in_thread(*QUERY, "--token", "t")
     assert "set `temporal.httpApi.enabled`" in done.stderr
     server.answers["/api/v1/namespaces/system/services/perdure-temporal"] = {
         "spec": {"ports": [{"name": "http-api", "port": 7243, "appProtocol": "https"}]}
     }
-    done = await perdure(*QUERY)
+    done = await perdure_in_thread(*QUERY)
     assert "--service-account" in done.stderr

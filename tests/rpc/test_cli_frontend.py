@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 import structlog
-from click.testing import CliRunner, Result
+from click.testing import Result
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
-from perdure.cli.app import build
-from rpc.test_cli_calls import perdure
 from support.apiserver import ApiServer, serving
 from support.apiserver import items as listed
+from support.cli import perdure, perdure_in_thread
 from support.operator import OPEN, in_memory
 from support.ports import free_port
 
@@ -89,43 +88,44 @@ def succeeded(done: Result) -> str:
 @pytest.mark.usefixtures("server")
 async def test_versions_workers_and_task_queues_are_shown_and_changed(served: tuple[str, str]) -> None:
     at = ("--address", served[1])
-    nothing_yet = await perdure("deployment", "list", *at)
+    nothing_yet = await perdure_in_thread("deployment", "list", *at)
     assert (nothing_yet.exit_code, nothing_yet.stdout) == (0, "")
     client = await Client.connect(served[0], namespace="shop")
     async with worker_of(client, "1"), worker_of(client, "2"):
         async with asyncio.timeout(30):
             for build in ("1", "2"):
-                while (await perdure("deployment", "set-current", "shop", "--build-id", build, *at)).exit_code:  # noqa: ASYNC110
+                set_current = ("deployment", "set-current", "shop", "--build-id", build, *at)
+                while (await perdure_in_thread(*set_current)).exit_code:  # noqa: ASYNC110
                     await asyncio.sleep(0.2)  # the worker has not polled yet
-        await perdure("deployment", "set-current", "shop", "--build-id", "1", "--allow-no-pollers", *at)
+        await perdure_in_thread("deployment", "set-current", "shop", "--build-id", "1", "--allow-no-pollers", *at)
         assert succeeded(
-            await perdure("deployment", "set-ramping", "shop", "--build-id", "2", "--percentage", "10", *at)
+            await perdure_in_thread("deployment", "set-ramping", "shop", "--build-id", "2", "--percentage", "10", *at)
         ) == ("2: ramping version of shop, 10 %\n")
-        heading, line = succeeded(await perdure("deployment", "list", *at)).splitlines()
+        heading, line = succeeded(await perdure_in_thread("deployment", "list", *at)).splitlines()
         assert heading.split() == ["NAME", "CURRENT", "RAMPING", "LATEST", "AGE"]
         assert line.split()[:5] == ["shop", "1", "2", "(10", "%)"]
-        assert succeeded(await perdure("deployment", "list", "-o", "name", *at)) == "shop\n"
-        shown = succeeded(await perdure("deployment", "describe", "shop", *at))
+        assert succeeded(await perdure_in_thread("deployment", "list", "-o", "name", *at)) == "shop\n"
+        shown = succeeded(await perdure_in_thread("deployment", "describe", "shop", *at))
         assert "Current:" in shown
         versions = dict(row.split()[:2] for row in shown.splitlines() if row.startswith(("1 ", "2 ")))
         assert versions == {"1": "Current", "2": "Ramping"}
-        refused = await perdure("deployment", "set-current", "shop", "--build-id", "3", *at)
+        refused = await perdure_in_thread("deployment", "set-current", "shop", "--build-id", "3", *at)
         assert refused.exit_code != 0
 
-        queue = succeeded(await perdure("task-queue", "describe", "orders", *at))
+        queue = succeeded(await perdure_in_thread("task-queue", "describe", "orders", *at))
         assert queue.splitlines()[0] == "Task queue:  orders"
         assert "BACKLOG" in queue
         assert "Workflow" in queue
-        found = json.loads(succeeded(await perdure("task-queue", "describe", "orders", "-o", "json", *at)))
+        found = json.loads(succeeded(await perdure_in_thread("task-queue", "describe", "orders", "-o", "json", *at)))
         assert {each["deploymentOptions"]["buildId"] for each in found["Workflow"]["pollers"]} == {"1", "2"}
 
-        workers = json.loads(succeeded(await perdure("worker", "list", "-o", "json", *at)))
+        workers = json.loads(succeeded(await perdure_in_thread("worker", "list", "-o", "json", *at)))
         assert workers
         assert all("orders" in each["taskQueue"] for each in workers)
-        assert "orders" in succeeded(await perdure("worker", "list", *at))
-        missing = await perdure("worker", "describe", "nobody", *at)
+        assert "orders" in succeeded(await perdure_in_thread("worker", "list", *at))
+        missing = await perdure_in_thread("worker", "describe", "nobody", *at)
         assert missing.exit_code != 0
-    deleted = await perdure("deployment", "delete-version", "shop", "--build-id", "2", *at)
+    deleted = await perdure_in_thread("deployment", "delete-version", "shop", "--build-id", "2", *at)
     assert deleted.exit_code == 1  # it is ramping
     assert deleted.stderr.startswith("Error: ")
 
@@ -150,30 +150,30 @@ async def test_a_batch_is_started_described_and_listed(served: tuple[str, str], 
     items = [run(f"r-{handle.id}", str(handle.result_run_id), "Running") for handle in handles]
     other = run("other", "other", "Failed")
     server.answers[RUNS] = listed(*items, other)
-    assert sorted(succeeded(await perdure("list", "--query", query, "-o", "name", *at)).splitlines()) == [
+    assert sorted(succeeded(await perdure_in_thread("list", "--query", query, "-o", "name", *at)).splitlines()) == [
         f"workflowrun.perdure.dev/r-{handle.id}" for handle in handles
     ]
-    counted = json.loads(succeeded(await perdure("count", "-q", query, "-o", "json", *at)))
+    counted = json.loads(succeeded(await perdure_in_thread("count", "-q", query, "-o", "json", *at)))
     assert counted == {"total": 2, "phases": {"Running": 2}}
-    wrong = await perdure("list", "--query", "Nonsense = 1", *at)
+    wrong = await perdure_in_thread("list", "--query", "Nonsense = 1", *at)
     assert wrong.exit_code == 1
     assert "Nonsense" in wrong.stderr
 
     start = ("batch", "start", "signal", "-q", query, "--name", "pay", "--input", "ada", "--job-id", "job", *at)
-    declined = await perdure(*start)
+    declined = await perdure_in_thread(*start)
     assert declined.exit_code != 0  # nobody confirmed
-    assert succeeded(await perdure(*start, "--yes", "--reason", "why")) == "job\n"
+    assert succeeded(await perdure_in_thread(*start, "--yes", "--reason", "why")) == "job\n"
     async with Worker(client, task_queue="unserved", workflows=[Payment]):
         assert [await handle.result() for handle in handles] == ["ada", "ada"]
-    shown = succeeded(await perdure("batch", "describe", "job", *at)).splitlines()
+    shown = succeeded(await perdure_in_thread("batch", "describe", "job", *at)).splitlines()
     assert "Runs:       2: 2 done, 0 failed, 0 left" in shown
     assert "Reason:     why" in shown
-    assert succeeded(await perdure("batch", "list", *at)).splitlines()[1].split()[:3] == [
+    assert succeeded(await perdure_in_thread("batch", "list", *at)).splitlines()[1].split()[:3] == [
         "job",
         "SignalWorkflow",
         "Completed",
     ]
-    stopped = await perdure("batch", "stop", "job", *at)
+    stopped = await perdure_in_thread("batch", "stop", "job", *at)
     assert stopped.exit_code != 0
     assert "already ended" in stopped.stderr
 
@@ -189,6 +189,6 @@ async def test_a_batch_is_started_described_and_listed(served: tuple[str, str], 
     ],
 )
 def test_an_incomplete_batch_is_rejected(arguments: list[str], message: str) -> None:
-    done = CliRunner().invoke(build("perdure"), ["batch", "start", *arguments, "--query", "x"], prog_name="perdure")
+    done = perdure("batch", "start", *arguments, "--query", "x")
     assert done.exit_code == 2
     assert message in done.stderr

@@ -23,7 +23,7 @@ URL = kube.path(kube.CORE, "default", "configmaps", WORKER_DEPLOYMENTS.config_ma
 
 async def edit(here: Served, change: Callable[[dict[str, Any]], None], *names: str) -> dict[str, str]:
     """Edit the entries of deployments as `kubectl edit` does, and restart the operator; the new entries."""
-    client = here.frontend.manager.client
+    client = here.frontend.client
     found = await here.operator.do(client.get(URL))
     for name in names:
         entry = json.loads(found["data"][name])
@@ -58,7 +58,7 @@ async def test_a_deployment_of_a_newer_version_routes_and_is_not_written(here: S
     assert refused.value.code is grpc.StatusCode.UNAVAILABLE
     await here.start()
     assert (await here.call("PollWorkflowTaskQueue", deployment_options=options("1"))).task_token
-    found = await here.operator.do(here.frontend.manager.client.get(URL))
+    found = await here.operator.do(here.frontend.client.get(URL))
     assert found["data"] == before
 
 
@@ -85,7 +85,7 @@ def test_an_unreadable_deployment_is_kept_and_its_workers_are_rejected(
         before = await edit(here, change, NAME)
         with pytest.raises(RpcError, match=f"worker deployment '{NAME}' cannot be read: fix or delete its entry"):
             await here.call("PollWorkflowTaskQueue", deployment_options=options("1"))
-        found = await here.operator.do(here.frontend.manager.client.get(URL))
+        found = await here.operator.do(here.frontend.client.get(URL))
         assert found["data"] == before
 
     run()
@@ -96,7 +96,7 @@ async def test_a_slow_read_does_not_undo_a_change(here: Served) -> None:
     await register(here, "1", "2")
     await set_current(here, "1")
     await asyncio.sleep(11)  # in virtual time: the next RPC reads the ConfigMap again
-    client = here.frontend.manager.client
+    client = here.frontend.client
     read, go_on = asyncio.Event(), asyncio.Event()
     get = client.get
 
@@ -127,7 +127,7 @@ async def test_a_deployment_name_of_an_unversioned_worker_is_bounded(here: Serve
 
 @served
 async def test_polls_with_new_versions_write_at_most_once_a_second(here: Served) -> None:
-    client = here.frontend.manager.client
+    client = here.frontend.client
     requests: list[str] = []
     for verb in ("get", "create", "replace"):
         counted(client, verb, requests)
@@ -148,7 +148,7 @@ async def test_a_version_beyond_the_limit_is_rejected_without_a_request(here: Se
     polling = [asyncio.ensure_future(register_one(here, str(number))) for number in range(MAX_VERSIONS)]
     await asyncio.sleep(5)
     requests: list[str] = []
-    counted(here.frontend.manager.client, "get", requests)
+    counted(here.frontend.client, "get", requests)
     for number in range(3):
         with pytest.raises(RpcError, match="cannot add version, maximum number of versions"):
             await here.call("PollNexusTaskQueue", deployment_options=options(f"new-{number}"))
@@ -180,7 +180,7 @@ async def test_unversioned_workers_continue_while_deployments_are_unreadable(her
     assert not (await here.call("PollWorkflowTaskQueue")).task_token, "a version may be current"
     with pytest.raises(RpcError, match="unreadable"):
         await here.call("PollWorkflowTaskQueue", deployment_options=options("1"))
-    del here.frontend.manager.client.get
+    del here.frontend.client.get
     assert (await here.task()).workflow_execution.workflow_id == "new"
 
 
@@ -232,7 +232,7 @@ def counted(client: Any, verb: str, requests: list[str]) -> None:
 
 def unreadable(here: Served) -> None:
     """Make all reads of the ConfigMap fail."""
-    client = here.frontend.manager.client
+    client = here.frontend.client
     get = client.get
 
     async def refused(url: str, *args: Any, **options: Any) -> Any:

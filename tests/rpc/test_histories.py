@@ -127,8 +127,8 @@ async def test_a_history_with_only_sealed_events_is_complete(here: Served) -> No
     task = await here.task()
     (run,) = here.world.server.of("workflowruns")
     assert run["status"]["history"]["events"] == []
-    whole = names(await here.history())
-    assert whole.count("TimerStarted") == MAX_TAIL_EVENTS - 6
-    assert names(task.history.events) == whole
+    complete = names(await here.history())
+    assert complete.count("TimerStarted") == MAX_TAIL_EVENTS - 6
+    assert names(task.history.events) == complete
     await here.call("DescribeWorkflowExecution", execution=execution)
     assert names(await here.history(history_event_filter_type=CLOSE)) == ["WorkflowTaskFailed"]

@@ -2,19 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
-import aiohttp
 import pytest
 from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from rpc.http_calls import Http
-from support.operator import OPEN, in_memory
-from support.ports import free_port
 
 
 @workflow.defn(name="Greeting", sandboxed=False)
@@ -46,19 +41,6 @@ class Greeting:
     def rename(self, names: list[str]) -> int:
         self.names = names
         return len(names)
-
-
-@pytest.fixture(scope="module")
-def address() -> Any:
-    port = free_port()
-    with in_memory(settings=replace(OPEN, http_address=f"127.0.0.1:{port}")) as server:
-        yield server.address, f"http://127.0.0.1:{port}"
-
-
-@pytest.fixture
-async def http(address: tuple[str, str]) -> AsyncIterator[Http]:
-    async with aiohttp.ClientSession() as session:
-        yield Http(session, address[1])
 
 
 WORKFLOWS = "/api/v1/namespaces/default/workflows"
@@ -112,8 +94,8 @@ async def test_workflows_can_be_listed_counted_described_and_terminated(http: Ht
 
 async def test_payloads_are_complete_and_json_is_indented_on_request(http: Http) -> None:
     kind = "application/json+no-payload-shorthand"
-    whole = {"payloads": [{"metadata": {"encoding": "anNvbi9wbGFpbg=="}, "data": "ImhlbGxvIg=="}]}
-    body = {**START, "workflowType": {"name": "Unserved"}, "input": whole}
+    payloads = {"payloads": [{"metadata": {"encoding": "anNvbi9wbGFpbg=="}, "data": "ImhlbGxvIg=="}]}
+    body = {**START, "workflowType": {"name": "Unserved"}, "input": payloads}
     status, _ = await http.call("POST", f"{WORKFLOWS}/whole", body, headers={"Content-Type": kind})
     assert status == 200
     path = f"{WORKFLOWS}/whole/history?maximumPageSize=1"
@@ -122,7 +104,7 @@ async def test_payloads_are_complete_and_json_is_indented_on_request(http: Http)
     async with http.session.get(f"{http.base}{path}&pretty&noPayloadShorthand") as response:
         assert response.headers["Content-Type"] == "application/json+pretty+no-payload-shorthand"
         text = await response.text()
-    assert json.loads(text)["history"]["events"][0]["workflowExecutionStartedEventAttributes"]["input"] == whole
+    assert json.loads(text)["history"]["events"][0]["workflowExecutionStartedEventAttributes"]["input"] == payloads
     assert text.startswith('{\n  "history": {\n')
 
 

@@ -1,11 +1,9 @@
 """Additions of Perdure's HTTP API to Temporal's: results by one request, and an OpenAPI document."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
 import jsonschema_rs
 import pytest
 from temporalio import workflow
@@ -14,8 +12,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from rpc.http_calls import Http
-from support.operator import OPEN, in_memory
-from support.ports import free_port
 
 WORKFLOWS = "/api/v1/namespaces/default/workflows"
 RESULTS = "/perdure/v1/namespaces/default/workflows"
@@ -49,19 +45,6 @@ class Refusal:
     @workflow.run
     async def run(self) -> None:
         raise ApplicationError("no funds", type="CardDeclined", non_retryable=True)
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[tuple[str, str]]:
-    port = free_port()
-    with in_memory(settings=replace(OPEN, http_address=f"127.0.0.1:{port}")) as server:
-        yield server.address, f"http://127.0.0.1:{port}"
-
-
-@pytest.fixture
-async def http(address: tuple[str, str]) -> AsyncIterator[Http]:
-    async with aiohttp.ClientSession() as session:
-        yield Http(session, address[1])
 
 
 def start(kind: str, *arguments: Any) -> dict[str, Any]:
@@ -150,8 +133,8 @@ async def test_the_openapi_document_is_consistent(http: Http) -> None:
     assert {"StartWorkflowExecution", "SignalWorkflowExecution", "QueryWorkflow", "GetWorkflowResult"} <= set(names)
     for path, methods in document["paths"].items():
         for operation in methods.values():
-            given = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
-            assert given == {part.strip("{}") for part in path.split("/") if part.startswith("{")}
+            parameters = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+            assert parameters == {part.strip("{}") for part in path.split("/") if part.startswith("{")}
     schemas = document["components"]["schemas"]
     assert {ref.removeprefix("#/components/schemas/") for ref in _references(document)} <= schemas.keys()
 

@@ -55,8 +55,8 @@ def complete(result: Payload) -> Command:
     return command
 
 
-def with_input(command: Command, given: Payload) -> Command:
-    command.schedule_activity_task_command_attributes.input.CopyFrom(some(given))
+def with_input(command: Command, payload_: Payload) -> Command:
+    command.schedule_activity_task_command_attributes.input.CopyFrom(some(payload_))
     return command
 
 
@@ -68,7 +68,7 @@ def signaled(events: list[HistoryEvent]) -> list[bytes]:
     ]
 
 
-async def whole_history(it: Served) -> list[HistoryEvent]:
+async def all_events(it: Served) -> list[HistoryEvent]:
     events, token = [], b""
     while True:
         execution = WorkflowExecution(workflow_id="w")
@@ -79,13 +79,13 @@ async def whole_history(it: Served) -> list[HistoryEvent]:
             return events
 
 
-async def signal(it: Served, given: Payload, request_id: str = "") -> None:
+async def signal(it: Served, payload_: Payload, request_id: str = "") -> None:
     execution = WorkflowExecution(workflow_id="w")
     await it.call(
         "SignalWorkflowExecution",
         workflow_execution=execution,
         signal_name="s",
-        input=some(given),
+        input=some(payload_),
         request_id=request_id,
     )
 
@@ -137,7 +137,7 @@ async def test_a_workflow_can_have_many_open_activities_whose_inputs_and_results
 ) -> None:
     await it.start()
     inputs = {f"a{number}": payload(15_000, number) for number in range(100)}
-    commands = [with_input(activity(name, start_to_close_timeout=MINUTE), given) for name, given in inputs.items()]
+    commands = [with_input(activity(name, start_to_close_timeout=MINUTE), input_) for name, input_ in inputs.items()]
     await it.complete(await it.task(), *commands)
     (run,) = it.world.runs().values()
     assert len(orjson.dumps(run["status"])) < MAX_STATUS * 3 // 4
@@ -187,8 +187,8 @@ async def test_successors_and_children_own_the_payloads_passed_to_them(it: Serve
     await it.complete(task, child)
     children = TaskQueue(name="children")
     of_child = await it.call("PollWorkflowTaskQueue", queue=children)
-    given = of_child.history.events[0].workflow_execution_started_event_attributes.input
-    assert given == some(payload(40_000))
+    input_ = of_child.history.events[0].workflow_execution_started_event_attributes.input
+    assert input_ == some(payload(40_000))
     await it.complete(of_child, complete(payload(50_000)))
     await it.decide()
     for run in list(it.world.runs()):  # the first run, and the child: the open run owns its payload, too
@@ -241,7 +241,7 @@ async def test_a_deleted_payload_is_reported_as_an_error(it: Served) -> None:
     await it.operator.kill()
     it.world.operators.remove(it.operator)
     it.restart()
-    await it.frontend.manager.first_lists.wait()
+    await it.frontend.ready()
     with pytest.raises(RpcError, match=f"Payload `{name}` is missing"):
         await it.history()
 
@@ -283,17 +283,17 @@ def test_no_fault_loses_or_leaks_a_payload(seed: int, kills: int) -> None:
         client = _Client(it, random)
         trouble = asyncio.create_task(client.trouble(kills))
         await client.insist(lambda: it.start(input=some(payload(900_000))))
-        given = [payload(random.choice([17_000, 40_000, 1_000_000]), number) for number in range(8)]
-        for number, each in enumerate(given):
+        payloads = [payload(random.choice([17_000, 40_000, 1_000_000]), number) for number in range(8)]
+        for number, each in enumerate(payloads):
             await client.insist(lambda each=each, number=number: signal(it, each, f"signal-{number}"))  # type: ignore[misc]
             if random.random() < 0.5:
                 await asyncio.sleep(random.uniform(0, 10))
         await trouble
         world.faults.rate = 0
         await asyncio.sleep(90)
-        events = await whole_history(it)
+        events = await all_events(it)
         assert events[0].workflow_execution_started_event_attributes.input == some(payload(900_000))
-        assert signaled(events) == [each.data for each in given]
+        assert signaled(events) == [each.data for each in payloads]
         used = set[str]()
         for run in world.runs().values():
             used |= referred_to(orjson.dumps(run)).keys()

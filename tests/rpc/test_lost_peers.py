@@ -223,8 +223,8 @@ async def test_a_task_that_a_remote_worker_does_not_receive_goes_to_the_next_one
         client = await fleet.connect(queue_at)
         await client.start_workflow("Any", id=workflow_id, task_queue=queue, task_timeout=_TASK_TIMEOUT)
         frontend = fleet.fleet.members[queue_at].frontend
-        peers = WithoutFirstTask(queue_at, lambda: frontend.manager.shards.others)
-        frontend.matching.members = FleetMembers(frontend, peers)
+        peers = WithoutFirstTask(queue_at, lambda: frontend.shards.others)
+        frontend.matching.join(FleetMembers(frontend.shards, frontend.matching, frontend.deployments, peers))
         first = asyncio.create_task(poll(client, queue))
         assert await asyncio.to_thread(peers.taken.wait, 60)
         first.cancel()

@@ -12,6 +12,7 @@ import pytest
 from temporalio.api.workflowservice.v1 import ListNamespacesRequest, ListNamespacesResponse
 from temporalio.client import Client
 
+from perdure.frontend.http.connections import Budgets, HttpConnections
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.server import serve_http
 from perdure.frontend.server import dispatch_rpc
@@ -62,7 +63,7 @@ async def guarded(member: Member) -> AsyncIterator[Http]:
     offered = rpcs(frontend.handlers(), manager.served, manager.first_lists.wait, door)
     nexus = NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints)
     async with (
-        serve_http(offered, [nexus], listening, secured=None, connections=10),
+        serve_http(offered, [nexus], listening, HttpConnections(Budgets.of(10), door), secured=None),
         aiohttp.ClientSession() as session,
     ):
         yield Http(session, f"http://127.0.0.1:{listening.getsockname()[1]}")

@@ -65,8 +65,8 @@ async def test_calls_for_a_workflow_of_a_newer_version_are_unavailable_and_chang
     assert [each["reason"] for each in found["conditions"]] == ["NewerState", "NewerState"]
     here.world.edit("workflowruns", name, rewritten(lambda state: state["code"].pop("pinned")))
     await asyncio.sleep(5)
-    given = await here.call("PollActivityTaskQueue")
-    await here.call("RespondActivityTaskCompleted", task_token=given.task_token)
+    task = await here.call("PollActivityTaskQueue")
+    await here.call("RespondActivityTaskCompleted", task_token=task.task_token)
     await here.decide(complete_workflow())
     assert names(await here.history(run_id=run_id))[-1] == "WorkflowExecutionCompleted"
     assert [each["type"] for each in here.world.run(name)["status"]["conditions"]] == ["Succeeded"]

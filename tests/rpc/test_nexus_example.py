@@ -37,9 +37,9 @@ async def test_a_purchase_is_charged_in_another_namespace_or_rejected_with_the_r
         bills = await Client.connect(server.address, namespace="bills")
         async with handler.worker(bills), caller.worker(orders):
             for customer in ("ada", "broke"):
-                given = billing.Purchase(order_id=customer, customer=customer, amount=100)
+                purchase = billing.Purchase(order_id=customer, customer=customer, amount=100)
                 handle = await orders.start_workflow(
-                    caller.PurchaseWorkflow.run, given, id=customer, task_queue=caller.TASK_QUEUE
+                    caller.PurchaseWorkflow.run, purchase, id=customer, task_queue=caller.TASK_QUEUE
                 )
                 if customer == "ada":
                     assert await handle.result() == "receipt-ada: 120"

@@ -60,7 +60,7 @@ class Billing:
         return f"7 for {name}"
 
     @nexusrpc.handler.sync_operation
-    async def seen(self, context: nexusrpc.handler.StartOperationContext, _: None) -> dict[str, Any]:
+    async def context_of(self, context: nexusrpc.handler.StartOperationContext, _: None) -> dict[str, Any]:
         return {
             "headers": dict(context.headers),
             "request_id": context.request_id,
@@ -69,8 +69,8 @@ class Billing:
         }
 
     @nexusrpc.handler.sync_operation
-    async def nothing(self, context: nexusrpc.handler.StartOperationContext, given: None) -> None:  # noqa: ARG002
-        return given
+    async def nothing(self, context: nexusrpc.handler.StartOperationContext, payload: None) -> None:  # noqa: ARG002
+        return payload
 
     @nexusrpc.handler.sync_operation
     async def link(self, context: nexusrpc.handler.StartOperationContext, kind: str) -> None:
@@ -151,7 +151,7 @@ async def test_a_missing_input_or_result_has_no_content(served: Http) -> None:
 async def test_a_handler_gets_only_known_headers_of_the_caller(served: Http) -> None:
     link = "temporal:///namespaces/default/workflows/w/r/history"
     status, _, answer = await served.call(
-        "seen?callback=http://example.com/done",
+        "context_of?callback=http://example.com/done",
         Authorization="Bearer s3cret",
         Grpc_Metadata_Authorization="Bearer s3cret",
         X_Forwarded_Access_Token="s3cret",
@@ -196,10 +196,10 @@ async def test_a_failed_operation_is_reported_as_failed(served: Http) -> None:
     assert (status, headers["Nexus-Operation-State"]) == (424, "failed")
     assert headers["Temporal-Nexus-Failure-Source"] == "worker"
     assert "unknown customer" in json.dumps(answer)
-    whole = (await served.call("quote", "nobody", Temporal_Nexus_Failure_Support="true"))[2]
-    assert whole["metadata"]["type"] == "nexus.OperationError"
-    assert whole["details"] == {"state": "failed"}
-    assert whole["cause"]["metadata"]["type"] == "temporal.api.failure.v1.Failure"
+    failure = (await served.call("quote", "nobody", Temporal_Nexus_Failure_Support="true"))[2]
+    assert failure["metadata"]["type"] == "nexus.OperationError"
+    assert failure["details"] == {"state": "failed"}
+    assert failure["cause"]["metadata"]["type"] == "temporal.api.failure.v1.Failure"
 
 
 async def test_a_handler_error_says_whether_to_retry(served: Http) -> None:

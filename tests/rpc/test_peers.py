@@ -62,8 +62,8 @@ async def guarded(
 ) -> AsyncIterator[tuple[PeerClient, list[str]]]:
     """Serve a member that authenticates other members, and yield a client of it and its callers."""
     api.audiences = [AUDIENCE]
-    own = path / "token"
-    own.write_text(token(aud=[AUDIENCE], sub=user))
+    token_file = path / "token"
+    token_file.write_text(token(aud=[AUDIENCE], sub=user))
     address, served = f"127.0.0.1:{free_port()}", certificate(authority=authority)
     principals: list[str] = []
 
@@ -74,9 +74,9 @@ async def guarded(
 
     (member,) = fleet.fleet.members.values()
     door = Door(Guard(api, AUDIENCE), refusal_seconds=0)  # type: ignore[arg-type] # stands in for the client
-    settings = PeerSettings(member="m", address=address, audience=AUDIENCE, token=str(own))
+    settings = PeerSettings(member="m", address=address, audience=AUDIENCE, token=str(token_file))
     async with serve_peers(member.frontend, {"GetSystemInfo": handler}, settings, served, door):
-        client = PeerClient(PeerIdentity(name="other", token=own, served=served), lambda: {"m": address})
+        client = PeerClient(PeerIdentity(name="other", token=token_file, served=served), lambda: {"m": address})
         try:
             yield client, principals
         finally:
@@ -227,7 +227,10 @@ def test_the_owner_of_a_queue_rechecks_permissions_at_the_member_that_forwarded_
         first, second = fleet.fleet.members.values()
         addresses = {each.name: f"127.0.0.1:{free_port()}" for each in (first, second)}
         clients = [PeerClient(PeerIdentity(name=each.name), lambda: addresses) for each in (first, second)]
-        asking, owning = (Router(each.frontend, client) for each, client in zip((first, second), clients, strict=True))
+        frontends = [each.frontend for each in (first, second)]
+        asking, owning = (
+            Router(each.shards, each.directory, client) for each, client in zip(frontends, clients, strict=True)
+        )
         long_ago = monotonic() - 60
 
         async def poll(request: Any, call: CallContext) -> PollActivityTaskQueueResponse:

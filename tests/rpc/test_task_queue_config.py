@@ -55,7 +55,7 @@ async def test_a_rate_limit_survives_an_operator_restart_and_can_be_removed(here
 async def test_an_edited_rate_limit_applies_within_a_minute(here: Served) -> None:
     await set_rate(here, 0)
     await two_activities(here)
-    client = here.frontend.manager.client
+    client = here.frontend.client
     found = await here.operator.do(client.get(URL))
     found["data"] = {QUEUE: found["data"][QUEUE].replace("0.0", "100")}
     await here.operator.do(client.replace(URL, found))
@@ -65,7 +65,7 @@ async def test_an_edited_rate_limit_applies_within_a_minute(here: Served) -> Non
 
 @served
 async def test_an_unreadable_entry_is_reported_and_blocks_no_worker(here: Served) -> None:
-    client = here.frontend.manager.client
+    client = here.frontend.client
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -78,17 +78,17 @@ async def test_an_unreadable_entry_is_reported_and_blocks_no_worker(here: Served
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("change", "message"),
     [
         ({"task_queue": ""}, "TaskQueue is not set"),
         ({"task_queue_type": 0}, "TaskQueueType is not set"),
         ({"task_queue": 300 * "ö"}, "too long"),
     ],
 )
-def test_an_invalid_change_is_rejected(given: dict[str, Any], message: str) -> None:
+def test_an_invalid_change_is_rejected(change: dict[str, Any], message: str) -> None:
     @served
     async def refused(here: Served) -> None:
         with pytest.raises((RpcError, UnfitError), match=message):
-            await here.call("UpdateTaskQueueConfig", **{"task_queue": QUEUE, "task_queue_type": ACTIVITY, **given})
+            await here.call("UpdateTaskQueueConfig", **{"task_queue": QUEUE, "task_queue_type": ACTIVITY, **change})
 
     refused()

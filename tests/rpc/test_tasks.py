@@ -52,12 +52,12 @@ async def test_a_child_that_closes_while_a_task_is_extended_is_in_the_next_one(h
     task = (await here.complete(await here.task(), child, **PROLONG)).workflow_task
     of_child = await here.call("PollWorkflowTaskQueue", queue=TaskQueue(name="parcels"))
     await here.complete(of_child, complete_workflow())
-    seen: list[str] = []
+    types: list[str] = []
     for _ in range(5):
         await asyncio.sleep(1)
         task = (await here.complete(task, **PROLONG)).workflow_task
-        seen += names(task.history.events)
-    assert [name for name in seen if "Child" in name] == [
+        types += names(task.history.events)
+    assert [name for name in types if "Child" in name] == [
         "ChildWorkflowExecutionStarted",
         "ChildWorkflowExecutionCompleted",
     ]
@@ -81,8 +81,8 @@ async def test_the_response_contains_a_task_only_if_one_is_due_and_the_worker_re
 async def test_a_repeated_completion_gets_the_same_task(here: Served) -> None:
     await here.start()
     task = await here.task()
-    given = [(await here.complete(task, **PROLONG)).workflow_task for _ in range(2)]
-    assert given[0].task_token == given[1].task_token != b""
+    tasks = [(await here.complete(task, **PROLONG)).workflow_task for _ in range(2)]
+    assert tasks[0].task_token == tasks[1].task_token != b""
 
 
 @served
@@ -209,11 +209,11 @@ async def test_a_worker_gets_eager_activities_with_the_response(here: Served) ->
     await asyncio.sleep(1)
     task = await here.task()
     later = activity("later", start_to_close_timeout=timedelta(minutes=1))
-    given = [(await here.complete(task, eager("one"), later, eager("two"))).activity_tasks for _ in range(2)]
-    assert [each.activity_id for each in given[0]] == ["one", "two"]
-    assert given[0] == given[1], "an answer that is sent again gets the same"
+    answers = [(await here.complete(task, eager("one"), later, eager("two"))).activity_tasks for _ in range(2)]
+    assert [each.activity_id for each in answers[0]] == ["one", "two"]
+    assert answers[0] == answers[1], "an answer that is sent again gets the same"
     assert (await others).activity_id == "later"
-    for each in given[0]:
+    for each in answers[0]:
         await here.call("RespondActivityTaskCompleted", task_token=each.task_token)
     await here.decide(complete_workflow())
     assert names(await here.history()).count("ActivityTaskCompleted") == 2

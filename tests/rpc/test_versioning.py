@@ -48,9 +48,9 @@ async def test_workers_that_poll_register_their_version(here: Served) -> None:
 async def test_only_the_first_poll_of_a_task_queue_causes_a_write(here: Served) -> None:
     await register(here, "1")
     stored = "/api/v1/namespaces/default/configmaps/perdure-worker-deployments"
-    before = await here.operator.do(here.frontend.manager.client.get(stored))
+    before = await here.operator.do(here.frontend.client.get(stored))
     await register(here, "1")
-    after = await here.operator.do(here.frontend.manager.client.get(stored))
+    after = await here.operator.do(here.frontend.client.get(stored))
     assert before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
 
 
@@ -125,8 +125,8 @@ async def test_an_auto_upgrade_workflow_moves_to_the_new_current_version(here: S
         worker_task_queue=TaskQueue(name="sticky", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY)
     )
     await decide(here, "1", AUTO_UPGRADE, sticky_attributes=sticky)
-    own = TaskQueue(name="sticky", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name="orders")
-    assert not (await poll(here, "1", queue=own)).task_token
+    queue = TaskQueue(name="sticky", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name="orders")
+    assert not (await poll(here, "1", queue=queue)).task_token
     await set_current(here, "2")
     await signal(here)
     assert not (await poll(here, "1")).task_token

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,47 @@ async def test_requests_beyond_the_rate_limit_are_rejected(http: Http) -> None:
     async with http.session.post(f"{http.base}/webhooks/orders/one-per-minute", data=body, headers=headers) as response:
         assert response.status == 429
         assert 0 < int(response.headers["Retry-After"]) <= 60
+
+
+async def slow(base: str, name: str) -> asyncio.StreamWriter:
+    """A request that the operator has begun to read, and whose body never arrives."""
+    host, _, port = base.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST /webhooks/orders/{name} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n"
+    writer.write(head.encode())
+    assert b" 100 " in await reader.readline()
+    return writer
+
+
+async def test_slow_strangers_block_no_sender(http: Http, base: str) -> None:
+    """Before, the 201st request was rejected."""
+    writers = [await slow(base, "orders") for _ in range(220)]
+    try:
+        status, created = await send(http, "orders", {"type": "order.created", "order": "slow"})
+        assert (status, created["outcome"]) == (202, "Created")
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+async def test_senders_keep_their_connection_once_a_signature_is_valid() -> None:
+    """Each of 17 is served, but senders have a budget of 16 connections."""
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    settings = replace(OPEN, http_address=f"127.0.0.1:{port}", max_connections=1)
+    order = {"type": "order.changed"}
+    async with AsyncExitStack() as stack:
+        stack.enter_context(in_memory("elsewhere", namespace="orders", settings=settings, objects=objects()))
+        body = json.dumps(order).encode()
+
+        async def kept(http: Http, text: str) -> bool:
+            headers = {"X-Hub-Signature-256": f"sha256={text}"}
+            async with http.session.post(f"{base}/webhooks/orders/orders", data=body, headers=headers) as response:
+                assert response.status == (200 if text == signature(body) else 401)
+                return response.headers.get("Connection") != "close"
+
+        senders = [Http(await stack.enter_async_context(aiohttp.ClientSession()), base) for _ in range(17)]
+        assert [await kept(each, signature(body)) for each in senders] == [True] * 16 + [False]
 
 
 async def test_the_openapi_document_describes_webhooks(http: Http) -> None:

@@ -167,7 +167,7 @@ async def test_errors_keep_type_details_and_non_retryable(temporal: Temporal) ->
 
 async def test_an_activity_is_completed_by_its_task_token(temporal: Temporal) -> None:
     async with temporal.worker():
-        handle = await temporal.start(flows.Call.run, "elsewhere", [], {})
+        handle = await temporal.start(flows.Call.run, "complete_async", [], {})
 
         async def pending() -> Any:
             found = (await handle.describe()).raw_description.pending_activities

@@ -26,12 +26,12 @@ def manifests(name: str) -> list[Json]:
 def deploy(namespace: Cluster) -> None:
     """The worker of the example, with its code."""
     namespace("create", "configmap", "orders-app", f"--from-file={EXAMPLE}")
-    given = manifests("worker.yaml")
-    for each in given:
+    documents = manifests("worker.yaml")
+    for each in documents:
         if each["kind"] == "Deployment":
             (container,) = each["spec"]["template"]["spec"]["containers"]
             container["image"] = IMAGE
-    namespace.apply(*given)
+    namespace.apply(*documents)
 
 
 def published(namespace: Cluster) -> str:

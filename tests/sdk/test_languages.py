@@ -49,13 +49,13 @@ def working(command: list[str], temporal: Temporal, folder: Path) -> Iterator[No
     credentials.mkdir()
     (credentials / "ca.crt").write_text(temporal.operator.authority)
     (credentials / "token").write_text("unused")
-    own = {
+    settings = {
         "PERDURE_CREDENTIALS": str(credentials),
         "TEMPORAL_ADDRESS": temporal.operator.address,
         "TEMPORAL_NAMESPACE": temporal.operator.namespace,
     }
     with (folder / "log").open("wb") as log:
-        worker = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log)
+        worker = subprocess.Popen(command, env={**os.environ, **settings}, stdout=log, stderr=log)
         try:
             yield
             assert worker.poll() is None, (folder / "log").read_text()[-4_000:]

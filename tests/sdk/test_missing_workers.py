@@ -36,13 +36,13 @@ async def test_a_missing_workflow_worker_is_reported_without_other_events(tempor
 
 
 async def test_a_missing_activity_worker_is_reported_until_one_polls(temporal: Temporal) -> None:
-    elsewhere = f"{temporal.task_queue}-elsewhere"
-    options = {"task_queue": elsewhere, "start_to_close_timeout": 60}
+    unserved = f"{temporal.task_queue}-elsewhere"
+    options = {"task_queue": unserved, "start_to_close_timeout": 60}
     async with temporal.worker():
         call = await temporal.start(flows.Call.run, "greet", ["ada"], options)
         said = await missing_worker_message(temporal, call)
-        assert said == f"activity `greet`: no worker polls the task queue `{elsewhere}` for activities"
-        async with temporal.worker(task_queue=elsewhere, workflows=[]):
+        assert said == f"activity `greet`: no worker polls the task queue `{unserved}` for activities"
+        async with temporal.worker(task_queue=unserved, workflows=[]):
             assert await call.result() == "Hello, ada"
 
 

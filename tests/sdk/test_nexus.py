@@ -56,7 +56,7 @@ class Two:
 @pytest.fixture(scope="module")
 def bills(cluster: Cluster) -> Iterator[str]:
     """The namespace of the handlers."""
-    with temporary_namespace(cluster, own=True) as made:
+    with temporary_namespace(cluster, excluded=True) as made:
         yield made.namespace
 
 

@@ -220,8 +220,8 @@ async def test_every_option_of_a_schedule_survives_an_update(make: Maker) -> Non
     after = (await handle.describe()).raw_description
     assert after.schedule == before.schedule
     assert after.memo == before.memo
-    whole = after.schedule.action.start_workflow
-    assert {field.name for field, _ in whole.ListFields()} == {
+    started = after.schedule.action.start_workflow
+    assert {field.name for field, _ in started.ListFields()} == {
         "workflow_id",
         "workflow_type",
         "task_queue",

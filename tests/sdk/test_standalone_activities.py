@@ -59,7 +59,7 @@ async def wait_for_cancellation() -> str:
 
 
 @activity.defn
-async def complete_elsewhere() -> str:
+async def complete_async() -> str:
     activity.raise_complete_async()
 
 
@@ -79,7 +79,7 @@ async def failure(handle: ActivityHandle[Any]) -> BaseException:
 
 @pytest.fixture
 async def worker(temporal: Temporal) -> AsyncIterator[None]:
-    done = [greet, fail_until, wait_for_cancellation, complete_elsewhere]
+    done = [greet, fail_until, wait_for_cancellation, complete_async]
     async with temporal.worker(workflows=[], activities=done):
         yield
 
@@ -179,22 +179,22 @@ async def test_an_activity_is_terminated(temporal: Temporal) -> None:
 
 @pytest.mark.usefixtures("worker")
 async def test_an_activity_is_completed_by_its_id(temporal: Temporal) -> None:
-    handle = await start(temporal, complete_elsewhere)
+    handle = await start(temporal, complete_async)
 
     async def started() -> bool:
         return (await handle.describe()).run_state is PendingActivityState.STARTED
 
     await until("the start of the activity", started)
-    elsewhere = temporal.client.get_async_activity_handle(activity_id=handle.id, run_id=handle.run_id)
-    await elsewhere.heartbeat("half")
+    by_id = temporal.client.get_async_activity_handle(activity_id=handle.id, run_id=handle.run_id)
+    await by_id.heartbeat("half")
     assert await (await handle.describe(include_heartbeat_details=True)).heartbeat_details() == ["half"]
-    await elsewhere.complete("done")
+    await by_id.complete("done")
     assert await handle.result() == "done"
 
 
 @pytest.mark.usefixtures("worker")
 async def test_the_conflict_policy_applies_to_an_id_in_use(temporal: Temporal) -> None:
-    handle = await start(temporal, complete_elsewhere)
+    handle = await start(temporal, complete_async)
     with pytest.raises(ActivityAlreadyStartedError) as caught:
         await start(temporal, greet, "World", id=handle.id)
     assert caught.value.run_id == handle.run_id

@@ -114,21 +114,21 @@ async def test_the_history_names_the_build_id_of_the_worker(temporal: Temporal) 
 
 async def test_38_a_local_activity_can_take_longer_than_a_workflow_task(temporal: Temporal) -> None:
     """The worker prolongs its task; the activity ends once that was seen twice. Half an hour is the end of it."""
-    seen = asyncio.Event()
+    released = asyncio.Event()
 
-    @activity.defn(name="until_seen")
-    async def until_seen() -> str:
-        await seen.wait()
+    @activity.defn(name="until_released")
+    async def until_released() -> str:
+        await released.wait()
         return "seen"
 
-    async with temporal.worker(activities=[until_seen]):
-        handle = await temporal.start(flows.CallsLocally.run, "until_seen", task_timeout=timedelta(seconds=2))
+    async with temporal.worker(activities=[until_released]):
+        handle = await temporal.start(flows.CallsLocally.run, "until_released", task_timeout=timedelta(seconds=2))
 
         async def prolonged() -> bool:
             return (await temporal.names(handle)).count("WorkflowTaskCompleted") >= 2
 
         await until("the task to be prolonged twice", prolonged)
-        seen.set()
+        released.set()
         assert await handle.result() == "seen"
         assert (await temporal.names(handle)).count("MarkerRecorded") == 1
 

@@ -112,7 +112,7 @@ BUGS = (
         changes=(
             Change(
                 file="controller/runs/effects/relations.py",
-                good="    if any(entry.successor for entry in runs):\n        return False\n",
+                good="    if any(entry.successor and named(entry.successor) is None for entry in runs):\n        return False\n",
                 bad="",
             ),
             Change(
@@ -321,6 +321,19 @@ BUGS = (
             ),
         ),
         scenario="selecting_limits",
+        found="is taken by",
+    ),
+    Bug(
+        name="activities of workers begin without the limits that select them",
+        commit="0afe7810",
+        changes=(
+            Change(
+                file="frontend/core.py",
+                good="            if activity.scheduled_event_id in run.withheld:\n",
+                bad="            if False:\n",
+            ),
+        ),
+        scenario="limited_code",
         found="is taken by",
     ),
     Bug(

@@ -78,9 +78,9 @@ async def caching(world: World) -> None:
     world.script = answer(random)
     world.begin()
     for i in range(24):
-        given = {"one": random.choice(_KEYS), "two": random.choice(_KEYS)}
+        keys = {"one": random.choice(_KEYS), "two": random.choice(_KEYS)}
         delay = random.uniform(0, 400)
-        world.loop.call_at(delay, world.create, "WorkflowRun", f"run{i}", {"inline": CACHED, "input": given})
+        world.loop.call_at(delay, world.create, "WorkflowRun", f"run{i}", {"inline": CACHED, "input": keys})
     await world.trouble(200)
     await world.calm(400)
     await world.rest()

@@ -103,6 +103,6 @@ SAGA = {
 }
 
 
-def parent_of(workflow: Object, given: Object, policy: str) -> Object:
-    child = {"workflow": workflow, "input": given, "parentClosePolicy": policy}
+def parent_of(workflow: Object, input_: Object, policy: str) -> Object:
+    child = {"workflow": workflow, "input": input_, "parentClosePolicy": policy}
     return {"steps": [{"name": "child", "childWorkflow": child}]}

@@ -337,8 +337,8 @@ def compared(asked: RandomRequest, status: int, answer: Any, memory: Memory) -> 
 def _shape(plural: str, obj: Json, memory: Memory) -> Json:
     meta = dict(obj["metadata"])
     uid, version = memory.note(plural, meta)
-    own = ("managedFields", "creationTimestamp", "selfLink")
-    shown = {key: value for key, value in meta.items() if key not in own}
+    ignored = ("managedFields", "creationTimestamp", "selfLink")
+    shown = {key: value for key, value in meta.items() if key not in ignored}
     shown |= {"uid": uid, "resourceVersion": version, "namespace": "own"}
     if "deletionTimestamp" in shown:
         shown["deletionTimestamp"] = "set"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from perdure.controller.fleet.shards import SHARDS
-from simulated.faults import Faults
-from simulated.operators import FaultyOperator
+from support.faulty.faults import Faults
+from support.faulty.operators import FaultyOperator
 
 _EVERY_SECONDS: Final = 0.25
 _TAKE_OVER_SECONDS: Final = 15.0

@@ -21,11 +21,6 @@ Stops = Callable[[Object], float | None]
 """How long a deleted pod takes to stop, in seconds; None: not long, because its program handles SIGTERM."""
 
 
-def grace(pod: Object) -> float:
-    """How long a deleted pod takes to stop if its program ignores SIGTERM, in seconds."""
-    return float(pod["metadata"]["deletionGracePeriodSeconds"])
-
-
 class SlowKubelet(Kubelet):
     """Runs every pod; the seed decides how long one takes to start and to stop, and how it handles SIGTERM."""
 

@@ -7,11 +7,11 @@ from perdure.controller.fleet.shards import SHARDS
 from simulated.world import Setting, World
 
 
-async def until(is_so: Callable[[], bool], most: float = 60) -> float:
+async def until(is_so: Callable[[], bool], limit: float = 60) -> float:
     """Seconds until something is so."""
     loop = asyncio.get_running_loop()
     start = loop.time()
-    while not is_so() and loop.time() < start + most:  # noqa: ASYNC110 - whatever has to become so has no event
+    while not is_so() and loop.time() < start + limit:  # noqa: ASYNC110 - whatever has to become so has no event
         await asyncio.sleep(0.01)
     return loop.time() - start
 

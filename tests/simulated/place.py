@@ -7,10 +7,10 @@ from perdure.kube import client as kube
 from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.simulation.cluster.store import ObjectKey
-from simulated.faults import Faults
 from simulated.loop import ShuffledLoop
-from simulated.network import FaultySession, Trace
 from simulated.server import InterceptedServer
+from support.faulty.faults import Faults
+from support.faulty.network import FaultySession, Trace
 
 KEY = ObjectKey("workflowruns", "default", "run")
 URL = kube.path(kube.PERDURE, "default", "workflowruns", "run")

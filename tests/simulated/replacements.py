@@ -6,10 +6,9 @@ from random import Random
 from typing import Any, Final
 
 from perdure.api import labels
-from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.kubelet import ContainerExit, grace_seconds
 from perdure.simulation.cluster.store import Object
 from simulated.definitions import activity, step
-from simulated.kubelet import grace
 from simulated.limits import ActivityWatch, check_free
 from simulated.world import World
 
@@ -57,7 +56,7 @@ class Outlasting:
     def stops(self, pod: Object) -> float | None:
         """When the pod stops after its deletion."""
         extra = self._stops.get(pod["metadata"]["uid"])
-        return None if extra is None else grace(pod) + extra
+        return None if extra is None else grace_seconds(pod) + extra
 
 
 async def replacements(world: World) -> None:

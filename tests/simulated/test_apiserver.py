@@ -176,8 +176,8 @@ def test_an_age_has_one_or_two_units(seconds: int, age: str) -> None:
 
 
 def test_observed_versions_are_immutable(server: ApiServer) -> None:
-    seen: list[tuple[Any, bytes]] = []
-    server.observers.append(lambda write: seen.append((write.after, orjson.dumps(write.after))))
+    versions: list[tuple[Any, bytes]] = []
+    server.observers.append(lambda write: versions.append((write.after, orjson.dumps(write.after))))
     send(server, "POST", RUNS, run(labels={"a": "1"}))
     add = [{"op": "add", "path": "/status", "value": {"history": [{"id": 1}]}}]
     append = [
@@ -190,9 +190,9 @@ def test_observed_versions_are_immutable(server: ApiServer) -> None:
     merge = {"Content-Type": "application/merge-patch+json"}
     assert send(server, "PATCH", f"{RUNS}/run", {"metadata": {"labels": {"a": "2"}}}, headers=merge)[0] == 200
     assert send(server, "DELETE", f"{RUNS}/run")[0] == 200
-    assert [orjson.dumps(obj) for obj, _ in seen] == [raw for _, raw in seen]
-    assert seen[-1][0]["status"] == {"history": [{"id": 4}, {"id": 3}]}
-    assert len(seen) == 5
+    assert [orjson.dumps(obj) for obj, _ in versions] == [raw for _, raw in versions]
+    assert versions[-1][0]["status"] == {"history": [{"id": 4}, {"id": 3}]}
+    assert len(versions) == 5
 
 
 def test_observers_are_called_in_the_order_of_their_registration(server: ApiServer) -> None:

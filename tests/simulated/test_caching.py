@@ -28,9 +28,9 @@ def cached(**cache: Any) -> dict[str, Any]:
     return {"activities": [activity("ask", cache=cache)], "steps": [step("ask", "ask", input="${input}")]}
 
 
-async def run(world: World, name: str, spec: dict[str, Any], given: Any = None) -> dict[str, Any]:
+async def run(world: World, name: str, spec: dict[str, Any], input_: Any = None) -> dict[str, Any]:
     """Run a workflow to its end, and return its status."""
-    world.create("WorkflowRun", name, {"inline": spec, "input": given})
+    world.create("WorkflowRun", name, {"inline": spec, "input": input_})
     await world.rest()
     status: dict[str, Any] = world.run(name)["status"]
     return status
@@ -73,7 +73,7 @@ def test_a_later_run_uses_the_result_and_makes_no_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "given"),
+    ("first", "second", "inputs"),
     [
         ({"key": "${input}", "maxAge": "1h"}, {"key": "${input}", "maxAge": "1h"}, ("a", "b")),
         ({"key": "${input}", "maxAge": "1h"}, {"key": "${input}", "maxAge": "10s"}, ("a", "a")),
@@ -82,11 +82,11 @@ def test_a_later_run_uses_the_result_and_makes_no_pod() -> None:
     ],
     ids=["another key", "too old for the second run", "expired", "no key"],
 )
-def test_an_activity_runs_again(first: Any, second: Any, given: Any) -> None:
+def test_an_activity_runs_again(first: Any, second: Any, inputs: Any) -> None:
     async def scenario(world: World) -> None:
         begin(world)
-        await run(world, "first", cached(**first), given[0])
-        await run(world, "second", cached(**second), given[1])
+        await run(world, "first", cached(**first), inputs[0])
+        await run(world, "second", cached(**second), inputs[1])
         assert cached_in(world, "second") == [False]
         assert world.run("second")["status"]["output"]["pod"] == "second-2-1"
 

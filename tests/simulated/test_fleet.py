@@ -9,8 +9,8 @@ from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
 from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.simulation.cluster.apiserver import Request, Response
 from simulated.members import calm, is_covered, is_divided, until
-from simulated.network import FaultySession
 from simulated.world import World, simulate
+from support.faulty.network import FaultySession
 
 _SIGNALLED: dict[str, Any] = {
     "steps": [{"name": "wait", "waitForSignal": {"name": "go"}}],

@@ -8,15 +8,15 @@ from perdure.kube import client as kube
 from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.store import ObjectKey, Refusal
 from simulated.members import calm, is_covered, is_divided, until
-from simulated.operators import FaultyOperator
 from simulated.world import World, simulate
+from support.faulty.operators import FaultyOperator
 
 
 def named(world: World, name: str) -> FaultyOperator:
     return next(each for each in world.operators if each.name == name)
 
 
-def owners_elsewhere(world: World, but: FaultyOperator) -> int:
+def owners_besides(world: World, but: FaultyOperator) -> int:
     return sum(len(each.shards) for each in world.operators if each is not but)
 
 
@@ -32,7 +32,7 @@ def test_a_member_takes_over_no_shard_before_it_has_read_the_runs() -> None:
         added = world.operators[-1]
         for _ in range(400):
             await asyncio.sleep(0.1)
-            assert owners_elsewhere(world, added) == SHARDS
+            assert owners_besides(world, added) == SHARDS
         del world.faults.slow[runs]
         assert await until(lambda: bool(added.shards) and is_covered(world)) < 4
 
@@ -71,7 +71,7 @@ def test_a_member_that_cannot_list_the_others_gives_up_its_shards() -> None:
             return None
 
         world.server.interceptors.append(refuse_lists)
-        assert await until(lambda: owners_elsewhere(world, victim) == SHARDS) < 25
+        assert await until(lambda: owners_besides(world, victim) == SHARDS) < 25
         assert not victim.shards
         world.server.interceptors.remove(refuse_lists)
         await until(lambda: bool(victim.shards) and is_covered(world), 30)
@@ -89,7 +89,7 @@ def test_a_member_that_cannot_renew_its_lease_knows_who_owns_its_shards() -> Non
         victim = world.operators[0]
         owned = victim.shards
         victim.freeze(60)
-        await until(lambda: owners_elsewhere(world, victim) == SHARDS)
+        await until(lambda: owners_besides(world, victim) == SHARDS)
         membership = victim.manager.shards
         for shard in owned:
             assert shard in named(world, membership.owner(shard)).shards

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.api.state_versions import NEWEST
-from perdure.frontend.runs.gateway import unreadable
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.artifacts import MAKES, Store
 from simulated.caching import answer
 from simulated.definitions import activity, step
 from simulated.world import Setting, World, simulate
+from support.managers import gateway_of
 
 NAP: Object = {"name": "nap", "sleep": {"duration": "1s"}}
 ASK: Object = {
@@ -56,7 +56,7 @@ def test_runs_steps_and_activities_wait_for_a_limit_of_a_newer_version_without_a
         }
         assert reason(world, "whole") == "NewerState"
         uid = world.run("whole")["metadata"]["uid"]
-        assert unreadable(world.operators[0].manager, uid) is None, "the run itself takes requests"
+        assert gateway_of(world.operators[0].manager).unreadable(uid) is None, "the run itself takes requests"
         after = stored(world, "workflowlimits", "mutex")["status"]
         assert {**after, "conditions": None} == {**before, "conditions": None}
         world.edit("workflowlimits", "mutex", lambda obj: obj["status"].pop("reserved"))

@@ -8,6 +8,7 @@ from typing import Any
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.conditions import RunEventRecorder
+from perdure.controller.runs.status import StatusComposer
 from perdure.controller.runs.store import RunStore
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import AttemptCompleted, AttemptInput, AttemptLost, AttemptStarted
@@ -47,7 +48,7 @@ def attempts_of(place: Place, obj: Any) -> RunAttempts:
     """The attempts of a run whose operator knows no pods yet."""
     manager, _ = assemble(place.client, OperatorOptions())
     run = RunRef(namespace="default", name="run", uid=obj["metadata"]["uid"], workflow_id="run")
-    stored = RunStore(place.client, obj, run, manager.services.blobs)
+    stored = RunStore(place.client, obj, run, manager.services.blobs, StatusComposer(run.uid))
     attempts = RunAttempts(
         manager.services,
         run,

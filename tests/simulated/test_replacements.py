@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.kubelet import ContainerExit, grace_seconds
 from perdure.simulation.cluster.store import Object, Write
 from simulated.definitions import step
-from simulated.kubelet import grace
 from simulated.limits import phases, restart, succeeded
 from simulated.replacements import LOST_SECONDS, stubborn
 from simulated.world import Setting, World, simulate
@@ -31,7 +30,7 @@ class Pods:
         self.created: dict[str, float] = {}
         self.ended: dict[str, float] = {}
         world.script = lambda pod: ContainerExit(after=None if _is_first(pod) else 2)
-        world.stops = lambda pod: grace(pod) + LOST_SECONDS * lost if _is_first(pod) else None
+        world.stops = lambda pod: grace_seconds(pod) + LOST_SECONDS * lost if _is_first(pod) else None
         world.server.observers.append(self._observe, "pods")
 
     def _observe(self, write: Write) -> None:
@@ -76,6 +75,68 @@ def test_the_next_attempt_waits_for_the_end_of_a_container_that_ignores_sigterm_
         assert phases(world) == {"run": "Completed"}
 
     assert _simulate(scenario) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept"),
+    [
+        ({}, ["run-2-1"]),
+        ({"podRetention": {"onFailure": "Delete"}}, []),
+        ({"podReplacementPolicy": "TerminatingOrFailed"}, ["run-2-1"]),
+    ],
+    ids=["kept by default", "deleted", "replaced without waiting"],
+)
+def test_the_pod_of_an_attempt_that_has_timed_out_is_kept_with_its_log(spec: Object, kept: list[str]) -> None:
+    async def scenario(world: World) -> None:
+        Pods(world)
+        world.checker.attempts.may_overlap = {"hang"}
+        world.begin()
+        world.create("WorkflowRun", "run", _run(**spec))
+        await world.rest()
+        assert _kept(world) == kept
+        if "run-2-1" in kept:
+            assert _pod(world, "run-2-1")["status"]["reason"] == "DeadlineExceeded"
+
+    assert _simulate(scenario) == []
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_the_pod_of_a_run_that_has_timed_out_is_kept_though_the_operator_restarts_while_it_stops(kill: bool) -> None:
+    async def scenario(world: World) -> None:
+        Pods(world)
+        world.begin()
+        world.create("WorkflowRun", "run", {**_run(startToCloseTimeout="5m"), "runTimeout": "10s"})
+        await asyncio.sleep(15)
+        assert phases(world) == {"run": "TimedOut"}
+        assert _pod(world, "run-2-1")["status"]["phase"] == "Running"
+        if kill:
+            await restart(world)
+        await world.rest()
+        assert _kept(world) == ["run-2-1"]
+
+    assert _simulate(scenario) == []
+
+
+def test_the_pod_of_a_run_that_has_timed_out_is_deleted_if_its_node_is_lost() -> None:
+    async def scenario(world: World) -> None:
+        Pods(world, lost=True)
+        world.begin()
+        world.create("WorkflowRun", "run", {**_run(startToCloseTimeout="5m"), "runTimeout": "10s"})
+        await asyncio.sleep(15 + _GRACE + _SILENCE)
+        assert "deletionTimestamp" in _pod(world, "run-2-1")["metadata"]
+        await world.rest()
+        assert _kept(world) == []
+
+    assert _simulate(scenario) == []
+
+
+def _kept(world: World) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in world.server.of("pods"))
+
+
+def _pod(world: World, name: str) -> Object:
+    (found,) = [pod for pod in world.server.of("pods") if pod["metadata"]["name"] == name]
+    return found
 
 
 @pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])

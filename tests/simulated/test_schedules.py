@@ -98,8 +98,8 @@ def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expre
             want = f"{local - timedelta(seconds=10):%H:%M:%S} to {local.isoformat()}"
             assert run["spec"]["input"] == {"day": want}
 
-        def change(given: Object) -> None:
-            world.edit("schedules", "s", lambda obj: obj["spec"]["workflowRunTemplate"]["spec"].update(input=given))
+        def change(input_: Object) -> None:
+            world.edit("schedules", "s", lambda obj: obj["spec"]["workflowRunTemplate"]["spec"].update(input=input_))
 
         change({"day": "${now}"})
         condition = await ready()

@@ -16,7 +16,7 @@ from simulated.scenarios import SCENARIOS
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("PERDURE_SIMULATION_SEEDS") or 2)
 """Of each scenario, with one operator, with two, and with a fleet."""
-SERVE_SDKS = {"code", "mixed_with_code"}
+SERVE_SDKS = {"code", "limited_code", "mixed_with_code"}
 """Scenarios whose operators share the work, if there are several."""
 FIRST = int(os.environ.get("PERDURE_SIMULATION_FIRST_SEED") or 0)
 

@@ -12,6 +12,7 @@ from perdure.controller.directory import Entry
 from perdure.frontend.errors import RpcError
 from perdure.frontend.runs.gateway import RunGateway
 from simulated.world import Setting, World, simulate
+from support.managers import gateway_of
 
 NAP = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "100s"}}]}}
 
@@ -27,7 +28,7 @@ def found_while_the_watch_is_silent(play: Callable[[World, RunGateway], Awaitabl
         await operator.do(operator.manager.first_lists.wait())
         operator.interrupt(10, "workflowruns")
         requests.clear()
-        await operator.do(play(world, RunGateway(operator.manager)))
+        await operator.do(play(world, gateway_of(operator.manager)))
         lists.extend(each for each in requests if "/workflowruns limit=0&fieldSelector" in each)
 
     result = simulate(scenario, Setting(seed=1, faults=0, kills=0), trace=lambda _, line, __: requests.append(line))

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from perdure.api.state_versions import FIELD, NEWEST
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object, ObjectKey
-from simulated.newer import HOLD_BACK, OLDER
 from simulated.world import RECORD, Setting, World, simulate
+from support.faulty.newer import HOLD_BACK, OLDER
 
 NAP: Object = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
 NAPS: Object = {

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from simulated.operators import FaultyOperator
 from simulated.sdk.wires import BrokenError, LateError, Wires
 from simulated.world import Setting, World, simulate
+from support.faulty.operators import FaultyOperator
 
 
 def play(scenario: Callable[[World, Wires, FaultyOperator, FaultyOperator], Awaitable[None]]) -> None:

@@ -13,10 +13,10 @@ from perdure.controller.fleet.shards import shard_of
 from perdure.simulation.cluster.apiserver import Request
 from perdure.simulation.cluster.store import Object
 from simulated.members import calm, is_covered, is_divided, until
-from simulated.operators import FaultyOperator
 from simulated.sdk.frontends import Frontends, start
 from simulated.sdk.wires import Wires
 from simulated.world import World, simulate
+from support.faulty.operators import FaultyOperator
 
 _NAP = {"steps": [{"name": "nap", "sleep": {"duration": "300s"}}]}
 

@@ -7,8 +7,8 @@ from perdure.api.state_versions import NEWEST, version_of
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
 from simulated.definitions import CHILD, FLOW, LOOP, PARENT
-from simulated.newer import HOLD_BACK, NEWER, OLDER, Forms
 from simulated.world import RECORD, World
+from support.faulty.newer import HOLD_BACK, NEWER, OLDER, Forms
 
 _REPLACEMENTS = 6
 

@@ -14,9 +14,9 @@ _ONCE = {"exponential": {"initialInterval": "1s", "maximumAttempts": 1}}
 
 def flow(*steps: str, retention: dict[str, str] | None = None, **workspace: Any) -> dict[str, Any]:
     """A run whose steps have activities of the same name, which mount the workspace."""
-    given = {"name": "files", **(workspace or {"volumeClaimTemplate": TEMPLATE})}
+    definition = {"name": "files", **(workspace or {"volumeClaimTemplate": TEMPLATE})}
     if retention is not None:
-        given["retention"] = retention
+        definition["retention"] = retention
     activities = [
         {
             "name": step,
@@ -28,7 +28,7 @@ def flow(*steps: str, retention: dict[str, str] | None = None, **workspace: Any)
         for step in steps
     ]
     called = [{"name": step, "activity": {"name": step}} for step in steps]
-    return {"inline": {"workspaces": [given], "activities": activities, "steps": called}}
+    return {"inline": {"workspaces": [definition], "activities": activities, "steps": called}}
 
 
 class Claims:

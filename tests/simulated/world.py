@@ -20,16 +20,16 @@ from perdure.simulation.cluster.loop import DeadlockError, SpinningError
 from perdure.simulation.cluster.process import Trace, task_factory
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.checker import Checker
-from simulated.faults import Faults
 from simulated.fleet import FleetChecker
 from simulated.ids import seeded_ids
 from simulated.kubelet import SlowKubelet, Stops
 from simulated.loop import ShuffledLoop
-from simulated.newer import HOLD_BACK, NEWER, OLDER, Forms, Life
-from simulated.operators import FaultyOperator
 from simulated.sdk.frontends import Frontends
 from simulated.sdk.peers import address_of
 from simulated.server import InterceptedServer
+from support.faulty.faults import Faults
+from support.faulty.newer import HOLD_BACK, NEWER, OLDER, Forms, Life
+from support.faulty.operators import FaultyOperator
 
 RECORD = "perdure-state-version"
 """The ConfigMap with the record of upgrades."""

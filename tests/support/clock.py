@@ -25,9 +25,9 @@ class StoppedClock:
 
 
 @contextmanager
-def stopped_clock() -> Iterator[StoppedClock]:
-    """A clock for the block and for the tasks that begin in it."""
-    start = clock.now()
+def stopped_clock(at: datetime | None = None) -> Iterator[StoppedClock]:
+    """A clock for the block and for the tasks that begin in it; `at`: the time that it shows, by default the current one."""
+    start = at or clock.now()
     stopped = StoppedClock(start, start)
     token = clock.source.set(lambda: stopped.time)
     try:

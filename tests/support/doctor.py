@@ -4,16 +4,16 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from perdure import __version__
-from perdure.cli.app import build
 from perdure.controller.fleet.membership import MemberSettings, lease, renewal
 from perdure.controller.state_versions import StateVersions
 from perdure.kube import clock
 from perdure.kube.paths import PLURALS
 from perdure.runtime.upgrades import UpgradeRecord
 from support.apiserver import ApiServer, items
+from support.cli import perdure
 
 OURS = "/apis/perdure.dev/v1alpha1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["doctor", "version"]), ["doctor", *arguments], prog_name="perdure")
+    return perdure("doctor", *arguments)
 
 
 def findings(*arguments: str) -> dict[str, Json]:

@@ -25,8 +25,8 @@ from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
-from simulated.faults import Faults
-from simulated.operators import FaultyOperator
+from support.faulty.faults import Faults
+from support.faulty.operators import FaultyOperator
 from support.operator import OPEN
 from support.ports import free_port
 from support.threads import join

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def bounded_memory(most: int) -> Iterator[None]:
+def bounded_memory(limit: int) -> Iterator[None]:
     """Check that the block leaves at most a number of additional bytes allocated."""
     gc.collect()
     tracemalloc.start()
@@ -17,4 +17,4 @@ def bounded_memory(most: int) -> Iterator[None]:
         left, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert left <= most, f"{left:,} bytes are left"
+    assert left <= limit, f"{left:,} bytes are left"

@@ -16,8 +16,8 @@ from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import Kubelet, Script
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
-from simulated.faults import Faults
-from simulated.operators import FaultyOperator
+from support.faulty.faults import Faults
+from support.faulty.operators import FaultyOperator
 from support.temporal import Server
 from support.threads import join
 

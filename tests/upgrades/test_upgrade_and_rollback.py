@@ -284,26 +284,26 @@ def test_runs_of_every_kind_survive_an_upgrade_a_rollback_and_the_next_upgrade(
 ) -> None:
     runs = begin(namespace, installation.previous.image)
     namespace.wait("all runs to begin", lambda: all(started(namespace, name) for name in runs))
-    seen = [in_flight(namespace, runs)]
+    observations = [in_flight(namespace, runs)]
     with pytest.raises(ClusterError, match="values are missing: upgrades"):
         installation.helm("upgrade", "perdure", "charts/perdure", "--reuse-values", *installation.settings(IMAGE))
     installation.upgrade()
     for stage, change in ((1, installation.roll_back), (2, installation.upgrade)):
         send(namespace, stage, runs)
         namespace.wait("the signals", lambda stage=stage: all(signals(namespace, name) >= stage for name in runs))
-        seen.append(in_flight(namespace, runs))
+        observations.append(in_flight(namespace, runs))
         change()
     send(namespace, 3, runs)
     for name, kind in runs.items():
         status = namespace.closed(name, seconds=900)
         assert status["phase"] == "Completed", (name, status.get("failure"))
-        check_once(namespace.whole(name), kind)
+        check_once(namespace.with_history(name), kind)
     children = [each for each in namespace.list("workflowruns") if each["metadata"]["name"] not in runs]
     counted = [each for each in children if (each["spec"].get("workflow") or {}).get("name") == "count"]
     naps = [each for each in children if (each["spec"].get("workflow") or {}).get("name") == "nap"]
     assert len(naps) == STAGES * COPIES
     times = check_schedule([namespace.closed(each["metadata"]["name"])["output"] for each in counted])
-    print(table(seen))
+    print(table(observations))
     print(
         f"Schedule: {len(times)} runs, one every {EVERY_SECONDS} s, none twice and none missing; {len(naps)} children"
     )
@@ -315,7 +315,7 @@ def started(namespace: Cluster, name: str) -> bool:
 
 
 def signals(namespace: Cluster, name: str) -> int:
-    return pieces(recorded(namespace.whole(name)))["WorkflowExecutionSignaled"]
+    return pieces(recorded(namespace.with_history(name)))["WorkflowExecutionSignaled"]
 
 
 def check_once(run: Json, kind: Kind) -> None:
@@ -345,9 +345,11 @@ def check_schedule(times: list[str]) -> list[str]:
     return times
 
 
-def table(seen: list[dict[str, Counter[str]]]) -> str:
+def table(observations: list[dict[str, Counter[str]]]) -> str:
     lines = ["kind | runs | during the upgrade | during the rollback | during the second upgrade | at the end"]
     for name, kind in KINDS.items():
-        cells = [", ".join(f"{number} {what}" for what, number in each.get(name, Counter()).items()) for each in seen]
+        cells = [
+            ", ".join(f"{number} {what}" for what, number in each.get(name, Counter()).items()) for each in observations
+        ]
         lines.append(" | ".join([name, str(kind.copies), *cells, "all completed, once"]))
     return "\n".join(lines)

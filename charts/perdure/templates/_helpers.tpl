@@ -163,3 +163,25 @@ helm.sh/hook: test
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
+
+{{/* The OIDC provider whose tokens the frontend accepts; empty for none. */}}
+{{- define "perdure.oidcIssuer" -}}
+{{- $ui := ternary .Values.ui.oidc.providerUrl "" .Values.ui.enabled | default "" -}}
+{{- $other := (.Values.temporal.authentication.oidc | default dict).issuerUrl | default "" -}}
+{{- if and $ui $other (ne (trimSuffix "/" $ui) (trimSuffix "/" $other)) -}}
+{{- fail "temporal.authentication.oidc.issuerUrl and ui.oidc.providerUrl must be the same: the frontend accepts tokens of one OIDC provider" -}}
+{{- end -}}
+{{- $other | default $ui -}}
+{{- end }}
+
+{{/* The clients for which it issues these tokens. */}}
+{{- define "perdure.oidcClientIds" -}}
+{{- $ids := (.Values.temporal.authentication.oidc | default dict).clientIds | default list -}}
+{{- if and .Values.ui.enabled .Values.ui.oidc.providerUrl -}}
+{{- $ids = append $ids .Values.ui.oidc.clientId -}}
+{{- end -}}
+{{- if not $ids -}}
+{{- fail "temporal.authentication.oidc.clientIds must name a client: otherwise no token is accepted" -}}
+{{- end -}}
+{{- $ids | uniq | join "," -}}
+{{- end }}

@@ -140,6 +140,9 @@ EXPIRES_LABEL: Final = "perdure.dev/expires"
 """Label on CachedResults, and on pods of attempts that succeeded: when to delete them, in seconds since 1970. On pods, it is
 set in the write that removes the finalizer."""
 
+STOPPED_ANNOTATION: Final = "perdure.dev/stopped"
+"""Annotation on pods, written by the operator: when it had the containers of an attempt stopped whose pod is kept."""
+
 POD_RETENTION_ANNOTATION: Final = "perdure.dev/pod-retention"
 """Annotation on pods: retention after success and failure, such as `Expire/Keep`; not set for the default."""
 

@@ -1,4 +1,4 @@
-"""What happens if runs meet: one is due or starts while another is open, a parent closes, a run is reset.
+"""What happens if runs meet (one is due or starts while another is open, a parent closes, a run is reset), or if a step fails.
 
 These are enumerations of the fields of manifests. The module needs no pydantic.
 """

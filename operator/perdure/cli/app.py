@@ -3,7 +3,7 @@
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -15,59 +15,64 @@ from perdure.cli.command import Group
 from perdure.cli.completion import VARIABLE, answer
 
 VERBS: Final = {
-    "cancel": "requests:cancel",
-    "complete": "requests:complete",
-    "completion": "reference:completion",
-    "console": "browser:console",
-    "count": "lists:count",
-    "delete": "delete:delete",
-    "describe": "show:describe",
-    "doctor": "installation:doctor",
-    "explain": "reference:explain",
-    "fleet": "installation:fleet",
-    "history": "show:history",
-    "lint": "files:lint",
-    "list": "lists:list_",
-    "logs": "show:logs",
-    "operations": "lists:operations",
-    "options": "reference:options",
-    "pause": "requests:pause",
-    "prune": "delete:prune",
-    "query": "calls:query",
-    "replay": "files:replay",
-    "schemas": "reference:schemas",
-    "rerun": "start:rerun",
-    "reset": "requests:reset",
-    "reset-activity": "requests:reset_activity",
-    "result": "wait:result",
-    "retry": "start:retry",
-    "signal": "requests:signal",
-    "simulate": "files:simulate",
-    "stack": "calls:stack",
-    "start": "start:start",
-    "stop": "requests:stop",
-    "terminate": "requests:terminate",
-    "test": "files:test",
-    "top": "installation:top",
-    "trace": "show:trace",
-    "ui": "browser:ui",
-    "unpause": "requests:unpause",
-    "update": "calls:update",
-    "version": "reference:version",
-    "wait": "wait:wait",
-    "webhooks": "lists:webhooks",
-    "artifacts": "artifacts:artifacts",
-    "batch": "batches:batch",
-    "deadletters": "deadletters:deadletters",
-    "deployment": "workers:deployment",
-    "import": "files:import_",
-    "schedule": "schedules:schedule",
-    "search-attributes": "search_attributes:search_attributes",
-    "retrypolicy": "retrypolicies:retrypolicy",
-    "task-queue": "workers:task_queue",
-    "worker": "workers:worker",
+    "cancel": ("requests:cancel", "Request the cancellation of runs, by name, or of all open runs that match."),
+    "complete": ("requests:complete", "Complete a pending activity from outside."),
+    "completion": ("reference:completion", "Print a script that makes your shell complete this command."),
+    "console": ("browser:console", "Open the console in the browser."),
+    "count": ("lists:count", "Count runs by phase."),
+    "delete": ("delete:delete", "Delete runs with their pods, children, and history."),
+    "deploy": ("deploy:deploy", "Deploy the flows of a Python module: a worker, and the activities."),
+    "describe": ("show:describe", "Show a run: its steps, what it waits for, why it failed."),
+    "doctor": ("installation:doctor", "Check the installation, and find stuck runs."),
+    "explain": ("reference:explain", "Explain a field of a kind, or a reason of a condition or an Event."),
+    "fleet": ("installation:fleet", "List the operators that share the work."),
+    "history": ("show:history", "Show the event history of a run."),
+    "lint": ("files:lint", "Check manifests without a cluster."),
+    "list": ("lists:list_", "List runs, newest first."),
+    "logs": ("show:logs", "Show the logs of the pods of a run."),
+    "migrate": ("migrate:migrate", "Move what can be moved from a running Temporal server."),
+    "operations": ("lists:operations", "List Operations, newest first, with their results."),
+    "options": ("reference:options", "List the options that you can pass to every command."),
+    "pause": ("requests:pause", "Pause runs, by name, or all open runs that match."),
+    "prune": ("delete:prune", "Delete closed runs that are old."),
+    "query": ("calls:query", "Query a run."),
+    "replay": ("files:replay", "Check that a definition still replays a recorded history."),
+    "schemas": ("reference:schemas", "Write the JSON Schemas of all kinds, for editors, kubeconform, and kustomize."),
+    "rerun": ("start:rerun", "Start runs with the spec of others, from the beginning."),
+    "reset": ("requests:reset", "Start a new run from a point in the history of a run."),
+    "reset-activity": ("requests:reset_activity", "Count the attempts of a pending activity from 1 again."),
+    "result": ("wait:result", "Wait until a run ends, and print only its output."),
+    "retry": ("start:retry", "Run the failed steps of closed runs again, and keep the rest."),
+    "signal": ("requests:signal", "Send a signal to runs, by name, or to all open runs that match."),
+    "simulate": ("files:simulate", "Run a workflow in virtual time, without a cluster."),
+    "stack": ("calls:stack", "Show where a run is now."),
+    "start": ("start:start", "Start a run of a Workflow, of code, or from a file."),
+    "stop": ("requests:stop", "Stop runs: cancel their open steps, and run only `finally`."),
+    "terminate": ("requests:terminate", "Close runs immediately, without handlers, and delete their pods."),
+    "test": ("files:test", "Simulate every scenario of a folder, and report differences."),
+    "top": ("installation:top", "Show open runs by Workflow, and the load of the operators."),
+    "trace": ("show:trace", "Show when each step of a run waited, started its pod, and ran."),
+    "ui": ("browser:ui", "Open the Web UI in the browser."),
+    "unpause": ("requests:unpause", "Unpause runs, by name, or all open runs that match."),
+    "update": ("calls:update", "Update a run of a workflow as code, and print the result."),
+    "version": ("reference:version", "Show the version of this command, and with --server those of the cluster."),
+    "wait": ("wait:wait", "Wait until a run ends, and show its progress."),
+    "webhooks": ("lists:webhooks", "List Webhooks: what they start or signal, and whether they are ready."),
+    "artifacts": ("artifacts:artifacts", "List and download the output artifacts of a run."),
+    "batch": ("batches:batch", "Send one request to all workflows that match a filter."),
+    "deadletters": ("deadletters:deadletters", "List, show, re-drive, and delete DeadLetters."),
+    "deployment": ("workers:deployment", "Show and change which versions of SDK workers get tasks."),
+    "import": ("files:import_", "Convert manifests of other workflow systems."),
+    "schedule": ("schedules:schedule", "Create, inspect, and control Schedules."),
+    "search-attributes": ("search_attributes:search_attributes", "Register search attributes for workflows as code."),
+    "retrypolicy": ("retrypolicies:retrypolicy", "Preview retry policies."),
+    "task-queue": ("workers:task_queue", "Show task queues that SDK workers poll."),
+    "worker": ("workers:worker", "Show SDK workers."),
 }
-"""The module and the name of each verb, in the order of the help. Only the module of the called verb is imported."""
+"""The module and function of each verb, and the first sentence of its help, in the order of the help.
+
+The module of a verb is imported when the verb is called.
+"""
 
 OTHER_NAMES: Final = {
     "apply": "`kubectl apply -f FILE` creates Workflows, runs, and Schedules",
@@ -122,24 +127,34 @@ Examples:
 """
 
 
-def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> Group:
+class _Program(Group):
+    """The command itself. It lists its verbs from the table, and imports one when it is called."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb."""
+        if args and args[0] in VERBS:
+            self.add_command(verb_of(args[0]), args[0])
+        return super().resolve_command(ctx, args)
+
+
+def build(program: str) -> Group:
     """Build the command.
 
     Args:
         program: Name of the program in help and hints.
-        verbs: The verbs to include; other modules are not imported.
 
     Returns:
         The command.
     """
-    command = Group(
+    command = _Program(
         program,
         help=_HELP,
         advice=OTHER_NAMES,
+        commands=[click.Command(name, help=summary) for name, (_, summary) in VERBS.items()],
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80, "show_default": True},
     )
-    for name in verbs:
-        command.add_command(verb_of(name), name)
     show_version = click.version_option(
         __version__, message="perdure %(version)s", help="Show the version of this command"
     )
@@ -148,7 +163,7 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> Group:
 
 def verb_of(name: str) -> click.Command:
     """Import a verb."""
-    module, _, attribute = VERBS[name].partition(":")
+    module, _, attribute = VERBS[name][0].partition(":")
     found: click.Command = getattr(importlib.import_module(f"perdure.cli.verbs.{module}"), attribute)
     return found
 
@@ -170,9 +185,7 @@ def main() -> None:
     program, arguments = program_name(sys.argv[0]), verb_first(sys.argv[1:])
     if VARIABLE in os.environ:
         sys.exit(answer(build(program), program))
-    named = arguments[:1]
-    only = named if VERBS.keys() >= set(named) and named else VERBS
-    build(program, only)(arguments, prog_name=program)
+    build(program)(arguments, prog_name=program)
 
 
 def verb_first(arguments: Sequence[str]) -> list[str]:

@@ -15,6 +15,12 @@ from click.shell_completion import CompletionItem, ShellComplete, split_arg_stri
 
 from perdure.client.errors import CliError
 from perdure.kube.access import Overrides, config_files, merge_kubeconfigs
+from perdure.lazy import lazily
+
+with lazily():
+    import asyncio
+
+    from perdure.cli import connection
 
 VARIABLE: Final = "_PERDURE_COMPLETE"
 """Environment variable that a shell sets when it requests completions."""
@@ -186,12 +192,11 @@ def names_of(plural: str) -> Complete:
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         async def read() -> list[str]:
-            import asyncio
-
-            from perdure.cli.connection import connect
 
             params = ctx.params
-            where = connect(context=params.get("cluster"), namespace=params.get("namespace"), program="perdure")
+            where = connection.connect(
+                context=params.get("cluster"), namespace=params.get("namespace"), program="perdure"
+            )
             async with asyncio.timeout(_SECONDS), where as cluster:
                 return await cluster.names(plural)
 
@@ -211,8 +216,6 @@ def contexts(_: click.Context, __: click.Parameter, incomplete: str) -> list[str
 
 def _quietly(read: Callable[[], Any]) -> list[str]:
     """Run a request; completion shows nothing if it fails."""
-    import asyncio
-
     try:
         found: list[str] = asyncio.run(read())
     except (CliError, TimeoutError):

@@ -18,7 +18,15 @@ from perdure.api.times import read_kubernetes_time
 from perdure.cli.selection import created, phase_of
 from perdure.client.errors import ForbiddenError
 from perdure.kube import clock, paths
+from perdure.lazy import lazily
 from perdure.runtime.upgrades import UpgradeRecord
+
+with lazily():
+    from rich import text as rich_text
+
+    from perdure.controller import namespaces
+    from perdure.view import fleet
+    from perdure.view import text as view_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator, Sequence
@@ -198,15 +206,13 @@ async def check_versions(
         deployment: The Deployment of the operator, if it was found. Its version is that of the chart.
         leases: Reads the Leases of operators that share the work, which name the build that each of them runs.
     """
-    from perdure.view.fleet import members_of
-
     installed = await crd_versions(api)
     chart = deployment.version if deployment else ""
     try:
         found = await leases
     except ForbiddenError:
         found = ()  # the chart says which version it has installed
-    members = members_of(found, api.server_time() or clock.now())
+    members = fleet.members_of(found, api.server_time() or clock.now())
     builds = sorted({member.release for member in members if not member.expired} - {""}) or [chart] * bool(chart)
     shown = ", ".join(builds) or "unknown"
     text = f"command {__version__}, operator {shown}, CRDs {', '.join(installed) or 'without a version'}"
@@ -384,12 +390,10 @@ async def check_fleet(
     api: Diagnosis, deployment: OperatorDeployment | None, leases: Awaitable[Sequence[Object]]
 ) -> CheckResult:
     """Check that the operators that share the work renew their Leases and agree."""
-    from perdure.view.fleet import members_of
-
     found = await leases
     if deployment is not None and not deployment.environment.get("PERDURE_FLEET"):
         return ok("Fleet", "A single operator does all the work")
-    members = members_of(found, api.server_time() or clock.now())
+    members = fleet.members_of(found, api.server_time() or clock.now())
     live = [member for member in members if not member.expired]
     names = tuple(member.name for member in live)
     if deployment is None and not members:
@@ -410,18 +414,16 @@ async def check_fleet(
 
 async def check_upgrade(api: Diagnosis, system: str, leases: Awaitable[Sequence[Object]]) -> CheckResult:
     """Check that the operators store objects in the newest form that they know."""
-    from perdure.view.fleet import behind, members_of, upgrade_line
-
     now = api.server_time() or clock.now()
-    members = members_of(await leases, now)
+    members = fleet.members_of(await leases, now)
     records = await api.list(paths.path(paths.CORE, system, "configmaps"), labelSelector=UPGRADE_RECORD_LABEL)
     if not records:
         fix = "the operator writes it when it has started; its log says why it cannot"
         return warning(
             "State version", f"No operator has recorded in namespace `{system}` which state version it writes", fix
         )
-    lines = [upgrade_line(members, UpgradeRecord.read(each), now) for each in records]
-    _, older = behind(members)
+    lines = [fleet.upgrade_line(members, UpgradeRecord.read(each), now) for each in records]
+    _, older = fleet.behind(members)
     if older:
         fix = "`kubectl rollout status` shows the progress of the upgrade; operators of two versions should not run for long"
         return warning("State version", " ".join(lines), fix)
@@ -430,14 +432,12 @@ async def check_upgrade(api: Diagnosis, system: str, leases: Awaitable[Sequence[
 
 async def check_namespace(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:
     """Check that the operator serves a namespace; None: only say which ones it serves."""
-    from perdure.controller.namespaces import ServedNamespaces
-
     if namespace is None:
         which = ", ".join(f"`{each}`" for each in deployment.watched)
         excluded = ", ".join(f"`{each}`" for each in deployment.excluded)
         named = f"the namespaces {which}" if which else "all namespaces"
         return ok("Namespace", f"The operator serves {named}{f', except {excluded}' if excluded else ''}")
-    if namespace in ServedNamespaces(deployment.watched, deployment.excluded):
+    if namespace in namespaces.ServedNamespaces(deployment.watched, deployment.excluded):
         return ok("Namespace", f"The operator serves namespace `{namespace}`")
     return failed(
         "Namespace",
@@ -452,8 +452,6 @@ _TOLERATED = timedelta(seconds=2)
 
 async def check_clocks(api: Diagnosis, leases: Awaitable[Sequence[Object]]) -> CheckResult:
     """Compare the clocks of this machine and of the operators with the clock of the API server."""
-    from perdure.view import text
-
     try:
         found = await leases
     except ForbiddenError:
@@ -465,12 +463,12 @@ async def check_clocks(api: Diagnosis, leases: Awaitable[Sequence[Object]]) -> C
     for lease in found:
         renewed = read_kubernetes_time((lease.get("spec") or {}).get("renewTime"))
         if renewed is not None and renewed - server > _TOLERATED:
-            name, ahead = lease["metadata"]["name"], text.duration(renewed - server)
+            name, ahead = lease["metadata"]["name"], view_text.duration(renewed - server)
             fix = "synchronize the clocks of the nodes, such as with chrony: timers and schedules depend on them"
             return failed("Clocks", f"The clock of operator `{name}` is {ahead} ahead of the API server's", fix)
     if abs(skew) > _TOLERATED:
         how = "ahead of" if skew > timedelta(0) else "behind"
-        message = f"The clock of this machine is {text.duration(abs(skew))} {how} that of the API server"
+        message = f"The clock of this machine is {view_text.duration(abs(skew))} {how} that of the API server"
         return warning("Clocks", message, "synchronize this machine's clock: ages and durations are wrong")
     return ok("Clocks", "The clocks differ by less than 2 seconds")
 
@@ -613,8 +611,6 @@ async def check_runs(api: Diagnosis, namespace: str | None, now: datetime) -> Ch
 
 def _why_stuck(run: Object, now: datetime) -> str:
     """Return why an open run makes no progress; empty if it does, or may wait."""
-    from perdure.view import text
-
     condition = _condition(run, ConditionType.SUCCEEDED)
     reason = condition.get("reason", "")
     if reason in _BLOCKED:
@@ -622,7 +618,7 @@ def _why_stuck(run: Object, now: datetime) -> str:
     age = now - created(run)
     if phase_of(run) == "Pending" and reason not in _ON_PURPOSE and age > _PATIENCE:
         detail = f"reason {reason}" if reason else "no operator has seen it"
-        return f"has been pending for {text.age(age)} ({detail})"
+        return f"has been pending for {view_text.age(age)} ({detail})"
     return ""
 
 
@@ -654,13 +650,12 @@ async def check_pods(api: Diagnosis, namespace: str | None, now: datetime) -> Ch
 
 
 def _waiting(pods: Iterable[Object], namespace: str | None, now: datetime) -> Iterator[str]:
-    from perdure.view import text
 
     for pod in pods:
         scheduled = _condition(pod, "PodScheduled")
         age = now - created(pod)
         if scheduled.get("status") == "False" and age > _PATIENCE:
-            yield f"{_name(pod, namespace)} for {text.age(age)}: {scheduled.get('message') or scheduled.get('reason')}"
+            yield f"{_name(pod, namespace)} for {view_text.age(age)}: {scheduled.get('message') or scheduled.get('reason')}"
 
 
 def _condition(obj: Object, kind: str) -> Object:
@@ -690,14 +685,12 @@ def finding_lines(findings: Sequence[CheckResult], page: Page) -> Iterator[Text]
     Yields:
         Lines.
     """
-    from rich.text import Text
-
-    from perdure.view import text
-
     width = max(len(finding.check) for finding in findings)
     for finding in findings:
         status = page.status(finding.result)
         status.pad_right(_RESULT_WIDTH + 2 - len(status))
-        yield Text.assemble(status, f"{text.pad(finding.check, width)}  {text.one_line(finding.message)}")
+        yield rich_text.Text.assemble(
+            status, f"{view_text.pad(finding.check, width)}  {view_text.one_line(finding.message)}"
+        )
         if finding.fix:
-            yield Text(f"{_INDENT}Fix: {text.one_line(finding.fix)}", style="dim")
+            yield rich_text.Text(f"{_INDENT}Fix: {view_text.one_line(finding.fix)}", style="dim")

@@ -1,7 +1,4 @@
-"""The load: open runs by Workflow, and the operators, read from the cluster and shown with a line for each.
-
-What formats it is imported after the first request, so that the command does not begin late.
-"""
+"""The load: open runs by Workflow, and the operators, read from the cluster and shown with a line for each."""
 
 from __future__ import annotations
 
@@ -17,6 +14,11 @@ from perdure.cli.doctor import find_deployment
 from perdure.cli.selection import created, phase_of
 from perdure.client.errors import CliError
 from perdure.kube import paths
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.view import tables
+    from perdure.view import text as view_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
@@ -163,14 +165,12 @@ def _workflow(run: Mapping[str, Any]) -> str:
 
 def workflows_table(counted: Sequence[WorkflowLoad], page: Page, *, namespaces: bool) -> list[Text]:
     """Show the open runs of each Workflow; lines, of which the first one is the heading."""
-    from perdure.view import tables, text
-
     heading = ["WORKFLOW", "OPEN", "PENDING", "PAUSED", "ACTIVITIES", "RETRYING", "OLDEST"]
     rows = [
         [
             each.workflow,
             *map(str, (each.open, each.pending, each.paused, each.activities, each.retrying)),
-            text.age(each.oldest),
+            view_text.age(each.oldest),
         ]
         for each in counted
     ]
@@ -179,8 +179,6 @@ def workflows_table(counted: Sequence[WorkflowLoad], page: Page, *, namespaces: 
 
 def operators(operators: Iterable[OperatorLoad], page: Page) -> list[Text]:
     """Show the load of each operator; lines, of which the first one is the heading."""
-    from perdure.view import tables
-
     heading = ["OPERATOR", "CPU", "MEMORY", "SHARDS", "RUNS", "QUEUE", "TIMERS"]
     rows = []
     for each in operators:
@@ -202,7 +200,7 @@ def as_data(counted: Iterable[WorkflowLoad], operators: Iterable[OperatorLoad]) 
 
 def _figures(load: OperatorLoad) -> dict[str, float]:
     """Return the figures of an operator; the metrics server has the memory of all its containers."""
-    from prometheus_client.parser import text_string_to_metric_families
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - its package is not empty
 
     values = dict[str, float]()
     for family in text_string_to_metric_families(load.metrics):

@@ -14,6 +14,7 @@ from perdure.client.archived_logs import ArchivedLogError, ArchivedLogs
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.kube import clock
+from perdure.lazy import lazily
 from perdure.runtime.chains import reset_of
 from perdure.view.logs import (
     AttemptLog,
@@ -26,6 +27,9 @@ from perdure.view.logs import (
     names_of,
 )
 from perdure.view.run import RunView, read_run
+
+with lazily():
+    from perdure.view import replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -190,9 +194,8 @@ class LogReader:
 
     async def _read(self, found: Object) -> RunView:
         """Read a run with its history, and with the values of the items of its loops."""
-        from perdure.view.replay import trace
-
         found = await self.cluster.runs.with_history(found)
+        trace = replay.trace  # imported before the thread starts
         return await asyncio.to_thread(lambda: read_run(found, now=clock.now(), trace=trace(found)))
 
     async def _earlier(self, found: Object, run: RunView) -> list[AttemptLog]:

@@ -13,6 +13,15 @@ from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.client.requests import Object
 from perdure.kube import clock
+from perdure.lazy import lazily
+
+with lazily():
+    from rich import console as rich_console
+    from rich import live as rich_live
+    from rich import text as rich_text
+
+    from perdure.view import follow, replay
+    from perdure.view import run as run_view
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -73,18 +82,13 @@ class Waiter:
 
     async def draw(self, reads: "AsyncIterator[RunView]") -> str:
         """Redraw the steps at each poll."""
-        from rich.console import Group
-        from rich.live import Live
-
-        from perdure.view.follow import ended, window
-
         run: RunView | None = None
-        with Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
+        with rich_live.Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
             async for run in reads:
                 page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
-                live.update(Group(*window(run, page, self.screen.height)), refresh=True)
+                live.update(rich_console.Group(*follow.window(run, page, self.screen.height)), refresh=True)
         assert run is not None, "the first look finds the run, or says why not"
-        self.screen.show(ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
+        self.screen.show(follow.ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
         return run.phase
 
     async def print_changes(self, reads: "AsyncIterator[RunView]") -> str:
@@ -92,20 +96,14 @@ class Waiter:
         before: RunView | None = None
         async for run in reads:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
-            from rich.text import Text
 
-            from perdure.view.follow import changes
-
-            self.screen.show(Text(line) for line in changes(before, run, page))
+            self.screen.show(rich_text.Text(line) for line in follow.changes(before, run, page))
             before = run
         assert before is not None, "the first look finds the run, or says why not"
         return before.phase
 
     async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[RunView]":
         """Yield the run at each poll until it is closed, beginning with the given one."""
-        from perdure.view.replay import trace
-        from perdure.view.run import read_run
-
         name, uid = found["metadata"]["name"], found["metadata"]["uid"]
         away = False
         while True:
@@ -117,7 +115,7 @@ class Waiter:
                     with suppress(CliError):  # without the sealed history, the tree is less exact
                         found = await cluster.runs.with_history(found)
                 live = await cluster.runs.live_state(found) if pending else None
-                run = read_run(found, now=clock.now(), live=live, trace=trace(found))
+                run = run_view.read_run(found, now=clock.now(), live=live, trace=replay.trace(found))
                 yield run
                 if run.closed:
                     return

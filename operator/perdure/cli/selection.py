@@ -20,6 +20,10 @@ from perdure.cli.command import AnyCase, option, stacked
 from perdure.cli.options import Named, seconds_of
 from perdure.client.errors import CliError, NotFoundError
 from perdure.kube import clock
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.runtime import chains
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -283,9 +287,7 @@ class Choice:
 
 def _earlier_runs(run: Object) -> Iterable[str]:
     """Yield the UIDs of the runs that a run resets, retries, or continues."""
-    from perdure.runtime.chains import continuation_of, reset_of
-
-    before, reset = continuation_of(run), reset_of(run)
+    before, reset = chains.continuation_of(run), chains.reset_of(run)
     if before is not None:
         yield before.run_id
     for ancestor in reset.lineage if reset is not None else ():

@@ -24,6 +24,16 @@ from perdure.cli.options import context_option, namespace_option, output_option,
 from perdure.cli.progress import Waiter
 from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, program_of, progress_screen, reference
 from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
+from perdure.lazy import lazily
+
+with lazily():
+    import pydantic
+
+    from perdure.api.kinds import workflow as workflow_kind
+    from perdure.api.kinds import workflowrun
+    from perdure.cli import logs as log_reader
+    from perdure.language import checks, compiler
+    from perdure.language import program as programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,11 +116,8 @@ async def check_input(
 
 def _expression_warnings(workflow: str, value: Any) -> list[str]:
     """Return the warnings about expressions in an input, which is used unchanged."""
-    from perdure.api.kinds.workflowrun import WorkflowRunSpec
-    from perdure.language.checks import unevaluated
-
-    spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}, "input": value})
-    return [str(finding) for finding in unevaluated(spec)]
+    spec = workflowrun.WorkflowRunSpec.parse({"workflow": {"name": workflow}, "input": value})
+    return [str(finding) for finding in checks.unevaluated(spec)]
 
 
 def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
@@ -128,17 +135,11 @@ def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
 
 def _findings(definition: Any, value: Any) -> list[str]:
     """Return the errors of an input; empty if the definition does not compile, because the operator reports that."""
-    import pydantic
-
-    from perdure.api.kinds.workflow import WorkflowSpec
-    from perdure.language.compiler import compile_program
-    from perdure.language.program import InvalidWorkflowError, with_defaults
-
     try:
-        program = compile_program(WorkflowSpec.parse(definition))
-    except (pydantic.ValidationError, InvalidWorkflowError):
+        program = compiler.compile_program(workflow_kind.WorkflowSpec.parse(definition))
+    except (pydantic.ValidationError, programs.InvalidWorkflowError):
         return []
-    return [str(finding) for finding in program.check_input(with_defaults(program, value))]
+    return [str(finding) for finding in program.check_input(programs.with_defaults(program, value))]
 
 
 async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
@@ -411,10 +412,8 @@ async def _logs(context: click.Context, name: str, launch: Launch) -> tuple[Exit
                 connections=LOG_STREAMS + 4,
             ) as reached,
         ):
-            from perdure.cli.logs import LogReader
-
             last = await reached.runs.get(name)
-            reader = LogReader.of(reached, last, to_stderr=not is_for_users(launch.output))
+            reader = log_reader.LogReader.of(reached, last, to_stderr=not is_for_users(launch.output))
             await reader.follow(required=False)
             last = await reached.runs.get(name)
     except TimeoutError:

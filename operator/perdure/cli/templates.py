@@ -7,6 +7,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perdure.lazy import lazily
+
+with lazily():
+    import jsonpath
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -162,8 +167,6 @@ def _literal(text: str) -> str:
 
 def _path(text: str) -> JSONPath:
     r"""Compile a path in kubectl's syntax: the leading `$` is optional, and `\\.` is a dot in a name."""
-    import jsonpath
-
     rooted = re.sub(r"^[$@]?(?=[\w*])", ".", text)
     rooted = _ESCAPED_NAME.sub(lambda found: f"[{json.dumps(_UNESCAPED.sub(_FIRST, found[1]))}]", rooted)
     try:

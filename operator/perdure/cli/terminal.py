@@ -11,9 +11,18 @@ import click
 
 from perdure.api.labels import GROUP
 from perdure.cli.templates import render
+from perdure.lazy import lazily
+
+with lazily():
+    import yaml
+    from rich import console as rich_console
+
+    from perdure.kube import clock
+    from perdure.view import page
+    from perdure.view import text as view_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rich.console import Console
     from rich.text import Text
@@ -75,14 +84,12 @@ class Screen:
     def console(self) -> "Console":
         """The console of rich."""
         if self._console is None:
-            from rich.console import Console
-
             options: dict[Color, dict[str, Any]] = {
                 Color.AUTO: {},
                 Color.ALWAYS: {"force_terminal": True, "color_system": "standard", "no_color": False},
                 Color.NEVER: {"color_system": None},
             }
-            self._console = Console(
+            self._console = rich_console.Console(
                 file=self._file, width=self.width, highlight=False, markup=False, emoji=False, **options[self._color]
             )
         return self._console
@@ -112,8 +119,6 @@ class Screen:
         if output == "json":
             self.write(json.dumps(data, indent=2, ensure_ascii=not self.utf8))
         elif output == "yaml":
-            import yaml
-
             self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self.utf8).rstrip("\n"))
         elif output == "name":
             for name in names:
@@ -126,9 +131,7 @@ class Screen:
         if output != "text":
             self.write_data(output, value)
         elif isinstance(value, str):
-            from perdure.view.text import paragraphs
-
-            for line in paragraphs(value):
+            for line in view_text.paragraphs(value):
                 self.write(line)
         else:
             self.write(json.dumps(value, indent=2, ensure_ascii=not self.utf8))
@@ -140,6 +143,34 @@ class Screen:
     def write_objects(self, output: Output, items: "Sequence[Mapping[str, Any]]") -> None:
         """Print a list of objects in a format for programs."""
         self.write_data(output, {"apiVersion": "v1", "kind": "List", "items": items}, map(_reference, items))
+
+    def show_all(
+        self,
+        output: Output,
+        items: Any,
+        table: "Callable[[], Iterable[Text]]",
+        *,
+        otherwise: str,
+        names: "Iterable[str] | None" = None,
+    ) -> None:
+        """Print everything that a verb has found.
+
+        Args:
+            output: The format.
+            items: What it has found, as data for programs.
+            table: Returns the lines for users.
+            otherwise: The sentence for users if there is nothing.
+            names: The names to print, one per line; None if `items` are objects of Kubernetes, which have names.
+        """
+        if not is_for_users(output):
+            if names is None:
+                self.write_objects(output, items)
+            else:
+                self.write_data(output, items, names)
+        elif items:
+            self.show(table())
+        else:
+            click.echo(otherwise, err=True)
 
 
 def progress_screen(output: Output) -> Screen:
@@ -199,13 +230,10 @@ def page_of(
     Returns:
         The page at the current time.
     """
-    from perdure.kube import clock
-    from perdure.view.page import ASCII, UNICODE, Page
-
-    return Page(
+    return page.Page(
         now=clock.now(),
         width=screen.width,
-        glyphs=UNICODE if screen.utf8 else ASCII,
+        glyphs=page.UNICODE if screen.utf8 else page.ASCII,
         iso=times is TimeFormat.ISO,
         program=program_of(context),
         context=cluster,

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _LOGS_PER_POD: Final = 500
 """The most logs that one pod sends: it gets their keys in a variable, which has at most 128 KiB."""
 _SECONDS: Final = 180
-_USER: Final = 65532
 _GZIP: Final = 31
 _MAX_LOG_SIZE: Final = 16 * 1024 * 1024
 """The most bytes of a log that are unpacked; archived logs have at most 10 MiB."""
@@ -83,7 +82,6 @@ class ArchivedLogs:
             store,
             {"PERDURE_KEYS": json.dumps(keys)},
             image=image,
-            user=_USER,
             seconds=_SECONDS,
         )
         return await self._cluster.one_time_pods.output(pod)

@@ -13,6 +13,11 @@ from perdure.client.errors import (
     UnreachableError,
 )
 from perdure.kube import errors, paths
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.kube import decoding
+    from perdure.runtime import status_encoding
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -132,12 +137,9 @@ class Requests:
         query = {"watch": "true", "allowWatchBookmarks": "true", **selectors}
         try:
             async for line in self.client.lines(url, **query):
-                from perdure.kube.decoding import UndecodableError, decode
-                from perdure.runtime import status_encoding
-
                 try:
-                    event = decode(line)
-                except UndecodableError:
+                    event = decoding.decode(line)
+                except decoding.UndecodableError:
                     continue
                 if event["type"] == "ERROR":
                     return

@@ -10,6 +10,11 @@ from perdure.api.phases import kind_of
 from perdure.api.reasons import ConditionReason
 from perdure.client.errors import CliError, ForbiddenError, NotFoundError
 from perdure.kube import errors, paths
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.runtime import chains, segments
+    from perdure.view import open_work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -119,10 +124,8 @@ class ClusterRuns:
         Raises:
             CliError: The runs cannot be read.
         """
-        from perdure.runtime.chains import reset_of
-
         workflow_id = run["spec"].get("workflowId") or run["metadata"]["name"]
-        found = ((each, reset_of(each)) for each in await self._of_workflow_id(workflow_id))
+        found = ((each, chains.reset_of(each)) for each in await self._of_workflow_id(workflow_id))
         uid = run["metadata"]["uid"]
         return [each for each, reset in found if reset is not None and uid in {one.run_id for one in reset.lineage}]
 
@@ -134,15 +137,13 @@ class ClusterRuns:
         Returns:
             The result; None if the user has no permission, or the API is not available.
         """
-        from perdure.view.open_work import attempts_selector, children_selector, read_live_state, refused_pods_selector
-
         requests = self._requests
         found: list[list[Object]] = []
         for group, plural, selectors in (
-            (paths.CORE, "pods", {"labelSelector": attempts_selector(run)}),
-            (paths.COORDINATION, "leases", {"labelSelector": attempts_selector(run)}),
-            (paths.CORE, "events", {"fieldSelector": refused_pods_selector(run)}),
-            (paths.PERDURE, "workflowruns", {"labelSelector": children_selector(run)}),
+            (paths.CORE, "pods", {"labelSelector": open_work.attempts_selector(run)}),
+            (paths.COORDINATION, "leases", {"labelSelector": open_work.attempts_selector(run)}),
+            (paths.CORE, "events", {"fieldSelector": open_work.refused_pods_selector(run)}),
+            (paths.PERDURE, "workflowruns", {"labelSelector": open_work.children_selector(run)}),
         ):
             if plural == "workflowruns" and not (run.get("status") or {}).get("pendingChildren"):
                 continue
@@ -155,7 +156,7 @@ class ClusterRuns:
                 found.append([])
             except errors.NoResponseError:
                 return None
-        return read_live_state(run, *found)
+        return open_work.read_live_state(run, *found)
 
     async def events(self, run: Object) -> list[Object]:
         """Read the Events about a run; none if the user has no permission, or the API server does not respond."""
@@ -173,12 +174,10 @@ class ClusterRuns:
         Raises:
             CliError: The objects cannot be read.
         """
-        from perdure.view.open_work import attempts_selector
-
         requests = self._requests
         url = paths.path(paths.CORE, run["metadata"]["namespace"], "pods")
         found: list[Object] = await requests.perform(
-            requests.client.list_all(url, labelSelector=attempts_selector(run))
+            requests.client.list_all(url, labelSelector=open_work.attempts_selector(run))
         )
         return found
 
@@ -188,10 +187,10 @@ class ClusterRuns:
         Raises:
             CliError: The objects cannot be read.
         """
-        from perdure.view.open_work import children_selector
-
         namespace = run["metadata"]["namespace"]
-        return await self._requests.list_objects("workflowruns", namespace, labelSelector=children_selector(run))
+        return await self._requests.list_objects(
+            "workflowruns", namespace, labelSelector=open_work.children_selector(run)
+        )
 
     async def log(self, pod: str, **query: str) -> AsyncIterator[bytes]:
         """Read the lines of a pod's log.
@@ -219,14 +218,12 @@ class ClusterRuns:
         Raises:
             CliError: The segments cannot be read.
         """
-        from perdure.runtime.segments import gather
-
         found: list[Object] = []
         if ((run.get("status") or {}).get("history") or {}).get("segments"):
             of_run = f"spec.workflowRun.runId={run['metadata']['uid']}"
             namespace = run["metadata"]["namespace"]
             found = await self._requests.list_objects("historysegments", namespace, fieldSelector=of_run)
-        return gather(run, found)
+        return segments.gather(run, found)
 
     async def with_history(self, run: Object) -> Object:
         """Return the run with its whole remaining history in its status.

@@ -150,13 +150,15 @@ def application(environment: os._Environ[str] | dict[str, str], ca: Path = CA) -
     return Starlette(routes=[Route("/healthz", healthy), Mount("/", console(TokenAccess(access), settings))])
 
 
+def listener(port: int) -> socket.socket:
+    """Listen on all addresses of a pod, of IPv4 and of IPv6. Given a host, uvicorn would listen on those of one family only."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
+
 def main() -> None:
     """Serve until the pod is stopped."""
-    uvicorn.run(
-        application(os.environ),
-        host="::",
-        port=8080,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=5,
-    )
+    config = uvicorn.Config(application(os.environ), access_log=False, server_header=False, timeout_graceful_shutdown=5)
+    with listener(8080) as sock:
+        uvicorn.Server(config).run(sockets=[sock])

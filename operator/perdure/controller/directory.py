@@ -404,6 +404,11 @@ class Directory:
         """The run with a name."""
         return self.get(self._by_name.get(namespace, {}).get(name, ""))
 
+    def run_id_of(self, namespace: str, name: str) -> str:
+        """The ID of the run with a name; empty if it is not known."""
+        found = self.named(namespace, name)
+        return found.uid if found is not None else ""
+
     def sharing(self, entry: Entry) -> Iterator[Entry]:
         """The other runs of the same workflow ID."""
         found = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)

@@ -48,7 +48,7 @@ from perdure.api.kinds.workflowlimit import (
     MAX_WAITERS,
     LimitEntry,
     LimitSelector,
-    LimitTakers,
+    LimitTaker,
     WorkflowLimitSpec,
     WorkflowLimitStatus,
 )
@@ -274,17 +274,16 @@ class WorkflowLimits:
             self._forget(namespace, name)
             self._wake_all(namespace, name)
 
-    def selecting(self, namespace: str, takers: LimitTakers, workflow: str) -> list[tuple[str, str]]:
-        """The names of the limits that something takes without naming them, with its keys, in order.
+    def selecting(self, namespace: str, taker: LimitTaker) -> list[tuple[str, str]]:
+        """The names of the limits that a run or an activity takes without naming them, with its keys, in order.
 
         Args:
             namespace: The namespace.
-            takers: What it is.
-            workflow: Name of the Workflow that defines it; empty for an inline definition.
+            taker: The run or the activity.
         """
         found = []
         for name, known in self._known[namespace].items():
-            key = known.selector.key(takers, workflow) if known.selector is not None else None
+            key = known.selector.key(taker) if known.selector is not None else None
             if key is not None:
                 found.append((name, key))
         return sorted(found)
@@ -471,8 +470,8 @@ class WorkflowLimits:
         for place in held:
 
             async def change(queue: LimitQueue, spec: WorkflowLimitSpec, place: Wanted = place) -> LimitQueue:
-                given = queue.give_back(place.claim.entry, current, spec.capacity, wall_clock(), spec.rate)
-                return given if place.claim.queues or given.holds(place.id) else given.release({place.id})
+                rest = queue.give_back(place.claim.entry, current, spec.capacity, wall_clock(), spec.rate)
+                return rest if place.claim.queues or rest.holds(place.id) else rest.release({place.id})
 
             await self.change(namespace, place.limit, change)
 

@@ -1,4 +1,4 @@
-"""The manager: connect the informers, queues, and reconcilers of an operator.
+"""The manager: connect the informers, the queue of keys, and the reconcilers of an operator.
 
     a watch, a list ─▶ informers ─▶ dispatch: update the index, wake the affected objects ─▶ queue of keys ─▶ reconciliation
 
@@ -6,8 +6,6 @@ The resync finds changes that a watch has missed.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -44,7 +42,7 @@ from perdure.controller.services import Services
 from perdure.controller.state_versions import state_versions
 from perdure.controller.upgrades import Upgrades, UpgradeSettings
 from perdure.controller.webhooks import Webhooks
-from perdure.controller.workers import NoWorkers, Workers
+from perdure.controller.workers import Workers
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -63,7 +61,6 @@ class Manager:
         *,
         workers: int = 32,
         finished: Limits | None = None,
-        frontend: Callable[["Manager"], Workers] = lambda _: NoWorkers(),
         upgrades: UpgradeSettings | None = None,
     ) -> None:
         """Create a manager without starting it.
@@ -73,7 +70,6 @@ class Manager:
             served: The served namespaces.
             workers: How many objects are processed concurrently.
             finished: The limits of finished runs per namespace; None for the defaults.
-            frontend: Creates the server for workers, which keeps the manager, and uses it once it is complete.
             upgrades: The settings of upgrades; None: the operator writes the same state version all the time, as in simulations.
         """
         self.served = served
@@ -82,8 +78,7 @@ class Manager:
         self.shards = services.shards
         """The shards of this process."""
         self.services = services
-        """The shared services. The server for workers is added once it has this manager."""
-        self.services = services = replace(services, workers=frontend(self))
+        """The shared services."""
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._work,
             clock=now,
@@ -177,6 +172,10 @@ class Manager:
         services.letters.suspect = self.runs.suspect
         services.shards.subscribe(self._reassign)
 
+    def attach(self, workers: Workers) -> None:
+        """Let a server for workers follow the runs. It is created with this manager, and attached before the manager runs."""
+        self.services.workers = workers
+
     def trouble(self) -> str | None:
         """The problem with the watches; None if there is none."""
         return next((problem for each in self.informers.values() if (problem := each.trouble())), None)
@@ -235,7 +234,7 @@ class Manager:
             case ScheduleKey():
                 await self.schedules.advance(key)
             case OrphanKey():
-                await self._pods.release(key)
+                self._queue.wake_at(key, await self._pods.release(key))
             case ExpiryKey():
                 await self._finished.remove(key)
             case RetentionKey():

@@ -20,7 +20,7 @@ from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Services:
     """The shared services of the operator, one of each."""
 
@@ -32,8 +32,9 @@ class Services:
     limits: WorkflowLimits
     recorder: Recorder
     blobs: Blobs
-    workers: Workers = field(default_factory=NoWorkers)
     shards: Shards = field(default_factory=AllShards)
+    workers: Workers = field(default_factory=NoWorkers)
+    """The server for polling workers. It is created with the manager, and added by `Manager.attach` before the manager runs."""
 
 
 ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value

@@ -1,9 +1,10 @@
 """The interface to the part that serves polling workers: the frontend for Temporal SDKs, or none."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from perdure.controller.reconcile.record import Record
 from perdure.engine.events import AnyEvent
 from perdure.engine.nexus import operations_buffered
 from perdure.engine.state import PendingActivity, PendingOperation, RunState, WorkflowTask
@@ -21,6 +22,8 @@ class FollowedRun(Protocol):
     """A run from the perspective of workers."""
 
     ref: RunRef
+    record: Record
+    """The last version of the run that was written or read."""
 
     @property
     def state(self) -> RunState | None:
@@ -28,13 +31,13 @@ class FollowedRun(Protocol):
         ...
 
     @property
-    def object(self) -> kube.Object:
-        """The last version of the run that was written or read."""
+    def unrecorded(self) -> Sequence[AnyEvent]:
+        """The history of a run whose start is not recorded yet; empty for any other."""
         ...
 
     @property
-    def unrecorded(self) -> Sequence[AnyEvent]:
-        """The history of a run whose start is not recorded yet; empty for any other."""
+    def withheld(self) -> Collection[int]:
+        """What must not be offered to workers yet, by the ID of the event that scheduled it."""
         ...
 
     @property
@@ -169,7 +172,7 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
     looked_at = set()
     for activity in state.offered_activities(now):
         queue = activity.task_queue
-        if queue in looked_at or activity.scheduled_time + patience > now:
+        if activity.queued or queue in looked_at or activity.scheduled_time + patience > now:
             continue
         looked_at.add(queue)
         version = workers.version_of(namespace, state, activity)
@@ -190,7 +193,7 @@ def _of(version: str) -> str:
 
 def next_poll_check(state: RunState, now: datetime) -> datetime | None:
     """When to check whether a worker polls for waiting work; None if nothing waits."""
-    since = [activity.scheduled_time for activity in state.offered_activities(now)]
+    since = [activity.scheduled_time for activity in state.offered_activities(now) if not activity.queued]
     task = _waiting_task(state)
     if task is not None:
         since.append(task.scheduled_time)

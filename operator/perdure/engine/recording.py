@@ -142,8 +142,9 @@ class Ledger:
         if self.tasks is not None:
             self.tasks.close()
             event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
+        timed_out = isinstance(event, ev.WorkflowExecutionTimedOut)
         for activity in still_open:
-            self.retire(activity, AttemptOutcome.STOPPED)
+            self.retire(activity, AttemptOutcome.TIMED_OUT if timed_out else AttemptOutcome.STOPPED)
         self.emit(event, decide=False)
 
     def retire(self, activity: PendingActivity, outcome: AttemptOutcome, failure: Failure | None = None) -> None:

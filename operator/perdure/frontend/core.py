@@ -59,13 +59,21 @@ class Frontend:
     """The frontend of one operator. Its state is not needed after a restart."""
 
     def __init__(self, manager: Manager, settings: Settings) -> None:
-        """Create the frontend for the runs of a manager, whose construction may still continue."""
-        self.manager = manager
+        """Create the frontend for the objects of a manager; it does not follow the runs until it is attached to the manager."""
         self.settings = settings
         self.epoch = uuid.uuid4().hex
         self._start_time = now()
-        client = manager.client
-        self.runs = RunGateway(manager)
+        self.client = client = manager.client
+        self.served = manager.served
+        self.shards = manager.shards
+        self.directory = manager.directory
+        self.webhooks = manager.webhooks
+        self.ready = manager.first_lists.wait
+        """Wait until all runs are known."""
+        self._services = manager.services
+        self._schedules = manager.schedules
+        self._open_runs = manager.runs
+        self.runs = RunGateway(client, self.directory, self._open_runs)
         self.matching = Matching()
         self.queues = self.matching.queues
         self.workers = KnownWorkers(self.queues)
@@ -80,26 +88,59 @@ class Frontend:
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, client, self._configure_queues)
         self.versions = Versions(self.deployments, self.task_queues, self.matching, self.runs.pinned_versions)
-        self.calls = OpenHandlerCalls(self.runs, self.matching, self.endpoints)
+        self.calls = OpenHandlerCalls(
+            served=self.served,
+            directory=self.directory,
+            open_runs=self._open_runs,
+            runs=self.runs,
+            matching=self.matching,
+            endpoints=self.endpoints,
+        )
         self.direct_calls = DirectCalls(self.matching)
-        self.payloads = LargePayloads(self.runs)
+        self.payloads = LargePayloads(manager.services.blobs, self.directory)
         self.updates = Updates()
         self.recorded_updates = RecordedUpdates(self.runs, self.updates, self.payloads)
         self.queries = Queries()
         self.query_dispatch = QueryDispatch(self.runs, self.matching, self.versions, self.visibility)
-        self.first_tasks = FirstTasks(self.runs, self.follow)
+        self.first_tasks = FirstTasks(self.directory, self._open_runs, self.follow)
 
     # RPCs
 
     def handlers(self) -> dict[str, Handler]:
         """The served RPCs by name."""
+        client, served, directory, open_runs = self.client, self.served, self.directory, self._open_runs
+        blobs, definitions, limits = self._services.blobs, self._services.definitions, self._services.limits
         runs, payloads, deployments = self.runs, self.payloads, self.deployments
         search_attributes = self.search_attributes
-        creator = RunCreator(runs, self.first_tasks)
-        control = WorkflowControl(runs, self.visibility, deployments)
-        listing = Listing(runs, self.visibility, search_attributes)
-        activities = ActivityTasks(runs, self.matching, self.versions, payloads)
+        creator = RunCreator(
+            client=client,
+            blobs=blobs,
+            directory=directory,
+            open_runs=open_runs,
+            runs=runs,
+            first_tasks=self.first_tasks,
+            ready=self.ready,
+        )
+        control = WorkflowControl(
+            client=client,
+            definitions=definitions,
+            open_runs=open_runs,
+            runs=runs,
+            visibility=self.visibility,
+            deployments=deployments,
+        )
+        listing = Listing(client, directory, runs, self.visibility, search_attributes)
+        activities = ActivityTasks(
+            blobs=blobs,
+            directory=directory,
+            open_runs=open_runs,
+            runs=runs,
+            matching=self.matching,
+            versions=self.versions,
+            payloads=payloads,
+        )
         dispatch = TaskDispatch(
+            directory=directory,
             runs=runs,
             matching=self.matching,
             versions=self.versions,
@@ -110,6 +151,8 @@ class Frontend:
             suggest_events=self.settings.suggest_events,
         )
         tasks = WorkflowTasks(
+            directory=directory,
+            open_runs=open_runs,
             runs=runs,
             dispatch=dispatch,
             activities=activities,
@@ -123,18 +166,30 @@ class Frontend:
             search_attributes=search_attributes,
             visibility=self.visibility,
             workers=self.workers,
+            limits=limits,
         )
         queries = WorkflowQueries(
             runs=runs,
+            definitions=definitions,
             deployments=deployments,
             queries=self.queries,
             dispatch=self.query_dispatch,
             visibility=self.visibility,
             console_url=self.settings.console_url,
         )
-        updates = WorkflowUpdates(runs, self.updates, self.recorded_updates, payloads, self.first_tasks)
-        starts = WorkflowStarts(
+        updates = WorkflowUpdates(
             runs=runs,
+            updates=self.updates,
+            recorded_updates=self.recorded_updates,
+            payloads=payloads,
+            first_tasks=self.first_tasks,
+            served=served,
+        )
+        starts = WorkflowStarts(
+            directory=directory,
+            runs=runs,
+            served=served,
+            ready=self.ready,
             creator=creator,
             first_tasks=self.first_tasks,
             tasks=dispatch,
@@ -142,24 +197,25 @@ class Frontend:
             workflow_updates=updates,
             deployments=deployments,
             search_attributes=search_attributes,
+            limits=limits,
         )
         found: dict[str, Handler] = {}
         for service in (
             dispatch,
             tasks,
             activities,
-            StandaloneActivities(runs, creator, search_attributes),
+            StandaloneActivities(runs, creator, search_attributes, served),
             StandaloneNexusOperations(runs, creator, payloads, self.endpoints, search_attributes),
             starts,
             control,
             queries,
-            WorkflowDescriptions(runs, payloads),
+            WorkflowDescriptions(directory, runs, payloads),
             updates,
-            Histories(runs, payloads),
+            Histories(directory, open_runs, runs, payloads),
             listing,
-            ScheduleRpcs(runs.client, runs, self.manager.schedules, search_attributes),
+            ScheduleRpcs(client, directory, self._schedules, search_attributes),
             ActivityChanges(runs),
-            Batches(runs.client, runs, listing, control),
+            Batches(client, directory, runs, listing, control),
             TaskQueueRpcs(self.queues, deployments, self.task_queues),
             WorkerRpcs(self.workers),
             WorkerDeployments(deployments, self.versions, self.queues),
@@ -169,10 +225,10 @@ class Frontend:
                 calls=self.calls,
                 direct_calls=self.direct_calls,
                 workers=self.workers,
-                shards=self.manager.shards,
+                shards=self.shards,
             ),
-            NexusEndpoints(self.endpoints, self.manager.served),
-            System(runs.client, runs.served),
+            NexusEndpoints(self.endpoints, served),
+            System(client, served),
             SearchAttributeRpcs(search_attributes),
         ):
             found |= _handlers_of(service)
@@ -183,7 +239,7 @@ class Frontend:
     def follow(self, run: FollowedRun) -> None:
         """Process the new state of a run."""
         state, run_id = run.state, run.ref.uid
-        if not self.manager.shards.holds(run.ref.namespace, run.ref.workflow_id):
+        if not self.shards.holds(run.ref.namespace, run.ref.workflow_id):
             self.runs.changes.changed(run_id)  # the run is a guest, which its owner follows
             return
         if state is None or state.closed or run.deleted:
@@ -204,7 +260,11 @@ class Frontend:
         namespace, run_id = run.ref.namespace, run.ref.uid
         offers: dict[Offer, Destination] = {}
         task = state.offered_task()
-        if state.code is not None and task is not None and not self.first_tasks.is_reserved(namespace, run.ref.name):
+        if task is not None and (
+            task.scheduled_event_id in run.withheld or self.first_tasks.is_reserved(namespace, run.ref.name)
+        ):
+            task = None
+        if state.code is not None and task is not None:
             version = self.versions.of_task(namespace, state)
             queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
             sticky = task.sticky_queue if version == state.code.versioning.version else ""
@@ -213,6 +273,8 @@ class Frontend:
         inherited = state.code.priority if state.code is not None else None
         queues: dict[str, QueueName] = {}  # shared by many activities, because each lookup checks all deployments
         for activity in state.offered_activities(now()):
+            if activity.scheduled_event_id in run.withheld:
+                continue
             rank = rank_of(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
             if activity.task_queue not in queues:
@@ -231,7 +293,7 @@ class Frontend:
 
     def _route_again(self, namespace: str) -> None:
         """Route waiting tasks again after the worker deployments of a namespace have changed."""
-        for run in self.runs.all():
+        for run in self._open_runs.all():
             if run.ref.namespace == namespace:
                 self.follow(run)
 

@@ -13,9 +13,9 @@ from perdure.frontend.core import Frontend
 from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest, NexusDispatch
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.door import Connections, Door
+from perdure.frontend.transport.door import Connections, Door, strangers_of
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, health_handler, options, stop
-from perdure.frontend.transport.guard import Guard
+from perdure.frontend.transport.guard import Guard, Provider
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.frontend.transport.tls import ServerCertificate, encryption
 from perdure.kube import client as kube
@@ -35,9 +35,8 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     _check(chosen, address)
     for other in filter(None, (chosen.http_address, chosen.peer_address)):
         _check(chosen, other)
-    manager = frontend.manager
     async with AsyncExitStack() as stack:
-        shown = await stack.enter_async_context(encryption(chosen, manager.client, manager.served))
+        shown = await stack.enter_async_context(encryption(chosen, frontend.client, frontend.served))
         server = grpc.aio.server(options=options(chosen))
         port = server.add_secure_port(address, shown.credentials()) if shown else server.add_insecure_port(address)
         listening = [stack.enter_context(_listening(chosen.http_address))] if chosen.http_address else []
@@ -50,7 +49,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
             handlers = await stack.enter_async_context(
                 serve_peers(frontend, handlers, _peers(chosen), shown.for_members() if shown else None, members)
             )
-        offered = rpcs(handlers, manager.served, manager.first_lists.wait, door)
+        offered = rpcs(handlers, frontend.served, frontend.ready, door)
         calls = OpenCalls()
         server.add_generic_rpc_handlers(generic_handlers(offered, calls))
         server.add_generic_rpc_handlers((health_handler(),))
@@ -95,25 +94,25 @@ def _listening(address: str) -> socket.socket:
 def _http_api(
     frontend: Frontend, rpcs: Sequence[Rpc], door: Door, listener: socket.socket, certificate: ServerCertificate | None
 ) -> AbstractAsyncContextManager[None]:
-    from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (aiohttp.web: not without HTTP API)
+    from perdure.frontend.http.connections import Budgets, HttpConnections  # noqa: PLC0415 (aiohttp.web: not without HTTP API)
+    from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (the same)
     from perdure.frontend.http.server import Gateway, serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
 
-    manager, settings = frontend.manager, frontend.settings
+    settings = frontend.settings
     gateways: list[Gateway] = [NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, settings.nexus_headers)]
+    connections = HttpConnections(Budgets.of(settings.max_connections), door)
     if settings.webhooks:
-        gateways.append(WebhookGateway(manager.webhooks, manager.first_lists.wait))
-        manager.webhooks.serve()
+        gateways.append(WebhookGateway(frontend.webhooks, frontend.ready, connections))
+        frontend.webhooks.serve()
     secured = certificate.context() if certificate else None
-    return serve_http(rpcs, gateways, listener, secured=secured, connections=settings.max_connections)
+    return serve_http(rpcs, gateways, listener, connections, secured=secured)
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
     """Build the RPC for calls of Nexus handlers by clients. It is not part of Temporal's API, but has the same checks."""
-    manager = frontend.manager
-    handler = NexusDispatch(manager.shards, frontend.direct_calls).dispatch_nexus_task
-    served, ready = manager.served, manager.first_lists.wait
-    return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, served, ready, door)
+    handler = NexusDispatch(frontend.shards, frontend.direct_calls).dispatch_nexus_task
+    return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, frontend.served, frontend.ready, door)
 
 
 def _peers(settings: Settings) -> PeerSettings:
@@ -136,15 +135,21 @@ async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tupl
     """
     if not frontend.settings.authentication:
         return Door(None), Door(None)
-    manager = frontend.manager
-    access = manager.client.access
+    access = frontend.client.access
     client = await stack.enter_async_context(
         kube.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)
     )
-    connections = Connections(*ports, serves=lambda: manager.shards.active)
+    strangers = strangers_of(frontend.settings.max_connections)
+    connections = Connections(*ports, strangers=strangers, serves=lambda: frontend.shards.active)
     await stack.enter_async_context(connections.guarded())
-    guard = Guard(client, frontend.settings.audience, cluster_tokens=frontend.settings.cluster_tokens)
+    guard = guard_of(client, frontend.settings)
     return Door(guard, connections), Door(Guard(client, frontend.settings.peer_audience), connections)
+
+
+def guard_of(client: kube.Client, settings: Settings) -> Guard:
+    """Build the authentication of users; `client` sends reviews on its own connections."""
+    provider = Provider(settings.issuer, settings.client_ids) if settings.issuer else None
+    return Guard(client, settings.audience, provider=provider, cluster_tokens=settings.cluster_tokens)
 
 
 def _is_loopback(address: str) -> bool:

@@ -14,6 +14,10 @@ class Settings:
     """Whether callers must present a Kubernetes token. Without authentication, the address must be a loopback one."""
     audience: str = "perdure.dev/temporal"
     """The audience that the tokens of callers must have."""
+    issuer: str = ""
+    """URL of an OIDC provider whose tokens are also accepted; empty for none. The API server must trust it, too."""
+    client_ids: frozenset[str] = frozenset()
+    """The audiences, one of which the tokens of this provider must have."""
     cluster_tokens: bool = False
     """Whether tokens for the API server are also accepted."""
     plaintext: bool = False
@@ -68,6 +72,8 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
     return Settings(
         authentication=authentication == "Kubernetes",
         audience=environment.get("PERDURE_TEMPORAL_AUDIENCE") or "perdure.dev/temporal",
+        issuer=environment.get("PERDURE_TEMPORAL_OIDC_ISSUER", ""),
+        client_ids=frozenset(_listed(environment, "PERDURE_TEMPORAL_OIDC_CLIENT_IDS")),
         cluster_tokens=environment.get("PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS") == "true",
         plaintext=environment.get("PERDURE_TEMPORAL_TLS") == "None",
         certificate=environment.get("PERDURE_TEMPORAL_TLS_CERT", ""),

@@ -1,7 +1,7 @@
 """Assemble the operator from its parts, except for the watches."""
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -22,7 +22,6 @@ from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
 from perdure.controller.retry_policies import Policies
 from perdure.controller.services import Services
 from perdure.controller.upgrades import UpgradeSettings
-from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
@@ -155,15 +154,14 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(","))))
 
 
-def assemble(
-    client: Client, options: OperatorOptions, frontend: Callable[[Manager], Workers] = lambda _: NoWorkers()
-) -> tuple[Manager, Operations]:
-    """Assemble the parts that do the work.
+def assemble(client: Client, options: OperatorOptions) -> tuple[Manager, Operations]:
+    """Assemble the parts that do the work: each is created with the parts that it uses.
+
+    A server for workers uses the manager, so it is created with that, and attached to it.
 
     Args:
         client: The client of the API server.
         options: The options from the environment.
-        frontend: Creates the server for workers that poll task queues.
 
     Returns:
         The manager of runs and schedules, and the processor of Operations; neither is started.
@@ -197,8 +195,7 @@ def assemble(
         served,
         workers=options.workers,
         finished=options.finished,
-        frontend=frontend,
         upgrades=options.upgrades,
     )
-    operations = Operations(manager.services, manager.runs, manager.schedules, manager.first_lists, served)
+    operations = Operations(services, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations

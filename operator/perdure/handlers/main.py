@@ -13,9 +13,11 @@ import kopf
 import structlog
 import uvloop
 
+# kopf does not export it.
+from kopf._core.engines.peering import Identity
+
 from perdure import __version__
 from perdure.controller.manager import Manager
-from perdure.controller.workers import NoWorkers, Workers
 from perdure.handlers import watch
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access, find_access
@@ -29,25 +31,25 @@ if TYPE_CHECKING:
 class Temporal:
     """The frontend, if it is enabled."""
 
-    def __init__(self, address: str, environment: Mapping[str, str]) -> None:
-        """The frontend is served at `address`; if it is empty, there is none. `environment` has the other settings."""
-        self._address = address
-        self._linger = float(environment.get("PERDURE_LINGER_SECONDS") or 0)
-        self._environment = environment
-        self._frontend: Frontend | None = None
+    def __init__(self, manager: Manager, address: str, environment: Mapping[str, str]) -> None:
+        """Create the frontend of a manager.
 
-    def workers(self, manager: Manager) -> Workers:
-        """Create the server for workers.
+        Args:
+            manager: The manager, which is complete and does not run yet.
+            address: The address to serve it at; if it is empty, there is none.
+            environment: The other settings.
 
         Raises:
             ValueError: A setting is not valid.
         """
-        if not self._address:
-            return NoWorkers()
-        from perdure.frontend import core, settings  # noqa: PLC0415 (saves 50 MB without a frontend)
+        self._address = address
+        self._linger = float(environment.get("PERDURE_LINGER_SECONDS") or 0)
+        self._frontend: Frontend | None = None
+        if address:
+            from perdure.frontend import core, settings  # noqa: PLC0415 (saves 50 MB without a frontend)
 
-        self._frontend = core.Frontend(manager, settings.settings_of(self._environment))
-        return self._frontend
+            self._frontend = core.Frontend(manager, settings.settings_of(environment))
+            manager.attach(self._frontend)
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
@@ -59,7 +61,7 @@ class Temporal:
         if self._frontend is None:
             yield
             return
-        from perdure.frontend.server import serve  # noqa: PLC0415
+        from perdure.frontend.server import serve  # noqa: PLC0415 (the same)
 
         async with serve(self._frontend, self._address) as port:
             structlog.get_logger("perdure").info("Serving Temporal SDKs", port=port)
@@ -69,8 +71,8 @@ class Temporal:
 
 _DEEPEST = 60_000
 """Python's recursion limit for this process. The API server accepts values that nest 10,000 levels deep. With this limit,
-Python 3.11 decodes them, and the status of the object reports the error. Objects that still cannot be decoded are skipped
-(`perdure.kube.decoding`)."""
+Python 3.11 decodes them; from 3.12, decoders have a fixed limit of just under 10,000 levels. The status of the object reports
+the error. Objects that cannot be decoded are skipped (`perdure.kube.decoding`)."""
 _SWITCH_SECONDS = 0.001
 """How long a compiling thread may keep the interpreter from the event loop. With Python's default of 5 ms and two compiling
 threads, one in a hundred turns of the loop took 98 ms; with 1 ms, it took 5 ms."""
@@ -89,8 +91,8 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
         # Each watch holds a connection, so an unlimited pool keeps watches from waiting for each other.
         Client.open(access, user_agent=agent, connections=0) as watch_client,
     ):
-        temporal = Temporal(options.temporal_address, os.environ)
-        manager, operations = assemble(client, options, temporal.workers)
+        manager, operations = assemble(client, options)
+        temporal = Temporal(manager, options.temporal_address, os.environ)
         watch_client.lists.skipped, watch_client.lists.serves = client.lists.skipped, client.lists.serves
         feed = watch.Feed(watch_client, manager)
         registry = kopf.OperatorRegistry()
@@ -148,6 +150,8 @@ async def _watch(
         clusterwide=not options.namespaces,
         namespaces=options.namespaces,
         standalone=True,
+        # By default, kopf looks up the name of its user: one that the platform has chosen has none.
+        identity=Identity(options.instance),
         ready_flag=ready,
         stop_flag=stop,
     )

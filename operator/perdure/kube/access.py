@@ -15,6 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from perdure.lazy import lazily
+
+with lazily():
+    import subprocess
+
+    import yaml
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
@@ -246,8 +253,6 @@ def merge_kubeconfigs(files: Sequence[Path]) -> Json:
     Raises:
         InvalidKubeconfigError: A file is not a kubeconfig.
     """
-    import yaml  # noqa: PLC0415 - not needed inside a pod
-
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     merged: Json = {plural: {} for plural in _NAMED}
     for file in files:
@@ -345,8 +350,6 @@ def _plugin_credentials(plugin: Json, cluster: Json, environment: Mapping[str, s
     Raises:
         NoAccessError: The plugin cannot be started, failed, or did not print credentials.
     """
-    import subprocess  # noqa: PLC0415 - only for users with a plugin
-
     command = str(plugin.get("command") or "")
     version = plugin.get("apiVersion") or "client.authentication.k8s.io/v1"
     spec: Json = {"interactive": plugin.get("interactiveMode") != "Never" and os.isatty(0)}

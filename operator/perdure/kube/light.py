@@ -17,6 +17,12 @@ from urllib.parse import urlencode, urlsplit
 
 from perdure.kube.errors import ConflictError, NoResponseError, NotFoundError, error_of, no_response
 from perdure.kube.paths import ONLY_METADATA_LIST, TABLE
+from perdure.lazy import lazily
+
+with lazily():
+    from urllib import request
+
+    from perdure.kube import decoding
 
 if TYPE_CHECKING:
     import ssl
@@ -85,14 +91,13 @@ class LightClient:
         while True:
             query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
             raw = await self._read("GET", url, query=query)
-            from perdure.kube.decoding import UndecodableError, decode_object, decode_page  # noqa: PLC0415 - after the first request
 
-            page = decode_page(raw, f"GET {url}")
+            page = decoding.decode_page(raw, f"GET {url}")
             limit = min(_LARGEST_PAGE, max(1, limit * _PAGE_BYTES // max(len(raw), 1)))
             for item in page.items:
                 try:
-                    obj: Object = decode_object(memoryview(item))
-                except UndecodableError:
+                    obj: Object = decoding.decode_object(memoryview(item))
+                except decoding.UndecodableError:
                     continue
                 yield obj
             following = page.following
@@ -107,10 +112,9 @@ class LightClient:
         query = {"limit": str(_LARGEST_PAGE), "includeObject": "Metadata" if metadata else "None", **selectors}
         while True:
             raw = await self._read("GET", url, query=query, accept=TABLE)
-            from perdure.kube.decoding import table_page  # noqa: PLC0415 - after the first request
 
             try:
-                page = table_page(raw)
+                page = decoding.table_page(raw)
             except ValueError as error:
                 raise NoResponseError(f"GET {url}: the response is not a table: {error}") from error
             for row in page.rows:
@@ -194,9 +198,8 @@ class LightClient:
         self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Any = None
     ) -> Object:
         raw = await self._read(method, url, query=query, body=body)
-        from perdure.kube.decoding import decode_answer  # noqa: PLC0415 - after the first request
 
-        answer: Object = decode_answer(raw, f"{method} {url}")
+        answer: Object = decoding.decode_answer(raw, f"{method} {url}")
         return answer
 
     async def _read(
@@ -308,9 +311,8 @@ def _proxy_of(scheme: str, host: str) -> str:
     """Return the proxy for a host from the environment; empty if there is none, or for this machine."""
     if host in LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - slow to import, and rarely needed
 
-    return "" if proxy_bypass(host) else getproxies().get(scheme, "")
+    return "" if request.proxy_bypass(host) else request.getproxies().get(scheme, "")
 
 
 async def _in_thread(connection: http.client.HTTPConnection, work: Callable[[], _Answer]) -> _Answer:

@@ -142,7 +142,7 @@ class _Reach:
             return self._known[id(part)]
         self._known[id(part)] = (self._again, self._again)
         self.parts.append(part)
-        self._refuse_elsewhere(part)
+        self._refuse_unsupported(part)
         here, below = self._cost(part), 0
         for each in self._in_place(part):
             more, more_below = self._of(each)
@@ -163,7 +163,7 @@ class _Reach:
         if isinstance(part.get("$ref"), str):
             yield target(self._root, part["$ref"])
 
-    def _refuse_elsewhere(self, part: Mapping[str, Any]) -> None:
+    def _refuse_unsupported(self, part: Mapping[str, Any]) -> None:
         for keyword in _DYNAMIC:
             if keyword in part:
                 raise InputSchemaError(f"`{keyword}` is not supported; use `$ref` with `#/$defs/…`")

@@ -87,7 +87,7 @@ class _Recorder:
         del self._tracer.trace[path.text]
 
 
-PENDING, WAITING, STOPPED, NOT_REACHED = "Pending", "Waiting", "Stopped", "NotReached"
+PENDING, WAITING, STOPPED, NOT_REACHED, COMPENSATED = "Pending", "Waiting", "Stopped", "NotReached", "Compensated"
 """States of a step in addition to those that the memory records."""
 OPEN: Final = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "CircuitOpen", "CancelRequested"})
 """The states of a step that has started and has not ended; those besides Running and Waiting are of activities."""
@@ -123,8 +123,6 @@ class StepNode:
     """Number of items of a step with `forEach`, if known."""
     closed_items: int | None = None
     """Number of ended items of a running loop; None for other steps."""
-    compensable: bool = False
-    """Whether it has a `compensate`."""
     timed_out: bool = False
     """Whether recorded events say that its `timeout` has ended it."""
     failure: Failure | None = None
@@ -171,6 +169,7 @@ def step_tree(
     closed: bool,
     end: datetime | None = None,
     only_open: bool = False,
+    over: bool = False,
 ) -> tuple[StepNode, ...]:
     """Build the tree of a run.
 
@@ -183,12 +182,21 @@ def step_tree(
         closed: Whether the run has closed.
         end: When it closed.
         only_open: Whether parts that have ended are omitted: items, branches, and blocks.
+        over: Whether nothing more will start, although the run has not closed, as at the end of a simulation.
 
     Returns:
         The main steps in the order of the definition, then steps that only the events have, then started handlers.
     """
     tree = _Tree(
-        definition, memory, trace, recorded or {}, work or OpenPaths(), closed=closed, end=end, only_open=only_open
+        definition,
+        memory,
+        trace,
+        recorded or {},
+        work or OpenPaths(),
+        closed=closed,
+        end=end,
+        only_open=only_open,
+        over=over,
     )
     return tuple(tree.main())
 
@@ -205,8 +213,9 @@ class _Tree:
         closed: bool,
         end: datetime | None,
         only_open: bool,
+        over: bool,
     ) -> None:
-        self.closed, self.end, self.only_open = closed, end, only_open
+        self.closed, self.end, self.only_open, self.over = closed, end, only_open, over
         self.definition = definition
         self.traced = trace is not None
         self.trace = trace or {}
@@ -215,8 +224,9 @@ class _Tree:
         self.frames = mapping(memory.get("frames"))
         self.tasks = mapping(memory.get("tasks"))
         self.loops = mapping(memory.get("loops"))
-        closing = mapping(memory.get("closing"))
+        self.closing = closing = mapping(memory.get("closing"))
         self.undoing = mapping(closing.get("undoing")).get("path")
+        self.undo = {self.undoing, *(each.get("path") for each in mappings(memory.get("undo")))}
         self.suppressed = [str(one.get("message")) for one in mappings(closing.get("suppressed"))]
         self.waiting = {path for key in ("listeners", "watchers") for path in memory.get(key) or ()}
         self.blocks = {
@@ -382,11 +392,14 @@ class _Tree:
         **loops: int | None,
     ) -> StepNode:
         found, traced = self.recorded.get(path), self.trace.get(path)
-        state = self.state(path, kind, record, below, found, loop=loop) or unknown
-        state = state or (NOT_REACHED if self.closed else PENDING)
+        state = self.state(path, kind, record, below, found, loop=loop) or unknown or PENDING
+        if state == PENDING and self.is_over(path):
+            state = NOT_REACHED
         timed_out = self.has_timed_out(path, record)
         if timed_out:
             state = "Succeeded" if _catches_timeouts(definition or {}) else "Failed"
+        if state == "Succeeded" and "compensate" in (definition or {}) and self.is_compensated(path):
+            state = COMPENSATED
         start = (
             read_kubernetes_time(record.get("startTime"))
             or (traced.start if traced else None)
@@ -409,7 +422,6 @@ class _Tree:
             state=state,
             start=start or min((each.start for each in below if each.start), default=None),
             end=None if state in OPEN else self.end if state == STOPPED else end,
-            compensable="compensate" in (definition or {}),
             timed_out=timed_out,
             failure=traced.failure if traced else None,
             remark=traced.remark if traced else "",
@@ -452,6 +464,22 @@ class _Tree:
     def is_open(self, path: str) -> bool:
         """Whether the memory has the step or part, or it is a child that has not closed."""
         return any(path in known for known in (self.tasks, self.frames, self.loops, self.work.children))
+
+    def is_over(self, path: str) -> bool:
+        """Whether nothing more can start at this path."""
+        frame = mapping(self.frames.get(path.rpartition("/")[0]))
+        return self.closed or self.over or bool(self.closing and "/" not in path) or bool(frame.get("ending"))
+
+    def is_compensated(self, path: str) -> bool:
+        """Whether a successful step was compensated later."""
+        if mapping(self.closing.get("ending")).get("status") in {None, "Succeeded"} or path in self.undo:
+            return False
+        at = f"{path}:compensate"
+        if self.traced:
+            return at in self.trace and self.trace[at].status is Status.SUCCEEDED
+        found = self.recorded.get(at)
+        failed = found is not None and found.ended == "Failed"
+        return not failed and not any(f"`{at}" in message for message in self.suppressed)
 
     def recorded_state(self, kind: str, found: Recorded | None) -> str:
         """Return the outcome of a step according to its own events."""

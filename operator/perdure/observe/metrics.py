@@ -1,4 +1,4 @@
-"""Metrics for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
+"""Metrics for Prometheus. Labels have few values: namespaces, outcomes, RPCs, RetryPolicies, and the like, never single runs."""
 
 import platform
 from contextlib import suppress
@@ -228,7 +228,8 @@ TOKEN_REVIEWS = Counter(
 )
 TEMPORAL_CONNECTIONS_CLOSED = Counter(
     "perdure_temporal_connections_closed",
-    "Connections to the Temporal frontend that were closed: the client sent no valid token, or the operator has lost its Lease.",
+    "Connections to the Temporal frontend that were closed: the client sent no valid token in time, others needed them, or the "
+    " operator has lost its Lease.",
     registry=REGISTRY,
 )
 DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were stored as DeadLetters.", registry=REGISTRY)

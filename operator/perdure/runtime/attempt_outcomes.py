@@ -28,7 +28,7 @@ from perdure.engine.state import timeout_message
 from perdure.runtime.attempts import Attempt, KubeObject, is_attempt, owns_lease, payload_too_large
 from perdure.runtime.leases import annotation, heartbeat_details
 from perdure.runtime.pods import payloads
-from perdure.runtime.pods.artifacts import copies, references
+from perdure.runtime.pods.artifacts import copies, references, stop_seconds
 from perdure.runtime.pods.builder import main_container_name
 from perdure.runtime.pods.status import (
     ContainerGroup,
@@ -154,7 +154,7 @@ class PodFacts:
         by_mark = marked is not None and marked.get("status") == "True" and not self.failed_before(self.disrupted_since)
         return self.stopped() and (by_mark or self.status.reason in _DISRUPTED)
 
-    def exceeded_own_limits(self) -> bool:
+    def evicted_for_usage(self) -> bool:
         """Whether the pod was evicted because it exceeded its own limits."""
         return self.status.reason == "Evicted" and self.stopped()
 
@@ -424,7 +424,7 @@ _TABLE: Final[tuple[tuple[Callable[[PodFacts], bool], Callable[[PodFacts], Outco
     # container reacted to being stopped (exit code 143, "cancelled") is only a consequence.
     (PodFacts.disrupted, lost("", "pod {pod} was disrupted on node {node}: {reason}: {message}")),
     # Without that condition, a kubelet evicts only a pod that exceeds its own storage limits, which would happen again.
-    (PodFacts.exceeded_own_limits, pod_failure),
+    (PodFacts.evicted_for_usage, pod_failure),
     # The backstop: the node stopped the attempt after start-to-close, because no operator did.
     (PodFacts.exceeded_deadline, timed_out),
     # Deleted by someone else (pods that the operator deletes are not evaluated), and then it stopped. A container that failed
@@ -506,6 +506,21 @@ def outcome(
     return next((report(facts) for applies, report in _TABLE if applies(facts)), None)
 
 
+def stop_deadline(pod: KubeObject) -> datetime | None:
+    """Return when the grace period ends of a pod that was deleted, or whose containers the operator has stopped.
+
+    Args:
+        pod: A Pod as the API server returned it.
+
+    Returns:
+        The time; None if it is not being stopped.
+    """
+    status, seconds = PodStatus.of(pod), stop_seconds(pod)
+    grace = status.grace if seconds is None else timedelta(seconds=seconds)
+    stopped = None if status.stopped is None else status.stopped + grace
+    return min(filter(None, (stopped, status.delete_deadline)), default=None)
+
+
 def recheck_time(pod: KubeObject) -> datetime | None:
     """Return when to determine the outcome of a pod again, even without a watch event.
 
@@ -513,10 +528,26 @@ def recheck_time(pod: KubeObject) -> datetime | None:
         pod: A Pod as the API server returned it.
 
     Returns:
-        For a terminating pod, the time at which it counts as lost because its node has not reported; otherwise None.
+        For a pod that is being stopped, the time at which it counts as lost because its node has not reported; otherwise None.
     """
-    deadline = read_kubernetes_time((pod.get("metadata") or {}).get("deletionTimestamp"))
+    deadline = stop_deadline(pod)
     return None if deadline is None else deadline + NODE_SILENCE
+
+
+def forced_deletion_time(pod: KubeObject) -> datetime | None:
+    """Return when to delete a pod whose containers the operator has stopped without deleting it, if they still run.
+
+    Nodes apply the whole grace period of the pod. If it is meant for uploads, only a deletion shortens it.
+
+    Args:
+        pod: A Pod as the API server returned it.
+
+    Returns:
+        The time; None if the operator has not stopped them.
+    """
+    if PodStatus.of(pod).stopped is None:
+        return None
+    return stop_deadline(pod) if stop_seconds(pod) is not None else recheck_time(pod)
 
 
 MESSAGE_LIMIT: Final = 2048

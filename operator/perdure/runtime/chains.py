@@ -155,7 +155,7 @@ def run_object(  # noqa: PLR0917 (the parts of one object)
     spec: dict[str, Any],
     parent: Parent | None,
     continues: Continuation | None,
-    own_labels: Mapping[str, str] | None = None,
+    labels_: Mapping[str, str] | None = None,
     *,
     extras: StartExtras | None = None,
 ) -> KubeObject:
@@ -163,7 +163,7 @@ def run_object(  # noqa: PLR0917 (the parts of one object)
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": namespace,
-        "labels": dict(own_labels or {}),
+        "labels": dict(labels_ or {}),
         "annotations": {},
     }
     if parent is not None:

@@ -13,7 +13,7 @@ from perdure.language.coercion import format_value
 from perdure.language.memory import load_memory
 from perdure.language.step_failures import as_json, matches
 from perdure.language.step_paths import Path
-from perdure.language.step_tree import NOT_REACHED, PENDING, StepNode
+from perdure.language.step_tree import StepNode
 from perdure.simulation.scenario import Between, Expect
 from perdure.simulation.simulator import Simulator
 from perdure.simulation.transcript import Attempt, SimulatedChain, SimulatedChild, SimulatedRun, length
@@ -110,7 +110,7 @@ class Report:
                 "path": step.path,
                 "kind": step.part or step.kind,
                 **({"target": target} if (target := target_of(step)) else {}),
-                "status": status_of(step),
+                "status": step.state,
                 "start": self._since(step.start),
                 "end": self._since(step.end),
                 **({"steps": self._steps(step.steps)} if step.steps else {}),
@@ -182,11 +182,6 @@ class Report:
             if wanted not in (outcomes, len(outcomes)):
                 expected = ", ".join(wanted) or "none" if isinstance(wanted, list) else wanted
                 yield f"attempts.{activity}: expected {expected}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
-
-
-def status_of(step: StepNode) -> str:
-    """Return the status of a step: whatever has not begun when a simulation ends was not reached."""
-    return NOT_REACHED if step.state == PENDING else step.state
 
 
 def target_of(step: StepNode) -> str:

@@ -13,7 +13,7 @@ from perdure.api import labels
 from perdure.api.times import format_decimal_duration, write_micro_time
 from perdure.runtime.pods import payloads
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet
+from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet, grace_seconds
 from perdure.simulation.cluster.loop import VirtualLoop
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from perdure.simulation.scenario import Reply, ScriptedAttempt, ScriptedChild
@@ -180,7 +180,7 @@ class ScriptedKubelet(Kubelet):
     def stop_seconds(self, pod: Object) -> float:
         """Return the grace period if the entry ignores cancellation, otherwise 0."""
         pod_script = self._pods[pod["metadata"]["uid"]]
-        return float(pod["metadata"]["deletionGracePeriodSeconds"]) if pod_script.entry.ignores_cancel else 0.0
+        return grace_seconds(pod) if pod_script.entry.ignores_cancel else 0.0
 
     def artifacts(self, pod: Object) -> Mapping[str, int] | None:
         """As the entry says."""

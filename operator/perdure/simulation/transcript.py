@@ -90,9 +90,9 @@ class SimulatedRun:
 
     @property
     def steps(self) -> tuple[StepNode, ...]:
-        """The steps, with those of ended blocks."""
-        end = self.state.close_time if self.state else None
-        return step_tree(self.chain.workflow.program.spec.dump(), {}, self.trace, closed=not self.open, end=end)
+        """The steps at the end of the simulation, with those of ended blocks."""
+        end, definition = self.state.close_time if self.state else None, self.chain.workflow.program.spec.dump()
+        return step_tree(definition, {}, self.trace, closed=not self.open, end=end, over=True)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -110,7 +110,7 @@ def _chain(node: Any, page: Page, depth: int, before: str) -> Iterator[Text]:
         return
     indent = "  " * depth
     name = text.one_line(title(node))
-    message = text.join((f"{before}{name}", _own_message(node)), ": ")
+    message = text.join((f"{before}{name}", _message_of(node)), ": ")
     lines = [
         part for line in text.paragraphs(message) for part in text.wrap(line, max(page.width - len(indent) - 2, 20))
     ]
@@ -125,7 +125,7 @@ def _chain(node: Any, page: Page, depth: int, before: str) -> Iterator[Text]:
         yield from _chain(other, page, depth + 1, "then failed as well: ")
 
 
-def _own_message(node: Mapping[str, Any]) -> str:
+def _message_of(node: Mapping[str, Any]) -> str:
     """Return the message of a failure without the messages of its causes, which are shown below it."""
     message = str(node.get("message") or "").strip()
     for other in reversed([mapping(node.get("cause")), *mappings(node.get("suppressed"))]):

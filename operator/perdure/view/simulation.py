@@ -9,7 +9,7 @@ from rich.text import Text
 
 from perdure.language.step_failures import as_json
 from perdure.language.step_tree import StepNode
-from perdure.simulation.report import Report, status_of, target_of
+from perdure.simulation.report import Report, target_of
 from perdure.simulation.transcript import TimelineEntry, length
 from perdure.view import failure, text
 from perdure.view.page import Page, style_of
@@ -90,7 +90,7 @@ def _steps(report: Report, page: Page) -> Iterator[Text]:
     rows = [
         (
             stem + text.one_line(step.name),
-            f"{page.glyphs.icons.get(status_of(step), '?')} {status_of(step)}",
+            f"{page.glyphs.icons.get(step.state, '?')} {step.state}",
             text.one_line(f"{step.part or step.kind} {target_of(step)}".strip()),
             str(attempts.get(step.path, "")),
             _when(step.start, report, page),

@@ -11,16 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from perdure.api.json_values import Json, mapping, mappings
+from perdure.api.json_values import Json, mapping
 from perdure.api.names import pod_name
 from perdure.engine.failures import FailureKind
-from perdure.language.memory import Status
 from perdure.language.step_failures import as_json
 from perdure.language.step_paths import STEPS_TIMEOUT, TIMEOUT, limited
 from perdure.language.step_tree import (
-    NOT_REACHED,
     OPEN,
-    PENDING,
     OpenPaths,
     Recorded,
     StepNode,
@@ -182,16 +179,9 @@ class _StepReader:
         memory = source.memory
         self.source = source
         self.history = source.history
-        self.trace = source.trace or {}
         self.frames = mapping(memory.get("frames"))
         self.tasks = mapping(memory.get("tasks"))
-        self.closing = mapping(memory.get("closing"))
-        self.ending = mapping(self.closing.get("ending"))
-        self.suppressed = [str(one.get("message")) for one in mappings(self.closing.get("suppressed"))]
-        self.undo = {
-            mapping(self.closing.get("undoing")).get("path"),
-            *(e.get("path") for e in mappings(memory.get("undo"))),
-        }
+        self.ending = mapping(mapping(memory.get("closing")).get("ending"))
         self.activities = {activity.step: activity for activity in source.work.activities}
         self.timers = {timer.step: timer for timer in source.work.timers}
         self.children = {child.step: child for child in source.work.children}
@@ -200,7 +190,7 @@ class _StepReader:
         path, below = node.path, tuple(map(self.step, node.steps))
         entry, activity = self.history.tasks.get(path), self.activities.get(path)
         spans = [span for span in (entry, *self.timers_of(path)) if span is not None]
-        kind, target, state = node.kind, node.target, self.state(node)
+        kind, target, state = node.kind, node.target, node.state
         if spans and node.part != "handler" and (not kind or kind == "sleep"):
             kind, target = kind or spans[0].kind, spans[0].target or target
         start, end = node.start, node.end
@@ -224,7 +214,7 @@ class _StepReader:
             start=start,
             end=None if state in OPEN else end,
             last_start=activity.started if activity else entry.last_start if entry else None,
-            failure=self.failure(node, state, entry, below),
+            failure=self.failure(node, entry, below),
             cached=entry.cached if entry else "",
             earlier_run=earlier,
             remark=node.remark,
@@ -250,32 +240,10 @@ class _StepReader:
         if path.startswith(":") and "/" not in path:
             yield self.history.timers.get(f"{path}{TIMEOUT}")
 
-    def state(self, node: StepNode) -> str:
-        """Return the state of a step, also of one that nothing can reach or that was compensated."""
-        if node.state == PENDING and self.is_over(node.path):
-            return NOT_REACHED
-        return "Compensated" if node.state == "Succeeded" and self.is_compensated(node) else node.state
-
-    def is_over(self, path: str) -> bool:
-        """Whether nothing more can start at this path."""
-        frame = mapping(self.frames.get(path.rpartition("/")[0]))
-        return bool(self.closing and "/" not in path) or bool(frame.get("ending"))
-
-    def is_compensated(self, node: StepNode) -> bool:
-        """Whether a successful step was compensated later."""
-        if not node.compensable or self.ending.get("status") in {None, "Succeeded"} or node.path in self.undo:
-            return False
-        at = f"{node.path}:compensate"
-        if self.source.trace is not None:
-            return at in self.trace and self.trace[at].status is Status.SUCCEEDED
-        entry = self.history.tasks.get(at)
-        failed = entry is not None and entry.ended == "Failed"
-        return not failed and not any(f"`{at}" in message for message in self.suppressed)
-
-    def failure(self, node: StepNode, state: str, entry: HistoryEntry | None, below: Sequence[StepView]) -> Json | None:
+    def failure(self, node: StepNode, entry: HistoryEntry | None, below: Sequence[StepView]) -> Json | None:
         """Return why a step failed permanently, even if a `catch` handled the failure; None if it did not."""
         path = node.path
-        if node.timed_out and state in {"Failed", "Succeeded"}:
+        if node.timed_out and node.state in {"Failed", "Succeeded"}:
             limit = self.history.timers[f"{path}{TIMEOUT}"]
             return {"kind": "Timeout", "type": "Timeout", "message": f"it did not end within {limit.target}"}
         if entry is not None and entry.failure and (node.failure is None or node.failure.kind in _WRAPPERS):
@@ -286,7 +254,12 @@ class _StepReader:
         if caught:
             return caught
         # Except for activities, the memory only has the failure that ended the run.
-        if state == "Failed" and not path.startswith(":") and "/" not in path and not any(s.failure for s in below):
+        if (
+            node.state == "Failed"
+            and not path.startswith(":")
+            and "/" not in path
+            and not any(s.failure for s in below)
+        ):
             return mapping(self.ending.get("failure")) or None
         return None
 

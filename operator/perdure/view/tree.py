@@ -118,9 +118,9 @@ def _is_notable(step: StepView) -> bool:
 
 def _places(steps: Sequence[StepView], before: str, page: Page, room: _Room | None) -> Iterator[_Placement]:
     are_items = bool(steps) and steps[0].name.startswith("[")
-    most = _MAX_ITEMS if are_items else _MAX_SIBLINGS if room is not None else len(steps)
+    limit = _MAX_ITEMS if are_items else _MAX_SIBLINGS if room is not None else len(steps)
     notable = _is_notable if room is not None else lambda step: step.state == "Failed" or step.state in OPEN
-    shown = _shown(steps, notable) if len(steps) > most else [*steps]
+    shown = _shown(steps, notable) if len(steps) > limit else [*steps]
     if room is not None:
         room.left -= len(shown)
     for number, entry in enumerate(shown):

@@ -59,7 +59,7 @@ def load(system: str, folder: Path) -> Iterator[Example]:
     shared = [each for found in files.values() for each in found if each.get("kind") in _SHARED]
     for file, documents in files.items():
         if any(each.get("kind") in kinds for each in documents):
-            others = [each for each in shared if all(each is not own for own in documents)]
+            others = [each for each in shared if all(each is not part for part in documents)]
             name = str(Path(file).relative_to(folder))
             yield _example(name, documents, others if system == "argo" else [], convert)
 

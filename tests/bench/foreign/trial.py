@@ -151,8 +151,8 @@ class Trial:
         Raises:
             _UnfinishedError: It has not closed in time. It is terminated.
         """
-        for signal, given in expectations.SIGNALS.get(example.name, {}).items():
-            self._request("WorkflowRun", name, "signal", {"name": signal, "input": given})
+        for signal, payload in expectations.SIGNALS.get(example.name, {}).items():
+            self._request("WorkflowRun", name, "signal", {"name": signal, "input": payload})
         status: Json = {}
         deadline = time.monotonic() + self._seconds
         while time.monotonic() < deadline:

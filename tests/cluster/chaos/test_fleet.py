@@ -294,7 +294,7 @@ def due_at(cluster: Cluster, name: str) -> datetime:
 def closed_at(cluster: Cluster, name: str) -> datetime:
     status = cluster.closed(name)
     assert status["phase"] == "Completed", status
-    time: datetime = recorded(cluster.whole(name))[-1].event_time
+    time: datetime = recorded(cluster.with_history(name))[-1].event_time
     return time
 
 
@@ -422,7 +422,7 @@ class Load:
     def _check_run(self, name: str) -> None:
         status = self.fleet.cluster.closed(name, seconds=600)
         assert status["phase"] == "Completed", status
-        run = self.fleet.cluster.whole(name)
+        run = self.fleet.cluster.with_history(name)
         check_history(run)
         events = recorded(run)
         assert len([event for event in events if isinstance(event, ev.TimerFired)]) == self.rounds

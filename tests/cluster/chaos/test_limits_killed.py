@@ -126,14 +126,14 @@ def overtaken(before: Json, after: Json) -> list[tuple[str, str]]:
     ]
 
 
-def most_at_once(times: list[tuple[float, float]]) -> int:
+def peak_overlap(times: list[tuple[float, float]]) -> int:
     """How many of the intervals overlap at most."""
     changes = sorted([(start, 1) for start, _ in times] + [(end, -1) for _, end in times])
-    most = now = 0
+    peak = now = 0
     for _, change in changes:
         now += change
-        most = max(most, now)
-    return most
+        peak = max(peak, now)
+    return peak
 
 
 def held_by_pods(namespace: Cluster) -> dict[str, tuple[str, float, float]]:
@@ -180,8 +180,8 @@ class Competition:
 
     def _start(self, number: int) -> None:
         for _ in range(min(number, RUNS - self.started)):
-            given = {"key": f"key-{self.chance.randrange(KEYS)}"}
-            spec = {"workflow": {"name": "compete"}, "input": given, "priority": self.chance.choice((0, 0, 5, 9))}
+            input_ = {"key": f"key-{self.chance.randrange(KEYS)}"}
+            spec = {"workflow": {"name": "compete"}, "input": input_, "priority": self.chance.choice((0, 0, 5, 9))}
             self.namespace.start(f"run-{self.started}", spec)
             self.started += 1
 
@@ -221,16 +221,16 @@ def check_pods(namespace: Cluster) -> None:
     by_key: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for key, since, until in held.values():
         by_key[key].append((since, until))
-    together = most_at_once([times for of_key in by_key.values() for times in of_key])
+    together = peak_overlap([times for of_key in by_key.values() for times in of_key])
     print(f"{RUNS} pods, {len(by_key)} keys: at most {together} pods at once")
     assert together <= SLOTS
-    assert {key: most for key, times in by_key.items() if (most := most_at_once(times)) > 1} == {}
+    assert {key: count for key, times in by_key.items() if (count := peak_overlap(times)) > 1} == {}
 
 
 def explained(namespace: Cluster, missing: set[str]) -> str:
     """What shows why completed runs have no pods."""
     runs = "\n".join(
-        f"{json.dumps(namespace.whole(name)['status'], indent=1)}\n"
+        f"{json.dumps(namespace.with_history(name)['status'], indent=1)}\n"
         f"{namespace('get', 'events', f'--field-selector=involvedObject.name={name}')}"
         for name in sorted(missing)
     )

@@ -96,9 +96,9 @@ def test_activities_on_a_killed_node_run_on_another_node(namespace: Cluster, nod
         status = namespace.closed(run, seconds=400)
         assert status["phase"] == "Completed", status.get("failure")
         assert status["output"] == [safe] * EACH
-        whole = namespace.whole(run)
-        check_history(whole)
-        started = [event for event in recorded(whole) if isinstance(event, ev.ActivityTaskStarted)]
+        complete = namespace.with_history(run)
+        check_history(complete)
+        started = [event for event in recorded(complete) if isinstance(event, ev.ActivityTaskStarted)]
         assert [event.attempt for event in started] == [2] * EACH
         failures = [event.last_failure for event in started]
         assert all(failure is not None for failure in failures)

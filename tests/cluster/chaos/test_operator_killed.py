@@ -58,8 +58,8 @@ def test_no_run_is_lost_and_no_attempt_duplicated_when_the_operator_is_killed(
         # The runs start one after the other, so that kills hit all of their stages until the end.
         while waiting and kill >= (RUNS - len(waiting)) * (KILLS - 8) / RUNS:
             name = waiting.pop(0)
-            given = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "15s"}
-            namespace.start(name, {"workflow": {"name": "order-flow"}, "input": given})
+            order = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "15s"}
+            namespace.start(name, {"workflow": {"name": "order-flow"}, "input": order})
         open_at_kill.append(is_open())
         with operator(namespace, log):
             time.sleep(chance.uniform(0, 3))

@@ -49,8 +49,8 @@ def test_two_operators_create_each_pod_once(namespace: Cluster, tmp_path: Path) 
         for kill in range(KILLS):
             while waiting and kill >= (RUNS - len(waiting)) * (KILLS - 4) / RUNS:
                 name = waiting.pop(0)
-                given = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "15s"}
-                namespace.start(name, {"workflow": {"name": "order-flow"}, "input": given})
+                order = {"id": name, "items": ["lamp", "table", "chair", "shelf"], "amount": 1, "changeOfMind": "15s"}
+                namespace.start(name, {"workflow": {"name": "order-flow"}, "input": order})
             with operator(namespace, log):
                 time.sleep(chance.uniform(0, 6))
         with operator(namespace, log):

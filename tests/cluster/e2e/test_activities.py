@@ -18,11 +18,11 @@ QUICK = {"exponential": {"initialInterval": "1s", "backoffCoefficient": "1"}}
 
 
 def test_an_activity_gets_its_input_and_returns_a_result(namespace: Cluster) -> None:
-    given = {"name": "Ada", "numbers": [1, 2.5, None, "drei"], "quote": 'it\'s "$(HOME)" \n ok'}
-    namespace.start("echo", one_step(python("activity.complete(activity.input())"), input=given))
+    value = {"name": "Ada", "numbers": [1, 2.5, None, "drei"], "quote": 'it\'s "$(HOME)" \n ok'}
+    namespace.start("echo", one_step(python("activity.complete(activity.input())"), input=value))
     status = namespace.closed("echo")
     assert status["phase"] == "Completed"
-    assert status["output"] == given
+    assert status["output"] == value
     run = namespace.get("workflowrun", "echo")
     assert run is not None
     check_history(run)
@@ -133,13 +133,25 @@ def test_a_large_result_is_passed_in_the_lease_and_a_too_large_one_is_rejected(n
         assert status["failure"]["cause"]["type"] == "PayloadTooLarge"
 
 
-@pytest.mark.slow
-def test_start_to_close_ends_an_attempt_and_its_pod(namespace: Cluster) -> None:
-    work = python("import time; time.sleep(600)", startToCloseTimeout="2s", retryPolicy=ONCE)
+def test_start_to_close_ends_an_attempt_and_its_container_and_its_log_is_kept(namespace: Cluster) -> None:
+    work = python(
+        "import time; print('waiting for the stock', flush=True); time.sleep(600)",
+        startToCloseTimeout="5s",
+        retryPolicy=ONCE,
+        podSpecPatch={"terminationGracePeriodSeconds": 5},
+    )
     namespace.start("slow", one_step(work))
     status = namespace.closed("slow")
     assert status["failure"]["cause"]["timeoutType"] == "StartToClose"
-    namespace.wait("its pod to be gone", lambda: not names(namespace))
+    pod = namespace.pod("slow-2-1", "Failed")
+    assert pod["status"]["reason"] == "DeadlineExceeded"
+    namespace.wait("its finalizer", lambda: not namespace.get("pod", "slow-2-1")["metadata"].get("finalizers"))
+    command = [sys.executable, "-c", "from perdure.cli.app import main; main()", "logs", "slow", "--failed"]
+    environ = {**os.environ, "KUBECONFIG": str(namespace.kubeconfig)}
+    done = subprocess.run(
+        [*command, "-n", namespace.namespace], env=environ, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["work#1: waiting for the stock"])
 
 
 def test_an_attempt_without_heartbeats_times_out_and_the_next_one_gets_its_details(namespace: Cluster) -> None:

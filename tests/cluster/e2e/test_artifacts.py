@@ -48,15 +48,15 @@ def test_an_activity_finds_its_artifacts_when_it_starts(namespace: Cluster) -> N
         'printf "\\"%s, %s%s\\"" "$(cat /code/src/greeting)" "$(cat /code/src/deep/name)" "$sign" > /dev/termination-log'
     )
     steps = [{"name": "work", "activity": {"name": "work", "input": "${input}"}}]
-    given = {"url": url, "sign": "!"}
+    input_ = {"url": url, "sign": "!"}
     namespace.apply(
         run_manifest(
-            "good", {"inline": {"activities": [activity(program, code, config)], "steps": steps}, "input": given}
+            "good", {"inline": {"activities": [activity(program, code, config)], "steps": steps}, "input": input_}
         )
     )
     missing = {"name": "gone", "path": "/gone", "http": {"url": "${input.url}/gone"}}
     namespace.apply(
-        run_manifest("bad", {"inline": {"activities": [activity("true", missing)], "steps": steps}, "input": given})
+        run_manifest("bad", {"inline": {"activities": [activity("true", missing)], "steps": steps}, "input": input_})
     )
     status = namespace.closed("good")
     assert (status["phase"], status["output"]) == ("Completed", "hello, Ada!"), status
@@ -69,13 +69,13 @@ def test_an_activity_finds_its_artifacts_when_it_starts(namespace: Cluster) -> N
 def example(namespace: Cluster, name: str) -> dict[str, Any]:
     """Run the example, and return the status of the run."""
     for manifest in ("workflow", "run"):
-        given = yaml.safe_load((REPOSITORY / f"examples/artifacts/{manifest}.yaml").read_text())
+        workflow = yaml.safe_load((REPOSITORY / f"examples/artifacts/{manifest}.yaml").read_text())
         if manifest == "run":
-            given["metadata"]["name"] = name
-        for activity_ in given["spec"].get("activities", ()):
+            workflow["metadata"]["name"] = name
+        for activity_ in workflow["spec"].get("activities", ()):
             activity_["container"]["image"] = IMAGE
             activity_["retryPolicy"] = {"exponential": {"initialInterval": "1s", "maximumAttempts": 2}}
-        namespace.apply(given)
+        namespace.apply(workflow)
     return namespace.closed(name)
 
 

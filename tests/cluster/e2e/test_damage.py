@@ -63,11 +63,11 @@ def test_a_finished_run_with_a_forged_completion_time_is_kept(namespace: Cluster
 
 @pytest.mark.own
 def test_damaged_runs_do_not_prevent_a_starting_operator_from_reconciling_others(
-    namespace: Cluster, own_operator: Process
+    namespace: Cluster, operator_process: Process
 ) -> None:
     runs = {f"resting-{number}": damage for number, damage in enumerate(DAMAGE.values())}
     good = {name: begun(namespace, name) for name in (*runs, "whole")}
-    with own_operator.down():
+    with operator_process.down():
         for name, (change, _) in runs.items():
             edit(namespace, name, {"status": change})
     wake(namespace, "whole")

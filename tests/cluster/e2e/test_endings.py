@@ -433,8 +433,8 @@ def test_a_child_rejected_by_a_quota_is_reported_and_blocks_nothing_else(namespa
         {"name": "signaled", "needs": [], "waitForSignal": {"name": "go"}},
         {"name": "after", "needs": ["signaled"], "set": {"a": 1}},
     ]
-    small = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "small"}}
-    namespace.apply({**small, "spec": {"steps": [{"name": "end", "set": {"a": 1}}]}})
+    workflow = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "small"}}
+    namespace.apply({**workflow, "spec": {"steps": [{"name": "end", "set": {"a": 1}}]}})
     namespace.start("parent", {"inline": {"steps": steps}})
     condition = namespace.condition("workflowrun", "parent", "CreateRefused")
     assert "the child `parent-" in condition["message"]

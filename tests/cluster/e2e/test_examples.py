@@ -34,12 +34,12 @@ class Example:
     def manifests(self) -> list[Json]:
         return list(yaml.safe_load_all((EXAMPLES / self.name / "workflow.yaml").read_text(encoding="utf-8")))
 
-    def start(self, run: str, given: Json | None = None) -> None:
-        self.cluster.start(run, {"workflow": {"name": self.workflow}, **({"input": given} if given else {})})
+    def start(self, run: str, payload: Json | None = None) -> None:
+        self.cluster.start(run, {"workflow": {"name": self.workflow}, **({"input": payload} if payload else {})})
 
-    def signal(self, workflow_id: str, signal: str, given: Any = None) -> None:
+    def signal(self, workflow_id: str, signal: str, payload: Any = None) -> None:
         """Signal a run with another run, as users can."""
-        step = {"name": "signal", "signal": {"workflowId": workflow_id, "name": signal, "input": given}}
+        step = {"name": "signal", "signal": {"workflowId": workflow_id, "name": signal, "input": payload}}
         self.cluster.start(f"signal-{workflow_id}", {"inline": {"steps": [step]}})
         assert self.cluster.closed(f"signal-{workflow_id}")["phase"] == "Completed"
 
@@ -76,11 +76,11 @@ class Example:
             check_history(one)
         return run
 
-    def ends_like(self, workflow_id: str, scenario: str, given: Json | None = None, **changes: Any) -> Json:
+    def ends_like(self, workflow_id: str, scenario: str, payload: Json | None = None, **changes: Any) -> Json:
         """The final status of a run, which must be that of a simulation with the same input."""
         file = EXAMPLES / self.name / "scenarios" / f"{scenario}.yaml"
-        if given is not None:
-            changes["input"] = given
+        if payload is not None:
+            changes["input"] = payload
         report = Report(histories.simulate(file, **changes))
         status: Json = self.ended(workflow_id)["status"]
         assert outcome(status) == simulated(report)

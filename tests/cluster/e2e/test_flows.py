@@ -57,14 +57,14 @@ def workflow(name: str, *steps: Json, **more: object) -> Json:
 
 
 def test_the_documented_flows_behave_as_described(namespace: Cluster) -> None:
-    given = manifests()
-    assert {m["metadata"]["name"] for m in given if m["kind"] == "WorkflowRun"} == set(SEEN)
-    for manifest in given:
+    documents = manifests()
+    assert {m["metadata"]["name"] for m in documents if m["kind"] == "WorkflowRun"} == set(SEEN)
+    for manifest in documents:
         namespace.apply(manifest)
     namespace.apply(release("sign-off"))
-    for name, seen in SEEN.items():
+    for name, expected in SEEN.items():
         status = namespace.closed(name)
-        assert {key: status.get(key) for key in seen} == seen
+        assert {key: status.get(key) for key in expected} == expected
         run = namespace.get("workflowrun", name)
         assert run is not None
         state = check_history(run)
@@ -179,8 +179,8 @@ def test_children_end_with_their_parent_according_to_their_policies(namespace: C
         open_ = [name for name in ("Terminate", "RequestCancel") if runs.get(name) == "Running"]
         return None if open_ or len(runs) < 4 else runs
 
-    seen = namespace.wait("the children to close", phases)
-    assert (seen["Terminate"], seen["RequestCancel"], seen["Abandon"]) == ("Terminated", "Cancelled", "Running")
+    ended = namespace.wait("the children to close", phases)
+    assert (ended["Terminate"], ended["RequestCancel"], ended["Abandon"]) == ("Terminated", "Cancelled", "Running")
 
     def settled() -> bool:
         state = (namespace.get("workflowrun", "parent") or {})["status"]["state"]

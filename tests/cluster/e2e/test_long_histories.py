@@ -33,7 +33,7 @@ def test_a_long_history_is_sealed_and_read_completely(namespace: Cluster, tmp_pa
     spec = naps(250)
     namespace.start("long", spec)
     assert namespace.closed("long", seconds=300)["phase"] == "Completed"
-    run = namespace.whole("long")
+    run = namespace.with_history("long")
     segments = namespace.segments(run)
     assert len(segments) >= 2
     assert run["status"]["history"]["segments"] == len(segments)

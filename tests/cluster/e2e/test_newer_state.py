@@ -85,7 +85,7 @@ def stored(namespace: Cluster, kind: str, name: str) -> bytes:
 
 
 def test_objects_of_a_newer_version_are_reported_and_otherwise_stay_as_they_are(
-    namespace: Cluster, own_operator: Process
+    namespace: Cluster, operator_process: Process
 ) -> None:
     for (kind, name), spec in SPECS.items():
         namespace.create(manifest(kind, name, spec))
@@ -99,7 +99,7 @@ def test_objects_of_a_newer_version_are_reported_and_otherwise_stay_as_they_are(
     ):
         namespace.condition(kind, name, reason)
     newer = [key for key in SPECS if key[0] != "Workflow"]
-    with own_operator.down():
+    with operator_process.down():
         runs = {run["metadata"]["name"] for run in namespace.list("workflowruns")}
         for kind, name in newer:
             rewrite(namespace, kind, name, as_newer)
@@ -114,7 +114,7 @@ def test_objects_of_a_newer_version_are_reported_and_otherwise_stay_as_they_are(
             assert f"state version {NEWEST + 1}" in condition["message"]
     namespace.closed(CHILD)  # it is of this version
     namespace.wait("the Events", lambda: len(reports(namespace)) >= 5)
-    own_operator.restart()
+    operator_process.restart()
     for run in ("waiting", "parent"):
         namespace.condition("workflowrun", run, "NewerState")
     assert {key: stored(namespace, *key) for key in newer} == before, "byte for byte"
@@ -122,7 +122,7 @@ def test_objects_of_a_newer_version_are_reported_and_otherwise_stay_as_they_are(
     assert go is not None
     assert not (go.get("status") or {}).get("completionTime"), "the request waits"
     assert {run["metadata"]["name"] for run in namespace.list("workflowruns")} == runs, "the Schedule starts nothing"
-    with own_operator.down():
+    with operator_process.down():
         for kind, name in newer:
             rewrite(namespace, kind, name, as_known)
     namespace("delete", "schedule", "often")

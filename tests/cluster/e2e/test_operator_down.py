@@ -25,7 +25,7 @@ activity.main({"work": work})
 
 
 def test_pods_that_ended_or_stopped_their_heartbeats_during_a_downtime_are_evaluated(
-    namespace: Cluster, own_operator: Process
+    namespace: Cluster, operator_process: Process
 ) -> None:
     endings = {
         "finished": "return 'done'",
@@ -39,7 +39,7 @@ def test_pods_that_ended_or_stopped_their_heartbeats_during_a_downtime_are_evalu
         namespace.start(name, one_step(work))
     for name in endings:
         namespace.pod(f"{name}-2-1", "Running")
-    with own_operator.down():
+    with operator_process.down():
         namespace.pod("finished-2-1", "Succeeded")
         namespace.pod("failed-2-1", "Failed")
         namespace.start("created", one_step(python("activity.complete('begun late')")))
@@ -60,7 +60,9 @@ def start_of(namespace: Cluster, name: str) -> datetime | None:
     return datetime.fromisoformat(status["startTime"]) if "startTime" in status else None
 
 
-def test_timers_and_timeouts_due_during_the_downtime_fire_in_order(namespace: Cluster, own_operator: Process) -> None:
+def test_timers_and_timeouts_due_during_the_downtime_fire_in_order(
+    namespace: Cluster, operator_process: Process
+) -> None:
     steps = [{"name": "nap", "sleep": {"duration": "15s"}}, {"name": "end", "return": {"output": "woken"}}]
     namespace.start("napping", {"inline": {"steps": steps}, "runTimeout": "1h"})
     long = [{"name": "nap", "sleep": {"duration": "1h"}}]
@@ -68,16 +70,16 @@ def test_timers_and_timeouts_due_during_the_downtime_fire_in_order(namespace: Cl
     begun = [
         namespace.wait(f"run {name} to begin", partial(start_of, namespace, name)) for name in ("napping", "overdue")
     ]
-    with own_operator.down():
+    with operator_process.down():
         due = max(begun) + timedelta(seconds=15)
         namespace.wait("both to be due", lambda: datetime.now(UTC) > due)  # noqa: TID251 (of this machine, which is the cluster's)
     assert namespace.closed("napping")["output"] == "woken"
     assert namespace.closed("overdue")["phase"] == "TimedOut"
 
 
-def test_a_run_deleted_during_the_downtime_leaves_nothing_behind(namespace: Cluster, own_operator: Process) -> None:
+def test_a_run_deleted_during_the_downtime_leaves_nothing_behind(namespace: Cluster, operator_process: Process) -> None:
     namespace.start("gone", one_step(python("import time; time.sleep(600)")))
     namespace.pod("gone-2-1", "Running")
-    with own_operator.down():
+    with operator_process.down():
         namespace.delete("workflowrun", "gone")
     namespace.wait("its pod to be gone", lambda: not namespace.list("pods"))

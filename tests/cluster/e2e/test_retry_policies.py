@@ -108,7 +108,7 @@ def test_the_observed_waits_are_the_computed_ones(namespace: Cluster, spec: Json
 
 @pytest.mark.own
 def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(
-    namespace: Cluster, own_operator: Process
+    namespace: Cluster, operator_process: Process
 ) -> None:
     breaker = {"failureThreshold": 3, "openDuration": "20s", "successThreshold": 2}
     namespace.apply(
@@ -146,7 +146,7 @@ def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(
     )
     assert "`fragile`" in held[0]
     namespace.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "backend"}, "data": {"up": "yes"}})
-    with own_operator.down():
+    with operator_process.down():
         assert circuit(namespace, "fragile")["openedAt"] == opened
     for name in names:
         assert namespace.closed(name, seconds=240)["phase"] == "Completed"

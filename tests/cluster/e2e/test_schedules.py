@@ -69,8 +69,8 @@ def test_runs_with_pods_start_every_few_seconds_and_are_named_by_their_time(name
             {"name": "end", "return": {"output": "${schedule.name}"}},
         ],
     }
-    given = schedule("often", inline, cron=["@every 4s"], overlapPolicy="AllowAll", successfulRunsHistoryLimit=2)
-    namespace.apply(given)
+    manifest = schedule("often", inline, cron=["@every 4s"], overlapPolicy="AllowAll", successfulRunsHistoryLimit=2)
+    namespace.apply(manifest)
     found = counted(namespace, "often", "actions", 6)
     assert found["conditions"][0]["reason"] == "Accepted"
     assert len(found["nextScheduledTimes"]) == 10
@@ -204,10 +204,10 @@ def test_the_history_of_a_scheduled_run_replays(namespace: Cluster) -> None:
     namespace.condition("schedule", "telling", "OutOfActions")
     (run,) = namespace.wait("its run", lambda: namespace.list("workflowruns"))
     namespace.closed(run["metadata"]["name"])
-    whole = namespace.get("workflowrun", run["metadata"]["name"])
-    assert whole is not None
-    assert whole["status"]["output"] == {"at": nominal(whole).strftime("%Y-%m-%dT%H:%M:%SZ")}
-    check_history(whole)
+    complete = namespace.get("workflowrun", run["metadata"]["name"])
+    assert complete is not None
+    assert complete["status"]["output"] == {"at": nominal(complete).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    check_history(complete)
 
 
 def test_deleting_a_schedule_deletes_its_runs(namespace: Cluster) -> None:
@@ -220,15 +220,15 @@ def test_deleting_a_schedule_deletes_its_runs(namespace: Cluster) -> None:
 @pytest.mark.slow
 @pytest.mark.own
 def test_after_downtime_times_within_the_window_start_and_others_are_missed(
-    namespace: Cluster, own_operator: Process
+    namespace: Cluster, operator_process: Process
 ) -> None:
     windows = {f"window-{DOWN * parts // 3}": DOWN * parts // 3 for parts in (1, 2, 5)}
     for name, window in windows.items():
-        given = schedule(name, QUICK, cron=["@every 4s"], catchupWindow=f"{window}s", overlapPolicy="AllowAll")
-        given["spec"]["successfulRunsHistoryLimit"] = 1000
-        namespace.apply(given)
+        manifest = schedule(name, QUICK, cron=["@every 4s"], catchupWindow=f"{window}s", overlapPolicy="AllowAll")
+        manifest["spec"]["successfulRunsHistoryLimit"] = 1000
+        namespace.apply(manifest)
         counted(namespace, name, "actions", 1)
-    with own_operator.down():
+    with operator_process.down():
         gone = time.time()  # noqa: TID251 (of this machine, which is the cluster's)
         before = {name: status(namespace, name)["counts"]["actions"] for name in windows}
         time.sleep(DOWN)
@@ -263,9 +263,9 @@ def test_the_overlap_policy_stops_a_run_that_keeps_continuing_as_new(namespace: 
         {"name": "wait", "sleep": {"duration": "100ms"}},
         {"name": "anew", "continueAsNew": {"input": "${input}"}},
     ]
-    given = schedule("anew", {"steps": steps}, intervals=[{"every": "3s"}], overlapPolicy=policy)
-    given["spec"]["workflowRunTemplate"]["spec"]["input"] = {"a": 1}
-    namespace.apply(given)
+    manifest = schedule("anew", {"steps": steps}, intervals=[{"every": "3s"}], overlapPolicy=policy)
+    manifest["spec"]["workflowRunTemplate"]["spec"]["input"] = {"a": 1}
+    namespace.apply(manifest)
     counted(namespace, "anew", "actions", 6)
     # A run with a request may still be closing; its successor is open, and perhaps the one after it.
     namespace.wait("all but the newest to be closed", lambda: status(namespace, "anew")["active"] <= 1)

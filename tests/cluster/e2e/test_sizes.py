@@ -22,7 +22,7 @@ def padded(code: str, size: int, **options: object) -> dict[str, object]:
 
 
 def test_a_run_that_changes_more_values_than_a_patch_can_hold_continues(namespace: Cluster) -> None:
-    given = {letter: {f"k{n}": at for n in range(10_500)} for at, letter in enumerate("ab")}
+    values = {letter: {f"k{n}": at for n in range(10_500)} for at, letter in enumerate("ab")}
     steps = [
         {"name": "first", "set": {"big": "${input.a}"}},
         {"name": "nap", "sleep": {"duration": "1s"}},
@@ -30,7 +30,7 @@ def test_a_run_that_changes_more_values_than_a_patch_can_hold_continues(namespac
         {"name": "again", "sleep": {"duration": "1s"}},
         {"name": "end", "return": {"output": "${vars.big.k9}"}},
     ]
-    namespace.start("wide", {"input": given, "inline": {"steps": steps}})
+    namespace.start("wide", {"input": values, "inline": {"steps": steps}})
     assert namespace.closed("wide")["output"] == 1
 
 
@@ -52,7 +52,7 @@ def test_a_run_that_outgrows_its_object_is_terminated_and_keeps_its_history(name
     assert status["phase"] == "Terminated"
     # Its events were sealed and take no space; its output, which contains all results, would.
     assert "return less from activities" in status["failure"]["message"]
-    run = namespace.whole("grows")
+    run = namespace.with_history("grows")
     check_history(run)
     assert any(isinstance(event, ev.ActivityTaskCompleted) for event in recorded(run))
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
+from support import cli
 from support.cluster.namespace import Cluster
 
 pytestmark = pytest.mark.cluster
@@ -33,7 +33,7 @@ def perdure(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Call:
     namespace.apply(FLOW)
 
     def call(*arguments: str) -> Result:
-        return CliRunner().invoke(build("perdure"), [*arguments, "-n", namespace.namespace], prog_name="perdure")
+        return cli.perdure(*arguments, "-n", namespace.namespace)
 
     return call
 
@@ -97,9 +97,9 @@ def test_a_request_rejected_by_the_api_server_is_an_error(perdure: Call) -> None
         done = perdure(*arguments)
         assert done.exit_code == 2, done.stdout
         assert done.stderr.startswith("Error: the API server refused the request")
-    elsewhere = CliRunner().invoke(build("perdure"), ["cancel", "a", "-n", "not-there"], prog_name="perdure")
-    assert elsewhere.exit_code == 2
-    assert "there is no namespace `not-there`" in elsewhere.stderr
+    result = perdure("cancel", "a", "-n", "not-there")
+    assert result.exit_code == 2
+    assert "there is no namespace `not-there`" in result.stderr
 
 
 def test_an_awaited_signal_is_shown_and_a_misspelled_one_causes_a_warning(namespace: Cluster, perdure: Call) -> None:

@@ -60,8 +60,8 @@ def lease(name: str, **marks: str) -> str:
 
 def test_only_operators_change_and_delete_their_leases(release: Cluster) -> None:
     address = f"{MEMBER_ADDRESS_ANNOTATION}=10.0.0.9:7234"
-    own = lease("perdure-1", **{FLEET_LABEL: release.namespace})
-    release("create", operator(release), "-f", "-", stdin=own)
+    operator_lease = lease("perdure-1", **{FLEET_LABEL: release.namespace})
+    release("create", operator(release), "-f", "-", stdin=operator_lease)
     assert release.run("annotate", EDITOR, "lease", "perdure-1", address).returncode
     assert release.run("label", EDITOR, "lease", "perdure-1", f"{FLEET_LABEL}-").returncode
     assert release.run("delete", EDITOR, "lease", "perdure-1").returncode
@@ -74,7 +74,7 @@ def test_users_can_write_other_leases_but_cannot_turn_them_into_operator_leases(
     release: Cluster, marks: dict[str, str]
 ) -> None:
     release("create", EDITOR, "-f", "-", stdin=lease("leader", **marks))
-    own = f"{FLEET_LABEL}={release.namespace}"
-    assert release.run("label", EDITOR, "--overwrite", "lease", "leader", own).returncode
+    label = f"{FLEET_LABEL}={release.namespace}"
+    assert release.run("label", EDITOR, "--overwrite", "lease", "leader", label).returncode
     release("annotate", EDITOR, "lease", "leader", "note=mine")
     release("delete", EDITOR, "lease", "leader")

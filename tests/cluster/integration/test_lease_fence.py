@@ -267,8 +267,8 @@ def fence() -> Iterator[Fence]:
                 make_pod("leader", "leader"),
             )
         }
-        own = ("order-1-1", "order-1-2", "billing-1-1")
-        cluster.apply(*(make_lease(x, pods[x]) for x in own), make_lease("leader"), *policies)
+        attempts = ("order-1-1", "order-1-2", "billing-1-1")
+        cluster.apply(*(make_lease(x, pods[x]) for x in attempts), make_lease("leader"), *policies)
         cluster.apply(*(warn_everywhere(x) for x in policies if x["kind"] == "ValidatingAdmissionPolicy"))
         scene = Fence(
             cluster,

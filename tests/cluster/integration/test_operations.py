@@ -198,12 +198,12 @@ def test_an_operation_on_a_missing_run_fails_immediately(namespace: Cluster) -> 
 
 def test_operations_do_not_reach_runs_of_other_namespaces(namespace: Cluster, cluster: Cluster) -> None:
     namespace.start("order", inline(APPROVAL, TOLD))
-    elsewhere = Cluster(cluster.kubectl, cluster.kubeconfig, "default")
+    other = Cluster(cluster.kubectl, cluster.kubeconfig, "default")
     name = f"reach-{namespace.namespace}"
     try:
-        assert ask(elsewhere, name, f"order-{namespace.namespace}", terminate={})[0] == "TargetNotFound"
+        assert ask(other, name, f"order-{namespace.namespace}", terminate={})[0] == "TargetNotFound"
     finally:
-        elsewhere.delete("operation", name)
+        other.delete("operation", name)
     manifest = operation("reach", "order", terminate={})
     manifest["spec"]["target"]["namespace"] = namespace.namespace
     assert "unknown field" in refused(namespace, manifest)
@@ -317,8 +317,8 @@ def test_a_retry_repeats_failed_steps_and_keeps_results_of_successful_ones(names
     status = namespace.closed(retried)
     assert (status["phase"], status["output"]) == ("Completed", "reserved, paid")
     pods = [pod["metadata"] for pod in namespace.list("pods")]
-    its_own = [pod for pod in pods if pod["annotations"]["perdure.dev/run"] == retried]
-    assert {pod["labels"]["perdure.dev/activity"] for pod in its_own} == {"charge"}
+    retried_pods = [pod for pod in pods if pod["annotations"]["perdure.dev/run"] == retried]
+    assert {pod["labels"]["perdure.dev/activity"] for pod in retried_pods} == {"charge"}
 
 
 def test_a_stop_runs_finally_but_no_compensation(namespace: Cluster) -> None:
@@ -332,12 +332,12 @@ def test_a_stop_runs_finally_but_no_compensation(namespace: Cluster) -> None:
     def reserved() -> bool:
         begun = "history" in ((namespace.get("workflowrun", "order") or {}).get("status") or {})
         return begun and any(
-            isinstance(event, ev.ActivityTaskCompleted) for event in recorded(namespace.whole("order"))
+            isinstance(event, ev.ActivityTaskCompleted) for event in recorded(namespace.with_history("order"))
         )
 
     namespace.wait("the step to be completed", reserved)
     assert ask(namespace, "stop", "order", stop={"reason": "enough"})[0] == "Done"
     assert namespace.closed("order")["phase"] == "Cancelled"
-    run = namespace.whole("order")
+    run = namespace.with_history("order")
     done = [event.activity_type for event in recorded(run) if isinstance(event, ev.ActivityTaskScheduled)]
     assert done == ["reserve", "tidy"]

@@ -84,8 +84,8 @@ def test_users_cannot_add_the_label_or_change_the_identity_of_a_pod(scene: Clust
     for name, changes in refused.items():
         for change in changes:
             assert "perdure-pods" in patch(scene, EDITOR, name, change), change
-    own = {"metadata": {"labels": {"app": "shop"}, "annotations": {"note": "mine"}, "finalizers": None}}
-    assert not patch(scene, EDITOR, "attempt", own)
+    allowed = {"metadata": {"labels": {"app": "shop"}, "annotations": {"note": "mine"}, "finalizers": None}}
+    assert not patch(scene, EDITOR, "attempt", allowed)
     scene("delete", EDITOR, "pod", "attempt", "plain", "--grace-period=0", "--force")
 
 

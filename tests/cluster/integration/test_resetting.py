@@ -46,7 +46,7 @@ def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -
     def look() -> int:
         if "history" not in ((namespace.get("workflowrun", run) or {}).get("status") or {}):
             return 0
-        recorded = history.decode_events(namespace.whole(run)["status"]["history"]["events"])
+        recorded = history.decode_events(namespace.with_history(run)["status"]["history"]["events"])
         found = [each.event_id for each in recorded if isinstance(each, kind)]
         return found[number] if len(found) > number else 0
 
@@ -94,10 +94,10 @@ async def test_a_failed_run_is_reset_and_continues_with_the_fixed_workflow(names
     assert status["output"] == f"worked by fails {before['runId']}"
     assert status["firstRunId"] == before["runId"]
     assert status["runId"] == made.run_id != before["runId"]
-    run = namespace.whole(made.name)
+    run = namespace.with_history(made.name)
     assert run["spec"]["workflowId"] == "one"
     check_history(run)
-    old, new = (namespace.whole(name)["status"]["history"]["events"] for name in ("fails", made.name))
+    old, new = (namespace.with_history(name)["status"]["history"]["events"] for name in ("fails", made.name))
     assert new[: made.event_id] == old[: made.event_id]
     reported = new[made.event_id]
     assert (reported["eventType"], reported["reason"], reported["identity"]) == ("WorkflowTaskFailed", "mended", "ada")
@@ -109,7 +109,7 @@ async def test_a_failed_run_is_reset_and_continues_with_the_fixed_workflow(names
     # Reset once more, from the new run.
     again = await ask(made.name, "op-2", to=ResetPoint.FIRST_WORKFLOW_TASK)
     assert namespace.closed(again.name)["output"] == status["output"]
-    check_history(namespace.whole(again.name))
+    check_history(namespace.with_history(again.name))
 
 
 async def test_repeated_reset_requests_terminate_an_open_run_and_create_one_new_run(
@@ -140,10 +140,10 @@ async def test_repeated_reset_requests_terminate_an_open_run_and_create_one_new_
     assert status["output"] == "heard"
     assert await ask("long", eventId=last) == made
     assert len(namespace.list("workflowruns")) == 4
-    run = namespace.whole(made.name)
+    run = namespace.with_history(made.name)
     assert run["status"]["history"]["segments"] >= 1
     check_history(run)
-    assert check_history(namespace.whole("long")).closed
+    assert check_history(namespace.with_history("long")).closed
 
 
 async def test_a_reset_to_an_event_without_a_decision_is_rejected_with_valid_ones(
@@ -197,7 +197,7 @@ async def test_a_reset_keeps_earlier_children_and_closes_later_ones(namespace: C
     kept = namespace.get("workflowrun", early["name"])
     assert kept is not None
     assert [owner["uid"] for owner in kept["metadata"]["ownerReferences"]] == [made.run_id]
-    check_history(namespace.whole(made.name))
+    check_history(namespace.with_history(made.name))
     # The child is kept when its former parent is deleted.
     namespace.delete("workflowrun", "parent")
     assert namespace.get("workflowrun", early["name"]) is not None
@@ -206,18 +206,18 @@ async def test_a_reset_keeps_earlier_children_and_closes_later_ones(namespace: C
 @pytest.mark.slow
 @pytest.mark.own
 async def test_a_run_can_be_reset_while_the_operator_is_down(
-    namespace: Cluster, ask: Asker, own_operator: Process
+    namespace: Cluster, ask: Asker, operator_process: Process
 ) -> None:
     slow = python("import time; time.sleep(3); activity.complete('worked')")
     steps = [nap("first", "1s"), {"name": "work", "activity": {"name": "work"}}]
     namespace.start("interrupted", {"inline": {"activities": [slow], "steps": steps}})
     point = event(namespace, "interrupted", ev.TimerFired)
-    with own_operator.down():
+    with operator_process.down():
         made = await ask("interrupted", eventId=point)
         assert await ask("interrupted", eventId=point) == made
         assert (namespace.get("workflowrun", "interrupted") or {})["status"].get("completionTime") is None
     status = namespace.closed(made.name)
     assert status["output"] == "worked"
     assert len(namespace.list("workflowruns")) == 2
-    check_history(namespace.whole(made.name))
-    check_history(namespace.whole("interrupted"))
+    check_history(namespace.with_history(made.name))
+    check_history(namespace.with_history("interrupted"))

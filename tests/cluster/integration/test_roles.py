@@ -48,9 +48,9 @@ def test_each_role_has_exactly_its_permissions(namespace: Cluster, role: str) ->
     # The review of the API server, for some of each.
     for one in ("create operations", "create workflowruns", "get workflows", "patch workflowruns/status"):
         verb, _, resource = one.partition(" ")
-        whole = f"{resource.partition('/')[0]}.perdure.dev"
+        qualified = f"{resource.partition('/')[0]}.perdure.dev"
         subresource = [f"--subresource={resource.partition('/')[2]}"] if "/" in resource else []
-        done = namespace.run("auth", "can-i", verb, whole, *subresource, "--as=ada")
+        done = namespace.run("auth", "can-i", verb, qualified, *subresource, "--as=ada")
         assert done.stdout.strip() == ("yes" if one in MAY[role] else "no"), one
 
 

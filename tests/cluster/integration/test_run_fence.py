@@ -101,17 +101,17 @@ def owners(scene: Cluster) -> Json:
 
 def test_only_the_operator_sets_a_schedule_run_or_dead_letter_as_owner(scene: Cluster) -> None:
     there = owners(scene)
-    free, own = [there["Workflow"], owner("Other") | {"apiVersion": "example.com/v1"}], there["Schedule"]
+    free, schedule = [there["Workflow"], owner("Other") | {"apiVersion": "example.com/v1"}], there["Schedule"]
     for kind in ("Schedule", "WorkflowRun", "DeadLetter"):
-        for forged in (own | {"kind": kind}, own | {"kind": kind, "controller": True}):
+        for forged in (schedule | {"kind": kind}, schedule | {"kind": kind, "controller": True}):
             said = create(scene, EDITOR, "forged", ownerReferences=[free[0], forged])
             assert "perdure-runs" in said, forged
             assert 'metadata.ownerReferences: "editor" must not set' in said
     assert not create(scene, EDITOR, "plain", ownerReferences=free)
-    assert "perdure-runs" in patch(scene, EDITOR, "plain", ownerReferences=[*free, own])
+    assert "perdure-runs" in patch(scene, EDITOR, "plain", ownerReferences=[*free, schedule])
     assert not patch(scene, EDITOR, "plain", ownerReferences=free[:1])
-    assert not create(scene, OPERATOR, "own", ownerReferences=[own | {"controller": True}])
-    for change in ([], [own], [own | {"controller": True, "uid": UID}]):
+    assert not create(scene, OPERATOR, "own", ownerReferences=[schedule | {"controller": True}])
+    for change in ([], [schedule], [schedule | {"controller": True, "uid": UID}]):
         assert "perdure-runs" in patch(scene, EDITOR, "own", ownerReferences=change), change
     assert not patch(scene, EDITOR, "own", labels={"app": "shop"})
 

@@ -142,16 +142,16 @@ def test_an_operation_with_a_nonexistent_date_is_answered(namespace: Cluster) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("number", "want"),
     [(2**63 - 1, 2**63 - 1), (2**63, 2.0**63), (2**64, 2.0**64), (-(2**63) - 1, -(2.0**63)), (10**29, 1e29)],
 )
-def test_integers_beyond_64_bits_are_floating_point_numbers(namespace: Cluster, given: int, want: float) -> None:
-    output = {"output": {"input": "${input.n}", "literal": given, "larger": "${input.n > 0}"}}
-    template = {**inline({"name": "out", "return": output}), "input": {"n": given}}
+def test_integers_beyond_64_bits_are_floating_point_numbers(namespace: Cluster, number: int, want: float) -> None:
+    output = {"output": {"input": "${input.n}", "literal": number, "larger": "${input.n > 0}"}}
+    template = {**inline({"name": "out", "return": output}), "input": {"n": number}}
     create(namespace, run_manifest("large", template), manifest("Schedule", "large", every_hour(template)))
     found = namespace.closed("large")["output"]
     assert [type(want)(found[key]) for key in ("input", "literal")] == [want, want]
-    assert found["larger"] is (given > 0)
+    assert found["larger"] is (number > 0)
     assert namespace.condition("schedule", "large", "Accepted")
     target = {"kind": "Schedule", "name": "large"}
     assert ask(namespace, "trigger", target, trigger={})[0] == "Done"

@@ -11,20 +11,13 @@ from contextlib import asynccontextmanager
 import pytest
 import yaml
 
-from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.payloads import Blobs
-from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
-from perdure.controller.retry_policies import Policies
-from perdure.controller.services import Services
-from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
-from perdure.runtime.attempts import PodSettings
 from support.cluster.namespace import Cluster, Json, run_manifest
+from support.managers import services_over
 
 pytestmark = pytest.mark.cluster
 
@@ -44,16 +37,7 @@ async def at_work(cluster: Cluster) -> AsyncIterator[Manager]:
 async def manager_without_events(cluster: Cluster) -> AsyncIterator[Manager]:
     async with Client.open(find_access(), user_agent="perdure-test") as client:
         recorder = Recorder(client, instance="test")
-        services = Services(
-            client=client,
-            pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
-            definitions=Definitions(client),
-            policies=Policies(client, recorder),
-            letters=DeadLetters(client, recorder),
-            limits=WorkflowLimits(client, recorder),
-            recorder=recorder,
-            blobs=Blobs(client),
-        )
+        services = services_over(client, recorder)
         yield Manager(services, ServedNamespaces((cluster.namespace,)))
 
 

@@ -25,8 +25,8 @@ print(answer.status, answer.read().decode())
 
 
 def webhook(name: str, **spec: Json) -> Json:
-    whole = {"signature": {"secret": {"name": "shared"}}, **spec}
-    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Webhook", "metadata": {"name": name}, "spec": whole}
+    complete = {"signature": {"secret": {"name": "shared"}}, **spec}
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Webhook", "metadata": {"name": name}, "spec": complete}
 
 
 def post(cluster: Cluster, name: str, body: Json, secret: str = SECRET) -> tuple[int, Json]:

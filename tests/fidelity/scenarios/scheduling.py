@@ -45,7 +45,7 @@ def schedule_with_defaults(s: Session) -> None:
 @scenario
 def schedule_with_every_option(s: Session) -> None:
     options = {name: EVERY_OPTION[name] for name in EVERY_OPTION if name != "workflow_id_reuse_policy"}
-    whole = schedule(
+    fields = schedule(
         s,
         spec={
             "structured_calendar": [
@@ -77,7 +77,7 @@ def schedule_with_every_option(s: Session) -> None:
     mine = {"schedule_id": s.named("s")}
     memo = {"memo": {"fields": {"note": payload("said")}}}
     attributes = {"search_attributes": {"indexed_fields": {"CustomKeywordField": payload("key")}}}
-    s.call("CreateSchedule", **whole, **memo, **attributes)
+    s.call("CreateSchedule", **fields, **memo, **attributes)
     s.call("DescribeSchedule", **mine)
     s.until(
         lambda response: response.schedules,

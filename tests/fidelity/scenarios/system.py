@@ -23,10 +23,10 @@ def search_attributes(s: Session) -> None:
     s.call("AddSearchAttributes", "again", search_attributes={"CustomIntField": "INDEXED_VALUE_TYPE_INT"})
     s.call("AddSearchAttributes", "none")
     s.call("RemoveSearchAttributes", "unknown", search_attributes=["Unheard"])
-    own = s.named("Own")
-    s.call("AddSearchAttributes", "new", search_attributes={own: "INDEXED_VALUE_TYPE_INT"})
-    s.call("AddSearchAttributes", "another type", search_attributes={own: "INDEXED_VALUE_TYPE_TEXT"})
-    s.call("RemoveSearchAttributes", search_attributes=[own])
+    attribute = s.named("Own")
+    s.call("AddSearchAttributes", "new", search_attributes={attribute: "INDEXED_VALUE_TYPE_INT"})
+    s.call("AddSearchAttributes", "another type", search_attributes={attribute: "INDEXED_VALUE_TYPE_TEXT"})
+    s.call("RemoveSearchAttributes", search_attributes=[attribute])
 
 
 @scenario
@@ -62,9 +62,9 @@ def batches(s: Session) -> None:
 @scenario
 def known_search_attributes(s: Session) -> None:
     kinds = ("TEXT", "KEYWORD", "INT", "DOUBLE", "BOOL", "DATETIME", "KEYWORD_LIST")
-    own = {s.named(kind.title().replace("_", "")): f"INDEXED_VALUE_TYPE_{kind}" for kind in kinds}
-    s.call("AddSearchAttributes", search_attributes=own)
-    s.call("RemoveSearchAttributes", search_attributes=list(own))
+    attributes = {s.named(kind.title().replace("_", "")): f"INDEXED_VALUE_TYPE_{kind}" for kind in kinds}
+    s.call("AddSearchAttributes", search_attributes=attributes)
+    s.call("RemoveSearchAttributes", search_attributes=list(attributes))
     s.call("RemoveSearchAttributes", "none")
     s.call("ListSearchAttributes", "unknown namespace", namespace="nowhere")
 
@@ -135,8 +135,8 @@ def task_queue_reports(s: Session) -> None:
     queue = {"task_queue": {"name": s.named("q")}}
     s.start()
     s.decide(COMPLETE)
-    whole = {"report_stats": True, "report_config": True, "task_queue_type": "TASK_QUEUE_TYPE_WORKFLOW"}
-    s.call("DescribeTaskQueue", **queue, **whole)
+    options = {"report_stats": True, "report_config": True, "task_queue_type": "TASK_QUEUE_TYPE_WORKFLOW"}
+    s.call("DescribeTaskQueue", **queue, **options)
     s.call("DescribeTaskQueue", "of Nexus", **queue, task_queue_type="TASK_QUEUE_TYPE_NEXUS")
 
 

@@ -14,9 +14,9 @@ def signals(s: Session) -> None:
     s.start()
     s.decide()
     signal = {"workflow_execution": s.execution(), "signal_name": "signal", "request_id": "one"}
-    whole = {"input": payloads("told"), "header": {"fields": {"trace": payload("id")}}}
-    s.call("SignalWorkflowExecution", **signal, **whole)
-    s.call("SignalWorkflowExecution", "sent again", **signal, **whole)
+    content = {"input": payloads("told"), "header": {"fields": {"trace": payload("id")}}}
+    s.call("SignalWorkflowExecution", **signal, **content)
+    s.call("SignalWorkflowExecution", "sent again", **signal, **content)
     s.call("SignalWorkflowExecution", "no name", workflow_execution=s.execution())
     s.call("SignalWorkflowExecution", "no workflow", workflow_execution=NOBODY, signal_name="signal")
     s.call("SignalWorkflowExecution", "no ID", workflow_execution={}, signal_name="signal")
@@ -397,12 +397,12 @@ def links_of_requests(s: Session) -> None:
 @scenario
 def requests_to_one_chain(s: Session) -> None:
     started = s.start()
-    own = {"workflow_execution": s.execution(), "first_execution_run_id": started.run_id}
-    other = own | {"first_execution_run_id": NO_RUN}
+    execution = {"workflow_execution": s.execution(), "first_execution_run_id": started.run_id}
+    other = execution | {"first_execution_run_id": NO_RUN}
     s.call("RequestCancelWorkflowExecution", "another chain", **other)
-    s.call("RequestCancelWorkflowExecution", **own)
+    s.call("RequestCancelWorkflowExecution", **execution)
     s.call("TerminateWorkflowExecution", "another chain", **other)
-    s.call("TerminateWorkflowExecution", **own)
+    s.call("TerminateWorkflowExecution", **execution)
 
 
 @scenario
@@ -422,8 +422,8 @@ def pages_of_histories(s: Session) -> None:
 def query_options(s: Session) -> None:
     s.start()
     s.decide()
-    whole = {"query_args": payloads("which"), "header": {"fields": {"trace": payload("id")}}}
-    query = {"query": {"query_type": "look", **whole}}
+    content = {"query_args": payloads("which"), "header": {"fields": {"trace": payload("id")}}}
+    query = {"query": {"query_type": "look", **content}}
     asked = s.begin("QueryWorkflow", execution=s.execution(), **query, query_reject_condition=1)
     task = s.task(note="with arguments")
     s.call("RespondQueryTaskCompleted", task_token=token(task), completed_type=1, query_result=payloads("seen"))

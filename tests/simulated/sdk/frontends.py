@@ -16,9 +16,9 @@ from perdure.frontend.transport.door import Door, Peer
 from perdure.frontend.transport.grpc_server import head_of
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.simulation.cluster.loop import ClusterLoop
-from simulated.operators import FaultyOperator
 from simulated.sdk.peers import Peers
 from simulated.sdk.wires import BrokenError, Wires
+from support.faulty.operators import FaultyOperator
 
 _BUGS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN})
 _TRANSIENT = frozenset(
@@ -136,7 +136,7 @@ class Caller:
             self._operator = None
             raise
 
-    async def insist(self, rpc: str, request: Any, most: float = 60.0) -> Any:
+    async def insist(self, rpc: str, request: Any, limit: float = 60.0) -> Any:
         """Call an operator, and call again while it may help.
 
         Raises:
@@ -144,7 +144,7 @@ class Caller:
             RpcError: The response is an error that would be the same the next time.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + most
+        until = loop.time() + limit
         while True:
             try:
                 return await self.call(rpc, request)

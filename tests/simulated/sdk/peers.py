@@ -12,8 +12,8 @@ from perdure.frontend.peers.client import PeerClient, PeerIdentity
 from perdure.frontend.peers.server import PeerServer, connect
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.rpc import Handler
-from simulated.operators import FaultyOperator
 from simulated.sdk.wires import BrokenError, LateError, Wires
+from support.faulty.operators import FaultyOperator
 
 _Headers = Sequence[tuple[str, str | bytes]]
 

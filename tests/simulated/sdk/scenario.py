@@ -70,7 +70,9 @@ class Crowd:
                 self._world.checker.fail(f"a worker or a client has failed: {ended!r}")
 
 
-def _pods(random: Random) -> Callable[[Object], ContainerExit]:
+def pods(random: Random) -> Callable[[Object], ContainerExit]:
+    """How the pods of activities end that workflows as code use."""
+
     def script(pod: Object) -> ContainerExit:
         after = random.choice([random.uniform(0, 0.5), random.uniform(0, 6)])
         if pod["metadata"]["labels"]["perdure.dev/activity"] == "flaky" and random.random() < 0.3:
@@ -117,7 +119,7 @@ async def crowd(world: World) -> AsyncIterator[None]:
 async def code(world: World) -> None:
     """Workflows of SDK workers with activities by workers and by pods, timers, children, signals and updates; some are reset."""
     async with crowd(world):
-        world.script = _pods(world.random("script"))
+        world.script = pods(world.random("script"))
         world.create("Workflow", "child", CHILD)
         world.begin()
         await world.trouble(90)

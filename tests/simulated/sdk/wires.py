@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Final
 
-from simulated.faults import Faults
-from simulated.operators import FaultyOperator
+from support.faulty.faults import Faults
+from support.faulty.operators import FaultyOperator
 
 _PING_SECONDS: Final = 3.0
 """How often each side of a connection pings the other one, and how long it waits for the response."""

@@ -154,8 +154,8 @@ class WorkflowWorker:
             self._cache[run_id] = replay
         elif before.last == response.reset_history_event_id:
             self._cache[run_id] = before
-        for given in response.activity_tasks:
-            self._eager.activity.put_nowait(given)
+        for activity_task in response.activity_tasks:
+            self._eager.activity.put_nowait(activity_task)
         return response.workflow_task if response.HasField("workflow_task") else None
 
     async def _unseen_events(self, task: PollWorkflowTaskQueueResponse, replay: Replay) -> list[HistoryEvent]:

@@ -16,7 +16,6 @@ def start(namespace: Cluster, name: str, command: list[str]) -> None:
     """Start a pod that serves at port 8000."""
     context = {
         "runAsNonRoot": True,
-        "runAsUser": 65532,
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"},

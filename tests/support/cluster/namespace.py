@@ -105,7 +105,7 @@ class Cluster:
         """An object; None if it does not exist."""
         return self.objects.get(kind, self.namespace, name)
 
-    def whole(self, name: str) -> Json:
+    def with_history(self, name: str) -> Json:
         """A WorkflowRun with its whole history in its status: nothing of it may be missing, or other than it was sealed."""
         run = self.get("workflowrun", name)
         assert run is not None
@@ -183,14 +183,14 @@ class Cluster:
 
 
 @contextmanager
-def temporary_namespace(cluster: Cluster, *, own: bool = False) -> Iterator[Cluster]:
+def temporary_namespace(cluster: Cluster, *, excluded: bool = False) -> Iterator[Cluster]:
     """A namespace that enforces the restricted Pod Security standard, removed with all that is in it.
 
-    With ``own``, only operators that the test starts serve it; the deployed one leaves it alone.
+    With ``excluded``, only operators that the test starts serve it; the deployed one leaves it alone.
     """
-    if own:
-        _check_that_own_namespaces_are_excluded(cluster)
-    name = f"{'own' if own else 'test'}-{secrets.token_hex(4)}"
+    if excluded:
+        _check_exclusion(cluster)
+    name = f"{'own' if excluded else 'test'}-{secrets.token_hex(4)}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     try:
@@ -199,7 +199,7 @@ def temporary_namespace(cluster: Cluster, *, own: bool = False) -> Iterator[Clus
         cluster.objects.delete("namespace", "", name)
 
 
-def _check_that_own_namespaces_are_excluded(cluster: Cluster) -> None:
+def _check_exclusion(cluster: Cluster) -> None:
     """Two operators in a namespace would share its runs, and a test that kills one would prove nothing."""
     deployment = cluster.objects.get("deployment", SYSTEM, "perdure")
     assert deployment is not None, f"Perdure is not installed in {SYSTEM}"

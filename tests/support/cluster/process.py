@@ -38,12 +38,12 @@ class Process:
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
-        own = {
+        settings = {
             "KUBECONFIG": str(self.cluster.kubeconfig),
             "PERDURE_HTTP_PORT": str(self.health),
             "PERDURE_WATCH_NAMESPACES": self.cluster.namespace,
         }
-        environment = {**os.environ, **own, **self.options}
+        environment = {**os.environ, **settings, **self.options}
         self.running = process = _PROCESSES.Process(target=_operate, args=(environment, self.log), daemon=True)
         process.start()
         deadline = time.monotonic() + PATIENCE

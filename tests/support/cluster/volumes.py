@@ -25,9 +25,9 @@ def local_volume(namespace: Cluster, name: str, storage: str = "1Gi") -> Iterato
     nodes = json.loads(namespace("get", "nodes", "-o", "json"))["items"]
     node = next(one["metadata"]["name"] for one in nodes if not one["spec"].get("taints"))
     path = f"/var/lib/{name}"
-    elsewhere = Cluster(namespace.kubectl, namespace.kubeconfig, "default")  # test namespaces do not allow `hostPath`
-    elsewhere.apply(_creates_folder(name, node, path))
-    elsewhere.pod(name, "Succeeded")
+    writer = Cluster(namespace.kubectl, namespace.kubeconfig, "default")  # test namespaces do not allow `hostPath`
+    writer.apply(_creates_folder(name, node, path))
+    writer.pod(name, "Succeeded")
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     spec = {
         "capacity": {"storage": storage},
@@ -42,7 +42,7 @@ def local_volume(namespace: Cluster, name: str, storage: str = "1Gi") -> Iterato
         yield
     finally:
         namespace("delete", "persistentvolume", name, "--wait=false")
-        elsewhere("delete", "pod", name, "--wait=false")
+        writer("delete", "pod", name, "--wait=false")
 
 
 def _creates_folder(name: str, node: str, path: str) -> dict[str, object]:

@@ -70,6 +70,6 @@ async def silent() -> None:
 
 
 @activity.defn
-async def elsewhere() -> str:
+async def complete_async() -> str:
     """Is completed by another client, with the token or the ID."""
     activity.raise_complete_async()

@@ -12,7 +12,7 @@ ACTIVITIES = [
     activities.beat_then_fail,
     activities.wait_for_cancel,
     activities.silent,
-    activities.elsewhere,
+    activities.complete_async,
     large_flows.echo,
     large_flows.beat_at_length,
     large_flows.give,

@@ -66,7 +66,7 @@ class Operator(Process):
 @contextmanager
 def serving(cluster: Cluster, log: Path, *others: str, **options: str) -> Iterator[Operator]:
     """An operator with a namespace of its own; the block removes both at its end. It serves the namespaces `others`, too."""
-    with temporary_namespace(cluster, own=True) as namespace:
+    with temporary_namespace(cluster, excluded=True) as namespace:
         namespace("create", "secret", "generic", SECRET)  # the chart does so, too
         served = ",".join((namespace.namespace, *others))
         operator = Operator(namespace, log, {"PERDURE_WATCH_NAMESPACES": served, **options})

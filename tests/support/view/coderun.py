@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.controller.runs import status
+from perdure.controller.runs.status import StatusComposer
 from perdure.view.page import Page
 from perdure.view.run import RunView, read_run
 from support.engine.coded import Coded
@@ -11,14 +11,13 @@ from support.view.flow import UID
 
 def object_of(run: Coded) -> dict[str, Any]:
     """The WorkflowRun of a run of code."""
-    composer = status.StatusComposer(name="k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
-    return {
+    made: dict[str, Any] = {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "WorkflowRun",
         "metadata": {"name": "k9", "namespace": "shop", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"workflow": {"type": "Order", "taskQueue": "orders"}, "workflowId": "order-1"},
-        "status": composer.compose({}, run.state, run.events, run.now),
     }
+    return {**made, "status": StatusComposer(UID).compose(made, run.state, run.events, run.now)}
 
 
 def view_of(run: Coded) -> RunView:

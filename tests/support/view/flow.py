@@ -9,16 +9,16 @@ import yaml
 from rich.text import Text
 
 from perdure.api.kinds.workflow import WorkflowSpec
-from perdure.controller.runs import status as run_status
+from perdure.controller.runs.deciders import RunDecider
+from perdure.controller.runs.status import StatusComposer
+from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted, HeartbeatRead, RunInput
 from perdure.engine.state import PendingActivity
 from perdure.engine.step import RunTransition, start, step
 from perdure.language.compiler import compile_program
-from perdure.language.interpreter import Interpreter, RunScope, progress
-from perdure.language.memory import load_memory
-from perdure.language.signals import awaited
+from perdure.language.interpreter import Interpreter, RunScope
 from perdure.view.open_work import LiveState
 from perdure.view.page import Page
 from perdure.view.replay import trace
@@ -82,16 +82,10 @@ class Flow:
 
     def _commit(self, transition: RunTransition) -> "Flow":
         self.state = transition.state
-        composer = run_status.StatusComposer(
-            name=self.name,
-            uid=UID,
-            first_uid=UID,
-            generation=1,
-            progress="{}/{}".format(*progress(self.program, load_memory(self.state.memory))),
-            definition=yaml.safe_load(self.definition),
-            awaited=awaited(self.program, load_memory(self.state.memory), self.state.timers),
-        )
-        self.status = composer.compose(self.status, self.state, transition.events, self.now)
+        composer, snapshot = StatusComposer(UID), yaml.safe_load(self.definition)
+        composer.define(RunDecider(decider=self.decider, definition=Definition(self.program, "order-flow", snapshot)))
+        run = {"metadata": {"name": self.name, "uid": UID}, "status": self.status}
+        self.status = composer.compose(run, self.state, transition.events, self.now)
         return self
 
     def continued(self, offset: float, transition: RunTransition) -> "Flow":

@@ -9,8 +9,7 @@ from support.view.flow import UID
 
 def object_of(run: Drive) -> dict[str, Any]:
     """The WorkflowRun of a standalone activity."""
-    composer = StatusComposer(name="charge-k9", uid=UID, first_uid=UID, generation=1, progress="", definition=None)
-    return {
+    made: dict[str, Any] = {
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "WorkflowRun",
         "metadata": {"name": "charge-k9", "namespace": "shop", "uid": UID, "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -19,5 +18,5 @@ def object_of(run: Drive) -> dict[str, Any]:
             "workflowId": "charge-1",
             "input": {"order": 17},
         },
-        "status": composer.compose({}, run.state, run.history, run.now),
     }
+    return {**made, "status": StatusComposer(UID).compose(made, run.state, run.history, run.now)}

@@ -125,7 +125,7 @@ def test_a_result_that_is_not_json_is_rejected(result: Any) -> None:
 
 
 def test_input_and_result_are_converted_through_json() -> None:
-    assert ActivityEnvironment().run(lambda given: (type(given).__name__, given), (1, 2)) == ["list", [1, 2]]
+    assert ActivityEnvironment().run(lambda value: (type(value).__name__, value), (1, 2)) == ["list", [1, 2]]
 
 
 def test_too_large_details_are_rejected() -> None:

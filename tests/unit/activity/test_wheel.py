@@ -37,9 +37,9 @@ def test_the_wheel_contains_the_helper_and_has_no_dependencies(tmp_path: Path) -
 
 
 def test_the_wheel_has_the_version_of_the_project() -> None:
-    whole = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    own = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
-    theirs, ours = (each["tool"]["hatch"]["version"] for each in (whole, own))
+    root = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    package = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    theirs, ours = (each["tool"]["hatch"]["version"] for each in (root, package))
     assert (PROJECT / ours.pop("path")).resolve() == REPOSITORY / theirs.pop("path")
     assert ours == theirs
-    assert own["project"]["requires-python"] == whole["project"]["requires-python"]
+    assert package["project"]["requires-python"] == root["project"]["requires-python"]

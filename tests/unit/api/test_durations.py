@@ -89,9 +89,9 @@ def test_format_rejects_values_out_of_range(value: timedelta) -> None:
 
 @given(durations)
 def test_durations_survive_format_and_parse(value: timedelta) -> None:
-    whole = timedelta(milliseconds=value // timedelta(milliseconds=1))
-    text = format_duration(whole)
-    assert parse_duration(text) == whole
+    rounded = timedelta(milliseconds=value // timedelta(milliseconds=1))
+    text = format_duration(rounded)
+    assert parse_duration(text) == rounded
     assert len(text) <= DURATION_MAX_LENGTH
 
 

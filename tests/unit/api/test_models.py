@@ -130,8 +130,8 @@ def test_a_status_of_a_newer_version_is_read() -> None:
 
 
 def test_metadata_keeps_unknown_fields_and_omits_empty_ones() -> None:
-    given = {"name": "a", "managedFields": [{"manager": "kubectl"}], "labels": {"a": "b"}}
-    assert ObjectMeta.parse(given).dump() == given
+    metadata = {"name": "a", "managedFields": [{"manager": "kubectl"}], "labels": {"a": "b"}}
+    assert ObjectMeta.parse(metadata).dump() == metadata
 
 
 def test_another_version_or_kind_is_rejected() -> None:

@@ -34,18 +34,18 @@ def errors_of(model: Any, data: dict[str, Any]) -> list[str]:
     ],
 )
 def test_a_field_name_of_another_scheduler_gets_a_suggestion(field: str, meant: str) -> None:
-    given = {field: "x", "workflowRunTemplate": TEMPLATE}
-    assert errors_of(ScheduleSpec, given) == [f"{field}: unknown field; did you mean `{meant}`?"]
+    fields = {field: "x", "workflowRunTemplate": TEMPLATE}
+    assert errors_of(ScheduleSpec, fields) == [f"{field}: unknown field; did you mean `{meant}`?"]
 
 
 def test_an_exit_handler_of_argo_gets_a_suggestion() -> None:
-    given = {"steps": [{"name": "a", "set": {"x": 1}}], "onExit": "tell"}
-    assert errors_of(WorkflowSpec, given) == ["onExit: unknown field; did you mean `finally`?"]
+    fields = {"steps": [{"name": "a", "set": {"x": 1}}], "onExit": "tell"}
+    assert errors_of(WorkflowSpec, fields) == ["onExit: unknown field; did you mean `finally`?"]
 
 
 def test_a_field_at_the_wrong_level_gets_a_suggestion() -> None:
-    given = {"retryPolicy": {"exponential": {}, "maximumAttempts": 3}, "workflowRunTemplate": TEMPLATE}
-    (sentence,) = errors_of(ScheduleSpec, given)
+    fields = {"retryPolicy": {"exponential": {}, "maximumAttempts": 3}, "workflowRunTemplate": TEMPLATE}
+    (sentence,) = errors_of(ScheduleSpec, fields)
     assert sentence == "retryPolicy.maximumAttempts: unknown field; did you mean `exponential.maximumAttempts`?"
 
 
@@ -55,7 +55,7 @@ def test_an_unknown_field_without_similar_names_gets_no_suggestion() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("fields", "want"),
     [
         ({"activity": "a"}, "activity: must be an object: `activity: {name: a}`"),
         ({"sleep": "5s"}, "sleep: must be an object: `sleep: {duration: 5s}`"),
@@ -68,5 +68,5 @@ def test_an_unknown_field_without_similar_names_gets_no_suggestion() -> None:
         ({"activity": "a" * 100}, "activity: must be an object"),
     ],
 )
-def test_a_plain_value_in_place_of_an_object_gets_a_suggestion(given: dict[str, Any], want: str) -> None:
-    assert want in errors_of(Step, {"name": "s", **given})
+def test_a_plain_value_in_place_of_an_object_gets_a_suggestion(fields: dict[str, Any], want: str) -> None:
+    assert want in errors_of(Step, {"name": "s", **fields})

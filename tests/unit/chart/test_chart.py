@@ -10,6 +10,7 @@ import yaml
 
 from perdure.api import labels
 from perdure.frontend.settings import Settings
+from support.cluster.releases import CLUSTER_WIDE
 from unit.chart.manifests import (
     CHART,
     EVERYTHING,
@@ -275,11 +276,11 @@ def test_a_single_operator_does_not_join_a_fleet(render: Render, settings: tuple
 
 def test_affinity_and_tolerations_of_a_fleet_are_configurable(render: Render) -> None:
     chosen = {"nodeAffinity": {}}
-    own = {"key": "operators", "operator": "Exists"}
-    settings = (f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([own])}")
+    toleration = {"key": "operators", "operator": "Exists"}
+    settings = (f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([toleration])}")
     pod = named(render(*settings), "Deployment", "perdure")["spec"]["template"]["spec"]
     assert pod["affinity"] == chosen
-    assert own in pod["tolerations"]
+    assert toleration in pod["tolerations"]
     assert len(pod["tolerations"]) == 3
 
 
@@ -453,6 +454,16 @@ def test_two_releases_have_different_cluster_wide_names(helm: Helm, render: Rend
     cluster_wide = {(x["kind"], x["metadata"]["name"]) for x in second if "namespace" not in x["metadata"]}
     assert cluster_wide
     assert not cluster_wide & {(x["kind"], x["metadata"]["name"]) for x in render(NAMESPACED)}
+
+
+def test_with_the_documented_values_all_objects_have_a_namespace(render: Render) -> None:
+    text = (REPOSITORY / "docs" / "installing.md").read_text(encoding="utf-8")
+    listed = text.partition("only namespaced objects, set these values to false: ")[2].partition(". An")[0]
+    values = re.findall(r"`([\w.]+)`", listed)
+    assert tuple(values) == CLUSTER_WIDE
+    found = render(NAMESPACED, *(f"{each}=false" for each in values), tests=True)
+    assert [each["kind"] for each in found if "namespace" not in each["metadata"]] == []
+    assert "attribution.enabled" in values, "the policies of later versions of Kubernetes than that of this test"
 
 
 def test_the_schema_describes_exactly_the_values() -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from click.testing import CliRunner
 
 from perdure.api.crdgen import KINDS, custom_resource_definition
-from perdure.cli.app import build
+from support.cli import perdure
 from unit.chart.manifests import CHART
 
 
@@ -33,6 +32,6 @@ def test_the_examples_of_the_catalog_pass_lint(tmp_path: Path) -> None:
     assert [each["kind"] for each in examples] == ["WorkflowRun", "Schedule"]
     file = tmp_path / "examples.yaml"
     file.write_text(yaml.safe_dump_all(examples), encoding="utf-8")
-    done = CliRunner().invoke(build("perdure", ["lint", "version"]), ["lint", "-f", str(file), "-o", "json"])
+    done = perdure("lint", "-f", str(file), "-o", "json")
     found = json.loads(done.stdout)
     assert (found["objects"], found["errors"]) == (2, 0), done.stdout

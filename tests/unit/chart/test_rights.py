@@ -22,10 +22,10 @@ def documented() -> dict[str, set[str]]:
 
 
 def test_the_documented_permissions_are_those_of_the_chart(render: Any) -> None:
-    given: dict[str, set[str]] = defaultdict(set)
+    granted: dict[str, set[str]] = defaultdict(set)
     roles = [named(render(), "ClusterRole", name) for name in ("perdure", "perdure-temporal")]
     roles.append(named(render(), "Role", "perdure-temporal-tls"))
     for rule in (rule for role in roles for rule in role["rules"]):
         for resource in rule["resources"]:
-            given[resource] |= set(rule["verbs"])
-    assert documented() == given
+            granted[resource] |= set(rule["verbs"])
+    assert documented() == granted

@@ -28,17 +28,17 @@ pytestmark = pytest.mark.cluster
 @pytest.mark.parametrize("settings", [EVERYTHING, (NAMESPACED,)], ids=["cluster", "namespaces"])
 def test_no_role_has_a_wildcard_or_reads_other_secrets(render: Render, settings: Sequence[str]) -> None:
     secret = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]}
-    own = {**secret, "resourceNames": ["perdure-temporal-tls"]}
+    certificate = {**secret, "resourceNames": ["perdure-temporal-tls"]}
     for name, rule in rules(render(*settings)):
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], name
-        assert "secrets" not in rule["resources"] or (name == "perdure-temporal-tls" and rule == own), name
+        assert "secrets" not in rule["resources"] or (name == "perdure-temporal-tls" and rule == certificate), name
         assert not {"escalate", "impersonate"} & set(rule["verbs"]), name
 
 
 def test_the_operator_has_its_permissions_and_cannot_watch_leases(render: Render) -> None:
     operator = named(render(), "ClusterRole", "perdure")
-    own = granted(operator, "perdure.dev")
-    assert own == {
+    permissions = granted(operator, "perdure.dev")
+    assert permissions == {
         "workflows": {"get", "list", "watch"},
         "retrypolicies": {"get", "list", "watch"},
         "retrypolicies/status": {"update"},

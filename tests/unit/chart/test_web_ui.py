@@ -98,8 +98,8 @@ def test_selectors_distinguish_the_web_ui_from_the_operator(render: Render) -> N
 def test_users_log_in_to_the_web_ui_with_oidc(helm: Helm, render: Render) -> None:
     oidc = {"providerUrl": "https://id.example.com", "clientId": "perdure", "clientSecretName": "ui"}
     called = {**oidc, "callbackUrl": "https://flows.example.com/auth/sso/callback"}
-    tokens = "temporal.authentication.acceptClusterTokens=true"
-    _, env = web_ui(render("ui.enabled=true", tokens, f"ui.oidc={json.dumps(called)}"))
+    manifests = render("ui.enabled=true", f"ui.oidc={json.dumps(called)}")
+    _, env = web_ui(manifests)
     assert {name: value for name, value in env.items() if "AUTH" in name} == {
         "TEMPORAL_AUTH_ENABLED": "true",
         "TEMPORAL_AUTH_PROVIDER_URL": "https://id.example.com",
@@ -110,12 +110,25 @@ def test_users_log_in_to_the_web_ui_with_oidc(helm: Helm, render: Render) -> Non
         "TEMPORAL_AUTH_USE_ID_TOKEN_AS_BEARER": "true",
     }
 
+    def accepted(found: Sequence[Manifest]) -> tuple[str, str]:
+        operator = {each["name"]: each.get("value", "") for each in operator_container(found)["env"]}
+        assert "PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS" not in operator
+        return operator["PERDURE_TEMPORAL_OIDC_ISSUER"], operator["PERDURE_TEMPORAL_OIDC_CLIENT_IDS"]
+
+    assert accepted(manifests) == ("https://id.example.com", "perdure")
+    more = {"issuerUrl": "https://id.example.com/", "clientIds": ["kubernetes"]}
+    alone, both = "temporal.authentication.oidc=" + json.dumps(more), f"ui.oidc={json.dumps(called)}"
+    assert accepted(render(alone)) == ("https://id.example.com/", "kubernetes")
+    assert accepted(render("ui.enabled=true", alone, both)) == ("https://id.example.com/", "kubernetes,perdure")
+
     def refused(*settings: str) -> str:
         flags = [part for setting in ("ui.enabled=true", *settings) for part in ("--set-json", setting)]
         return helm("template", "perdure", str(CHART), *flags).stderr
 
-    assert "acceptClusterTokens must be true" in refused(f"ui.oidc={json.dumps(called)}")
-    assert "ui.oidc.callbackUrl must be set" in refused(tokens, f"ui.oidc={json.dumps(oidc)}")
+    other = 'temporal.authentication.oidc.issuerUrl="https://other.example.com"'
+    assert "must be the same" in refused(other, both)
+    assert "temporal.authentication.oidc.clientIds must name a client" in refused(other)
+    assert "ui.oidc.callbackUrl must be set" in refused(f"ui.oidc={json.dumps(oidc)}")
     assert "temporal.enabled must be true" in refused("temporal.enabled=false")
     assert "ui.clientCertificateSecretName must be set" in refused('temporal.tls.clientCASecretName="clients"')
 

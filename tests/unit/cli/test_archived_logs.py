@@ -11,8 +11,8 @@ import pytest
 from perdure.cli.connection import connect
 from perdure.client.archived_logs import ArchivedLogs
 from support.apiserver import ApiServer, Log, items
+from support.cli import RUNS, perdure
 from support.view.flow import charged_after_two_refusals
-from unit.cli.calling import RUNS, call
 from unit.cli.pod_logs import DONE, line, pod
 
 PODS = "/api/v1/namespaces/shop/pods"
@@ -56,7 +56,7 @@ def shop(server: ApiServer) -> ApiServer:
 
 
 def logs(*options: str) -> tuple[int, list[str], str]:
-    done = call("logs", "order-42", *options)
+    done = perdure("logs", "order-42", *options)
     return done.exit_code, done.stdout.splitlines(), done.stderr
 
 

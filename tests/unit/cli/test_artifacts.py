@@ -13,7 +13,7 @@ from perdure.cli.verbs.artifacts import ArtifactDownload
 from perdure.client.errors import CliError
 from perdure.runner.artifacts.export import encoded
 from support.apiserver import ApiServer, Log, items
-from unit.cli.calling import RUNS, call
+from support.cli import RUNS, perdure
 
 CONTENT = bytes(range(256)) * 100
 REPORT = {
@@ -51,22 +51,22 @@ def serve(server: ApiServer, content: bytes) -> None:
 
 
 def test_the_artifacts_of_all_steps_are_listed(server: ApiServer) -> None:
-    lines = [line.split() for line in call("artifacts", "list", "order").stdout.splitlines()]
+    lines = [line.split() for line in perdure("artifacts", "list", "order").stdout.splitlines()]
     assert lines == [
         ["ARTIFACT", "BYTES", "KEY"],
         ["make[0]/report", "25600", "shop/uid-1/2-1/report"],
         ["make[2]/report", "25600", "shop/uid-1/4-1/report"],
     ]
-    assert json.loads(call("artifacts", "list", "order", "-o", "json").stdout)["make[0]/report"] == REPORT
+    assert json.loads(perdure("artifacts", "list", "order", "-o", "json").stdout)["make[0]/report"] == REPORT
     server.answers[f"{RUNS}/order"] = run({})
-    assert call("artifacts", "list", "order").stderr == "The steps of `order` have left no artifacts.\n"
+    assert perdure("artifacts", "list", "order").stderr == "The steps of `order` have left no artifacts.\n"
 
 
 def test_copies_are_shown(server: ApiServer) -> None:
     server.answers[f"{RUNS}/order"] = run({"report": {**REPORT, "copy": "monthly/latest"}, "log": REPORT})
     server.answers[PODS] = items()
     for verb in (("artifacts", "list"), ("describe",)):
-        lines = [line.split() for line in call(*verb, "order").stdout.splitlines()]
+        lines = [line.split() for line in perdure(*verb, "order").stdout.splitlines()]
         assert ["ARTIFACT", "BYTES", "KEY", "COPY"] in lines
         assert ["make[0]/report", "25600", "shop/uid-1/2-1/report", "monthly/latest"] in lines
         assert ["make[0]/log", "25600", "shop/uid-1/2-1/report", "-"] in lines
@@ -77,31 +77,32 @@ def test_artifacts_are_listed_in_the_order_in_which_their_steps_started(server: 
     for event, started in zip(run_["status"]["history"]["events"], (4, 2, 3), strict=True):
         event["scheduledEventId"] = started
     server.answers[f"{RUNS}/order"] = run_
-    lines = call("artifacts", "list", "order").stdout.splitlines()[1:]
+    lines = perdure("artifacts", "list", "order").stdout.splitlines()[1:]
     assert [line.split()[0] for line in lines] == ["make[1]/report", "make[2]/report", "make[0]/report"]
 
 
 def test_describe_shows_the_first_artifacts(server: ApiServer) -> None:
     server.answers[PODS] = items()
-    shown = call("describe", "order").stdout
+    shown = perdure("describe", "order").stdout
     assert "\nArtifacts\n  ARTIFACT        BYTES  KEY\n  make[0]/report  25600  shop/uid-1/2-1/report\n" in shown
-    assert json.loads(call("describe", "order", "-o", "json").stdout)["artifacts"]["make[0]/report"] == REPORT
+    assert json.loads(perdure("describe", "order", "-o", "json").stdout)["artifacts"]["make[0]/report"] == REPORT
     server.answers[f"{RUNS}/order"] = run(*({"report": REPORT} for _ in range(23)))
-    assert "make[19]/report" in (shown := call("describe", "order").stdout)
+    assert "make[19]/report" in (shown := perdure("describe", "order").stdout)
     assert "make[20]/report" not in shown
     assert "  3 more; `perdure artifacts list` shows all\n" in shown
     server.answers[f"{RUNS}/order"] = run({})
-    assert "Artifacts" not in call("describe", "order").stdout
-    assert "artifacts" not in json.loads(call("describe", "order", "-o", "json").stdout)
+    assert "Artifacts" not in perdure("describe", "order").stdout
+    assert "artifacts" not in json.loads(perdure("describe", "order", "-o", "json").stdout)
 
 
 def test_a_pod_reads_an_artifact_and_is_deleted(server: ApiServer, tmp_path: Path) -> None:
-    done = call("artifacts", "get", "order", "make[0]/report", "--file", str(tmp_path / "report"))
+    done = perdure("artifacts", "get", "order", "make[0]/report", "--file", str(tmp_path / "report"))
     assert done.exit_code == 0, done.stderr
     assert (tmp_path / "report").read_bytes() == CONTENT
     (pod,) = server.created
     (container,) = pod["spec"]["containers"]
     assert container["image"] == "perdure:x"
+    assert "runAsUser" not in {**pod["spec"]["securityContext"], **container["securityContext"]}
     variables = {each["name"]: each for each in container["env"]}
     assert variables["PERDURE_KEY"]["value"] == REPORT["key"]
     assert variables["PERDURE_STORE_BUCKET"]["valueFrom"]["secretKeyRef"]["name"] == "perdure-artifacts"
@@ -110,7 +111,7 @@ def test_a_pod_reads_an_artifact_and_is_deleted(server: ApiServer, tmp_path: Pat
 
 def test_an_artifact_with_a_wrong_hash_is_not_written(server: ApiServer, tmp_path: Path) -> None:
     serve(server, b"changed")
-    done = call("artifacts", "get", "order", "make[0]/report", "--file", str(tmp_path / "report"))
+    done = perdure("artifacts", "get", "order", "make[0]/report", "--file", str(tmp_path / "report"))
     assert (done.exit_code, "is not the recorded one" in done.stderr) == (2, True)
     assert not (tmp_path / "report").exists()
     assert server.deleted == ["perdure-artifact-get-1"]
@@ -139,16 +140,16 @@ def test_a_pod_that_cannot_read_it_is_explained_and_deleted(
 ) -> None:
     server.status = lambda _: status
     server.answers[f"{PODS}/perdure-artifact-get-1/log"] = Log(log)
-    done = call("artifacts", "get", "order", "make[0]/report", "--file", "-")
+    done = perdure("artifacts", "get", "order", "make[0]/report", "--file", "-")
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
     assert server.deleted == ["perdure-artifact-get-1"]
 
 
 def test_an_unreadable_artifact_is_rejected_before_a_pod_is_created(server: ApiServer) -> None:
-    assert "choose one of `make[0]/report`, `make[2]/report`" in call("artifacts", "get", "order", "make/x").stderr
+    assert "choose one of `make[0]/report`, `make[2]/report`" in perdure("artifacts", "get", "order", "make/x").stderr
     server.answers[PODS] = items()
-    assert "set it with --image" in call("artifacts", "get", "order", "make[0]/report").stderr
+    assert "set it with --image" in perdure("artifacts", "get", "order", "make[0]/report").stderr
     assert server.created == []
 
 
@@ -211,7 +212,7 @@ def test_without_a_pod_the_image_is_that_of_the_artifact_set(server: ApiServer) 
     server.answers[PODS] = items()
     of_set = {"name": "artifacts-uid-1", "annotations": {"perdure.dev/image": "perdure:recorded"}}
     server.answers[f"{RUNS.rpartition('/')[0]}/artifactsets/artifacts-uid-1"] = {"metadata": of_set}
-    assert call("artifacts", "get", "order", "make[0]/report", "--file", "-").exit_code == 0
+    assert perdure("artifacts", "get", "order", "make[0]/report", "--file", "-").exit_code == 0
     assert server.created[0]["spec"]["containers"][0]["image"] == "perdure:recorded"
 
 

@@ -17,9 +17,9 @@ with opened({URL!r}):
 
 def test_the_key_is_not_in_the_arguments_of_the_browser(tmp_path: Path) -> None:
     """Other users read the arguments of all processes in /proc. As Jupyter does: jupyter-server's `use_redirect_file`."""
-    browser, arguments, seen = tmp_path / "browser", tmp_path / "arguments", tmp_path / "page"
+    browser, arguments, page = tmp_path / "browser", tmp_path / "arguments", tmp_path / "page"
     browser.write_text(
-        f'#!/bin/sh\necho "$@" > {arguments}\nfile=${{1#file://}}\ncat "$file" > {seen}\nstat -c %a "$file" >> {arguments}\n'
+        f'#!/bin/sh\necho "$@" > {arguments}\nfile=${{1#file://}}\ncat "$file" > {page}\nstat -c %a "$file" >> {arguments}\n'
     )
     browser.chmod(0o700)
     program = _OPEN.format(arguments=str(arguments))
@@ -29,5 +29,5 @@ def test_the_key_is_not_in_the_arguments_of_the_browser(tmp_path: Path) -> None:
     assert address.startswith("file://")
     assert "s3cret" not in done.stdout
     assert mode == "600"
-    assert "url=http://127.0.0.1:8234/namespaces/shop/runs?key=s3cret&amp;a=b" in seen.read_text()
+    assert "url=http://127.0.0.1:8234/namespaces/shop/runs?key=s3cret&amp;a=b" in page.read_text()
     assert not Path(url2pathname(address.removeprefix("file://"))).exists()

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
 from perdure.view.deadletters import describe, table
 from perdure.view.page import UNICODE, Page
 from support.apiserver import ApiServer, items
+from support.cli import perdure
 
 PAGE = Page(
     now=datetime(2026, 1, 31, 12, 0, tzinfo=UTC), width=100, glyphs=UNICODE, iso=False, program="perdure", context=None
@@ -75,7 +75,7 @@ def test_one_dead_letter_is_described_with_the_next_commands() -> None:
     ],
 )
 def test_incomplete_usage_is_rejected(arguments: list[str], reported: str) -> None:
-    done = CliRunner().invoke(build("perdure", ["deadletters"]), ["deadletters", *arguments])
+    done = perdure("deadletters", *arguments)
     assert done.exit_code == 2
     assert reported in done.stderr
 
@@ -95,7 +95,7 @@ def answered(**phases: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def redrive(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure"), ["deadletters", "redrive", *arguments], prog_name="perdure")
+    return perdure("deadletters", "redrive", *arguments)
 
 
 @pytest.mark.parametrize(

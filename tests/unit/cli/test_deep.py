@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from support.apiserver import ApiServer, items
+from support.cli import RUNS, perdure
 from support.view.flow import charged_after_two_refusals
-from unit.cli.calling import RUNS, call
 
 
 def nested(levels: int) -> Any:
@@ -25,6 +25,6 @@ def test_a_run_with_a_deeply_nested_input_is_shown(server: ApiServer, levels: in
     server.answers[f"{RUNS}/order-42"] = run
     server.answers["/api/v1/namespaces/shop/pods"] = items()
     server.answers["/apis/coordination.k8s.io/v1/namespaces/shop/leases"] = items()
-    done = call("describe", "order-42", "--output", output)
+    done = perdure("describe", "order-42", "--output", output)
     assert done.exit_code == 0, done.exception
     assert "order-42" in done.stdout

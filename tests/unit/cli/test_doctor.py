@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from perdure import VERSION, __version__
-from perdure.cli.app import build
 from perdure.kube import clock
 from perdure.kube.paths import PLURALS
 from support.apiserver import ApiServer, items
+from support.cli import perdure
+from support.clock import stopped_clock
 from support.doctor import (
     BINDINGS,
     CRDS,
@@ -296,23 +297,18 @@ def test_all_namespaces_can_be_checked(healthy: ApiServer, watched: str, exclude
 
 @pytest.mark.usefixtures("healthy")
 def test_clock_skew_is_reported() -> None:
-    token = clock.source.set(lambda: _NOW() + timedelta(minutes=5))
-    try:
+    with stopped_clock() as machine:
+        machine.forward(timedelta(minutes=5))
         finding = findings()["Clocks"]
-    finally:
-        clock.source.reset(token)
     assert finding["result"] == "Warning"
     assert finding["message"].startswith("The clock of this machine is ")
     assert finding["message"].endswith("ahead of that of the API server")
 
 
-_NOW = clock.source.get()
-
-
 @pytest.mark.usefixtures("healthy")
 def test_version_shows_the_installed_versions() -> None:
     def call(*options: str) -> Result:
-        return CliRunner().invoke(build("perdure", ["version", "doctor"]), ["version", *options], prog_name="perdure")
+        return perdure("version", *options)
 
     assert call().stdout == f"perdure {__version__}\n"
     lines = [f"perdure {__version__}", f"operator {__version__}", f"crds {__version__}", "kubernetes v1.34.1"]

@@ -3,9 +3,6 @@
 import json
 from typing import Any
 
-from click.testing import CliRunner
-
-from perdure.cli.app import build
 from perdure.engine import events as ev
 from perdure.engine import history, resets
 from perdure.view.describe import as_data
@@ -13,6 +10,7 @@ from perdure.view.replay import trace
 from perdure.view.run import read_run
 from perdure.view.tree import tree
 from support.apiserver import ApiServer, Log, items
+from support.cli import perdure
 from support.view.flow import UID, Flow, at, declined, golden, plain
 
 PODS = "/api/v1/namespaces/shop/pods"
@@ -111,7 +109,7 @@ def test_the_logs_of_kept_steps_are_read_from_the_pods_of_the_earlier_run(server
         f"{PODS}/order-42-9-2/log": Log("2026-01-01T12:00:01Z two\n"),
         f"{PODS}/order-42-retry-1-8-1/log": Log("2026-01-01T12:01:01Z done\n"),
     }
-    done = CliRunner().invoke(build("perdure", ["logs"]), ["logs", "order-42-retry-1", "-n", "shop"])
+    done = perdure("logs", "order-42-retry-1", "-n", "shop")
     assert (done.exit_code, done.stdout.splitlines()) == (0, ["right#2: two", "left#1: done"])
     assert done.stderr.splitlines() == [
         "first: ran in the earlier run `order-42`, and its pod was deleted; see `perdure logs -n shop order-42`"

@@ -1,16 +1,16 @@
 """`perdure explain`: fields and reasons, without a cluster."""
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from perdure.api.crdgen import KINDS
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.cli.app import build
 from perdure.cli.explanations import topics
+from support.cli import perdure
 
 
 def explain(topic: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["explain", "version"]), ["explain", topic], prog_name="perdure")
+    return perdure("explain", topic)
 
 
 @pytest.mark.parametrize("topic", topics())

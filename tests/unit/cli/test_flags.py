@@ -12,7 +12,7 @@ from perdure.cli.app import OTHER_NAMES, VERBS, verb_first
 from perdure.cli.flags import GLOBAL, extract, kubectl_arguments, overrides
 from perdure.cli.verbs.schedules import OTHER_SCHEDULE_NAMES
 from support.apiserver import ApiServer, items
-from unit.cli.calling import RUNS, call
+from support.cli import RUNS, perdure
 
 
 def test_global_flags_can_precede_the_verb() -> None:
@@ -45,12 +45,12 @@ def test_a_timeout_is_a_duration_or_seconds(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("arguments", [["--as"], ["--request-timeout", "soon"]])
 def test_an_invalid_flag_is_named(arguments: list[str]) -> None:
-    done = call("list", *arguments)
+    done = perdure("list", *arguments)
     assert (done.exit_code, arguments[0] in done.stderr) == (2, True)
 
 
 def test_every_global_flag_is_listed_and_unique() -> None:
-    listed = call("options").stdout
+    listed = perdure("options").stdout
     assert all(f"{flag.name} {flag.metavar}".strip() in listed for flag in GLOBAL)
 
 
@@ -58,35 +58,35 @@ def test_a_kubeconfig_can_be_selected(server: ApiServer, monkeypatch: pytest.Mon
     server.answers[RUNS] = items()
     chosen = os.environ["KUBECONFIG"]
     monkeypatch.setenv("KUBECONFIG", "/no/such/file")
-    assert call("list").exit_code == 2
-    assert call("list", "--kubeconfig", chosen).exit_code == 0
-    assert call("list", f"--kubeconfig={chosen}", "--context", "x").stderr.startswith(
+    assert perdure("list").exit_code == 2
+    assert perdure("list", "--kubeconfig", chosen).exit_code == 0
+    assert perdure("list", f"--kubeconfig={chosen}", "--context", "x").stderr.startswith(
         "Error: no access to a cluster: the kubeconfig has no context `x`; it has `c`"
     )
 
 
 def test_the_version_is_an_option_too() -> None:
-    assert call("--version").stdout == call("version").stdout
+    assert perdure("--version").stdout == perdure("version").stdout
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
 def test_verbs_of_other_tools_get_a_suggestion(name: str) -> None:
     assert name not in VERBS
-    done = call(name, "x", program="kubectl perdure")
+    done = perdure(name, "x", program="kubectl perdure")
     assert done.exit_code == 2
     assert f"there is no command `{name}`; {OTHER_NAMES[name].format(program='kubectl perdure')}" in done.stderr
 
 
 @pytest.mark.parametrize("name", OTHER_SCHEDULE_NAMES)
 def test_names_of_schedule_commands_elsewhere_are_answered_with_the_command_to_use(name: str) -> None:
-    done = call("schedule", name, "nightly", program="kubectl perdure")
+    done = perdure("schedule", name, "nightly", program="kubectl perdure")
     assert done.exit_code == 2
     advice = OTHER_SCHEDULE_NAMES[name].format(program="kubectl perdure")
     assert f"there is no command `{name}`; {advice}" in " ".join(done.stderr.split())
 
 
 def test_a_misspelled_verb_gets_a_suggestion() -> None:
-    assert "Did you mean 'describe'?" in call("descibe", "x").stderr
+    assert "Did you mean 'describe'?" in perdure("descibe", "x").stderr
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_misspelled_verb_gets_a_suggestion() -> None:
     ],
 )
 def test_completion_prints_the_script_of_a_shell(shell: str, part: str) -> None:
-    assert part in call("completion", shell).stdout
+    assert part in perdure("completion", shell).stdout
 
 
 def complete(words: str) -> list[str]:

@@ -5,16 +5,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from perdure.api.labels import FLEET_LABEL
-from perdure.cli.app import build
 from perdure.controller.fleet.membership import MemberSettings, lease, renewal
 from perdure.controller.fleet.shards import shard_of, shards_of
 from perdure.controller.state_versions import StateVersions
 from perdure.kube import clock
 from perdure.runtime.upgrades import UpgradeRecord
 from support.apiserver import ApiServer
+from support.cli import perdure
 
 RECORDS = "/api/v1/namespaces/perdure-system/configmaps"
 RECORD = f"{RECORDS}/perdure-state-version"
@@ -27,7 +27,7 @@ def no_record(server: ApiServer) -> None:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["fleet", "version"]), ["fleet", *arguments], prog_name="perdure")
+    return perdure("fleet", *arguments)
 
 
 def member(name: str, ago: float, *members: str, reads: int = 2) -> dict[str, Any]:

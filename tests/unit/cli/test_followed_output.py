@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from support.apiserver import ApiServer, Log, items
+from support.cli import RUNS, perdure
 from support.view.flow import charged_after_two_refusals
-from unit.cli.calling import RUNS, call
 from unit.cli.launch import DEFINITION, PODS, WORKFLOW, pod
 
 VERBS = [["start", "flow", "-p", "id=7", "--name", "order"], ["rerun", "old", "--name", "order"], ["retry", "old"]]
@@ -53,7 +53,7 @@ def test_output_is_the_final_run_when_it_is_followed(
     final = charged_after_two_refusals().at(56).object
     final["metadata"]["name"], final["status"]["phase"] = "order", phase
     retried(scene, verb, final)
-    done = call(*verb, option, "-o", output)
+    done = perdure(*verb, option, "-o", output)
     assert done.exit_code == code, done.stderr
     (run,) = documents(done.stdout)
     assert (run["kind"], run["metadata"]["name"], run["status"]["phase"]) == ("WorkflowRun", "order", phase)
@@ -70,7 +70,7 @@ def test_output_is_the_open_run_when_it_has_not_ended_in_time(scene: ApiServer, 
     running["status"] = {"phase": "Running", "conditions": [UNKNOWN]}
     scene.answers[PODS] = items()
     retried(scene, verb, running)
-    done = call(*verb, option, "--timeout", "2s", "-o", "json")
+    done = perdure(*verb, option, "--timeout", "2s", "-o", "json")
     assert done.exit_code == 124
     run = json.loads(done.stdout)
     assert (run["metadata"]["name"], run["status"]["phase"]) == ("order", "Running")
@@ -79,13 +79,13 @@ def test_output_is_the_open_run_when_it_has_not_ended_in_time(scene: ApiServer, 
 
 def test_output_is_the_name_once_when_the_run_is_followed(scene: ApiServer) -> None:
     scene.status = lambda _: charged_after_two_refusals().at(56).status
-    done = call(*VERBS[0], "--wait", "-o", "name")
+    done = perdure(*VERBS[0], "--wait", "-o", "name")
     assert (done.exit_code, done.stdout) == (0, "workflowrun.perdure.dev/order\n"), done.stderr
 
 
 def test_output_is_the_operation_when_a_retry_is_refused(scene: ApiServer) -> None:
     refused = {"type": "Complete", "status": "True", "reason": "RunOpen", "message": "the run is open"}
     scene.status = lambda _: {**RETRIED, "phase": "Failed", "conditions": [refused], "result": {}}
-    done = call("retry", "old", "--wait", "-o", "json")
+    done = perdure("retry", "old", "--wait", "-o", "json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)["kind"] == "Operation"

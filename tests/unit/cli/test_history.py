@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.client import WorkflowHistory
@@ -14,10 +14,10 @@ from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
 from perdure.api.state_versions import NEWEST, stamped
-from perdure.cli.app import build
 from perdure.engine import commands as cmd
 from perdure.runtime import blobs
 from support.apiserver import ApiServer
+from support.cli import perdure
 from support.engine.coded import Coded, timer
 from support.engine.standalone import begin
 from support.view.coderun import object_of
@@ -30,7 +30,7 @@ PAYLOADS = "/apis/perdure.dev/v1alpha1/namespaces/shop/payloads"
 
 def history(*options: str) -> Result:
     arguments = ["history", "order-42", "--color", "never", *options]
-    return CliRunner().invoke(build("perdure", ["history", "version"]), arguments)
+    return perdure(*arguments)
 
 
 def ids(done: Result) -> list[int]:

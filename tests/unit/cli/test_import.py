@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
+from support.cli import perdure
 
 GOOD = """
 kind: Workflow
@@ -20,7 +20,7 @@ BAD = GOOD.replace("name: good", "name: bad").replace(
 
 
 def invoke(*arguments: str, stdin: str = "") -> Result:
-    return CliRunner().invoke(build("perdure", ["import"]), ["import", *arguments], input=stdin)
+    return perdure("import", *arguments, stdin=stdin)
 
 
 def test_a_complete_import_prints_manifests(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
 from support.apiserver import ApiServer, Log, items
+from support.cli import perdure
 from support.view.flow import charged_after_two_refusals
 from unit.cli.launch import DEFINITION, PODS, WORKFLOW, pod
 
@@ -15,7 +15,7 @@ RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 
 
 def start(*options: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["start", "version"]), ["start", "flow", *options], prog_name="perdure")
+    return perdure("start", "flow", *options)
 
 
 def test_a_client_dry_run_prints_the_manifest_and_sends_nothing(server: ApiServer) -> None:

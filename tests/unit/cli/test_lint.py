@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
 from perdure.cli.files.documents import Loader
 from perdure.cli.files.lint import lint
 from perdure.language.program import Severity
+from support.cli import perdure
 from support.manuals import REPOSITORY, Block, blocks
 
 GOOD = """
@@ -48,8 +48,8 @@ spec:
 WARNED = GOOD + "  blocks:\n  - {name: b, steps: [{name: x, sleep: {duration: 1s}}]}\n"
 
 
-def call(*arguments: str, given: str | None = None) -> Result:
-    return CliRunner().invoke(build("perdure"), ["lint", *arguments], prog_name="perdure", input=given)
+def call(*arguments: str, stdin: str | None = None) -> Result:
+    return perdure("lint", *arguments, stdin=stdin)
 
 
 @pytest.fixture
@@ -96,14 +96,14 @@ def test_findings_can_be_printed_as_json(folder: Path) -> None:
 
 
 def test_standard_input_is_accepted() -> None:
-    assert call("-f", "-", given=GOOD).exit_code == 0
-    assert "standard input:16:7: Error" in call("-f", "-", given=BAD).stdout
+    assert call("-f", "-", stdin=GOOD).exit_code == 0
+    assert "standard input:16:7: Error" in call("-f", "-", stdin=BAD).stdout
 
 
 def test_warnings_fail_with_strict() -> None:
-    assert call("-f", "-", given=WARNED).exit_code == 0
-    assert call("-f", "-", "--strict", given=WARNED).exit_code == 1
-    assert call("-f", "-", "--strict", given=GOOD).exit_code == 0
+    assert call("-f", "-", stdin=WARNED).exit_code == 0
+    assert call("-f", "-", "--strict", stdin=WARNED).exit_code == 1
+    assert call("-f", "-", "--strict", stdin=GOOD).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_an_unreadable_file_has_exit_code_2(folder: Path, name: str, want: str |
 
 
 def test_files_without_perdure_objects_have_exit_code_2() -> None:
-    done = call("-f", "-", given="apiVersion: v1\nkind: ConfigMap\n")
+    done = call("-f", "-", stdin="apiVersion: v1\nkind: ConfigMap\n")
     assert done.exit_code == 2
     assert "there is nothing to check" in done.stderr
 
@@ -138,7 +138,7 @@ def test_files_without_perdure_objects_have_exit_code_2() -> None:
     ],
 )
 def test_an_invalid_manifest_is_reported_with_its_line(text: str, line: int, want: str) -> None:
-    done = call("-f", "-", given=text)
+    done = call("-f", "-", stdin=text)
     assert done.exit_code == 1
     assert done.stdout.startswith(f"standard input:{line}:")
     assert want in done.stdout
@@ -146,14 +146,14 @@ def test_an_invalid_manifest_is_reported_with_its_line(text: str, line: int, wan
 
 def test_a_key_that_kubectl_converts_causes_a_warning_with_its_value() -> None:
     text = GOOD.replace("steps:", "steps:\n  - {name: note, set: {y: 1, 'n': 2, true: 3}}")
-    done = call("-f", "-", given=text)
+    done = call("-f", "-", stdin=text)
     assert (
         "standard input:7:24: Warning: spec.steps[0].set.true: kubectl reads the key `y` as `true`; write 'y' if that "
         "is not what you mean" in " ".join(done.stdout.split())
     ), done.stdout
     assert "spec.steps[0].set.true: is set twice" in done.stdout
     assert "`n`" not in done.stdout
-    assert call("-f", "-", given=text.replace(", true: 3", "")).exit_code == 0
+    assert call("-f", "-", stdin=text.replace(", true: 3", "")).exit_code == 0
 
 
 KUBECTL = """
@@ -178,7 +178,7 @@ def test_names_that_yaml_reads_as_booleans_are_reported_once_and_keep_their_text
         "name: nap, sleep: {duration: 1s}}",
         "name: y, sleep: {duration: 1s}}\n  - {name: 'no', needs: [y], when: on, set: {a: n, b: '${steps.y.status}'}}",
     )
-    reported = json.loads(call("-f", "-", "-o", "json", given=text).stdout)["findings"]
+    reported = json.loads(call("-f", "-", "-o", "json", stdin=text).stdout)["findings"]
     assert [(each["path"], each["severity"]) for each in reported] == [
         ("spec.steps[0].name", "Error"),
         ("spec.steps[1].needs[0]", "Error"),
@@ -197,16 +197,16 @@ def test_two_steps_of_one_name_are_one_error() -> None:
         "  activities:\n"
         + "\n".join(f"  - {{name: {name}, startToCloseTimeout: 1m, container: {{image: x}}}}" for name in "ab"),
     )
-    reported = json.loads(call("-f", "-", "-o", "json", given=text).stdout)["findings"]
+    reported = json.loads(call("-f", "-", "-o", "json", stdin=text).stdout)["findings"]
     assert [each["path"] for each in reported] == ["spec.steps", "spec.steps[2].activity.name"]
     assert reported[0]["message"] == "must have unique names, but has 'nap' twice"
 
 
 def test_a_merge_key_is_not_a_duplicate_and_merged_fields_have_a_line() -> None:
     text = GOOD.replace("name: nap, sleep", "<<: &base {needs: [nap2]}, needs: [], name: nap, sleep")
-    assert call("-f", "-", given=text).exit_code == 0
+    assert call("-f", "-", stdin=text).exit_code == 0
     text = GOOD.replace("name: nap, sleep", "<<: &base {needs: [nap2]}, name: nap, sleep")
-    assert "standard input:7:" in call("-f", "-", given=text).stdout
+    assert "standard input:7:" in call("-f", "-", stdin=text).stdout
 
 
 def test_the_examples_have_no_errors() -> None:
@@ -279,7 +279,7 @@ def test_search_attributes_of_runs_and_schedules_are_checked() -> None:
     run = f"{head}kind: WorkflowRun\nspec: {spec}\n"
     schedule = f"{head}kind: Schedule\nspec: {{cron: ['@daily'], workflowRunTemplate: {{spec: {spec}}}}}\n"
     for manifest, path in ((run, "spec"), (schedule, "spec.workflowRunTemplate.spec")):
-        done = call("-f", "-", given=manifest)
+        done = call("-f", "-", stdin=manifest)
         assert done.exit_code == 1
         assert f"{path}.searchAttributes.bad name!: must be 1 to 63 letters" in done.stdout.replace("\n", " ")
 
@@ -328,7 +328,7 @@ spec: {exponential: {}}
 
 
 def test_all_errors_are_reported_at_once() -> None:
-    answer = json.loads(call("-f", "-", "-o", "json", given=BROKEN).stdout)
+    answer = json.loads(call("-f", "-", "-o", "json", stdin=BROKEN).stdout)
     found = {(each["object"], each["path"], each["message"]) for each in answer["findings"]}
     want = {
         ("Workflow/broken", "spec.activities[0].startToCloseTimeot", "did you mean `startToCloseTimeout`"),
@@ -366,10 +366,10 @@ def test_all_errors_are_reported_at_once() -> None:
 
 def test_an_invalid_cron_line_is_not_also_reported_as_missing() -> None:
     template = "workflowRunTemplate: {spec: {inline: {steps: [{name: a, set: {x: 1}}]}}}"
-    given = (
+    manifest = (
         f"apiVersion: perdure.dev/v1alpha1\nkind: Schedule\nmetadata: {{name: a}}\nspec: {{cron: [soon], {template}}}\n"
     )
-    reported = json.loads(call("-f", "-", "-o", "json", given=given).stdout)["findings"]
+    reported = json.loads(call("-f", "-", "-o", "json", stdin=manifest).stdout)["findings"]
     assert [(each["path"], each["severity"]) for each in reported] == [("spec.cron[0]", "Error")]
 
 
@@ -386,8 +386,8 @@ def test_an_invalid_cron_line_is_not_also_reported_as_missing() -> None:
     ],
 )
 def test_a_manifest_of_any_shape_gets_findings(spec: str, want: str) -> None:
-    given = f"apiVersion: perdure.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: odd}}\nspec: {spec}\n"
-    done = call("-f", "-", "-o", "json", given=given)
+    manifest = f"apiVersion: perdure.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: odd}}\nspec: {spec}\n"
+    done = call("-f", "-", "-o", "json", stdin=manifest)
     assert done.exit_code == 1, done.output
     assert want in [each["path"] for each in json.loads(done.stdout)["findings"]]
 
@@ -427,7 +427,7 @@ spec:
 
 
 def test_signals_awaited_under_another_name_are_reported() -> None:
-    answer = json.loads(call("-f", "-", "-o", "json", given=SIGNALS).stdout)
+    answer = json.loads(call("-f", "-", "-o", "json", stdin=SIGNALS).stdout)
     found = {(each["object"], each["path"]): each["message"] for each in answer["findings"]}
     assert found["Workflow/waiting", "spec.steps[1]"].startswith("reads `signals.aproved`, but a step waits for")
     assert found["Operation/ask", "spec.signal.name"] == (
@@ -443,11 +443,11 @@ def test_labels_of_a_template_are_checked() -> None:
         "{labels: {team: a b, 'x y': z, example.com/ok: v1}, annotations: {'-bad': any text, Good.example/Name: ''}}"
     )
     template = f"{{metadata: {metadata}, spec: {{inline: {{steps: [{{name: a, sleep: {{duration: 1s}}}}]}}}}}}"
-    given = (
+    manifest = (
         "apiVersion: perdure.dev/v1alpha1\nkind: Schedule\nmetadata: {name: a}\n"
         f"spec: {{cron: ['@daily'], workflowRunTemplate: {template}}}\n"
     )
-    done = call("-f", "-", "-o", "json", given=given)
+    done = call("-f", "-", "-o", "json", stdin=manifest)
     reported = [(each["path"], each["message"].split(" must")[0]) for each in json.loads(done.stdout)["findings"]]
     assert sorted(reported) == [
         ("spec.workflowRunTemplate.metadata.annotations", "`-bad`"),
@@ -458,14 +458,14 @@ def test_labels_of_a_template_are_checked() -> None:
 
 def test_the_items_of_a_list_are_checked() -> None:
     items = ["- " + text.strip().replace("\n", "\n  ") for text in (GOOD, BAD.split("---")[1])]
-    done = call("-f", "-", "--output", "json", given="\n".join(["apiVersion: v1", "kind: List", "items:", *items]))
+    done = call("-f", "-", "--output", "json", stdin="\n".join(["apiVersion: v1", "kind: List", "items:", *items]))
     [found] = json.loads(done.stdout)["findings"]
     assert (found["object"], found["path"], found["line"]) == ("Workflow/bad", "spec.steps[1].activity.name", 20)
 
 
 def test_a_long_path_in_a_finding_is_truncated() -> None:
     deep = "{a: " * 150 + "1" + "}" * 150
-    done = call("-f", "-", given=GOOD.replace("sleep: {duration: 1s}", f"set: {{x: {deep}}}"))
+    done = call("-f", "-", stdin=GOOD.replace("sleep: {duration: 1s}", f"set: {{x: {deep}}}"))
     [line, _] = done.stdout.splitlines()
     assert "nested more than 100 deep" in line
     assert len(line) < 240

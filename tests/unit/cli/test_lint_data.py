@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
-from perdure.cli.app import build
+from support.cli import perdure
 
 
 def test_expressions_in_data_are_reported() -> None:
@@ -43,7 +42,7 @@ spec:
   input: {default: {day: "${now}"}}
   steps: [{name: nap, sleep: {duration: 1s}}]
 """
-    done = CliRunner().invoke(build("perdure"), ["lint", "-f", "-", "--output", "json"], input=text)
+    done = perdure("lint", "-f", "-", "--output", "json", stdin=text)
     assert done.exit_code == 1, done.stdout
     found = [each for each in json.loads(done.stdout)["findings"] if "is not evaluated here" in each["message"]]
     assert {each["severity"] for each in found} == {"Error"}
@@ -74,13 +73,13 @@ spec:
   input: {{schema: {{type: object, properties: {{day: {{type: string}}, number: {{type: integer}}}}}}}}
   steps: [{{name: nap, sleep: {{duration: 1s}}}}]
 """
-    done = CliRunner().invoke(build("perdure"), ["lint", "-f", "-", "--output", "json"], input=text)
+    done = perdure("lint", "-f", "-", "--output", "json", stdin=text)
     found = json.loads(done.stdout)["findings"]
     return [(each["path"], each["message"]) for each in found if each["severity"] == "Error"]
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("input_", "want"),
     [
         ("{day: '${now}'}", "`now`: unknown name `now`"),
         ("{day: '${HOME}'}", "for a literal `${`, write `$${`"),
@@ -88,8 +87,8 @@ spec:
         ("{day: '${schedule.scheduledTime.nope()}'}", "`schedule.scheduledTime.nope()`: "),
     ],
 )
-def test_an_invalid_expression_in_the_input_of_a_schedule_is_an_error(given: str, want: str) -> None:
-    ((path, message),) = linted(given)
+def test_an_invalid_expression_in_the_input_of_a_schedule_is_an_error(input_: str, want: str) -> None:
+    ((path, message),) = linted(input_)
     assert path == "spec.workflowRunTemplate.spec.input.day"
     assert want in message
 
@@ -103,8 +102,8 @@ def test_the_input_of_a_schedule_is_checked_with_the_values_of_its_expressions()
     assert linted("{number: '${schedule.lastCompletionResult.number + 1}'}") == []
 
 
-@pytest.mark.parametrize("given", ["'${1 + 1}'", '\'${ {"a": {"b": 1}} }\'', "'${schedule.localDate}'"])
-def test_the_input_of_code_is_not_evaluated(given: str) -> None:
-    ((path, message),) = linted(given, "{type: Report, taskQueue: reports}")
+@pytest.mark.parametrize("input_", ["'${1 + 1}'", '\'${ {"a": {"b": 1}} }\'', "'${schedule.localDate}'"])
+def test_the_input_of_code_is_not_evaluated(input_: str) -> None:
+    ((path, message),) = linted(input_, "{type: Report, taskQueue: reports}")
     assert path == "spec.workflowRunTemplate.spec.input"
     assert "is not evaluated here" in message

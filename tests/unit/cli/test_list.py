@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from perdure.api.phases import CLOSED, Phase
-from perdure.cli.app import build
 from perdure.cli.selection import Selection
 from perdure.kube import clock
 from support.apiserver import ApiServer, Log, items
+from support.cli import perdure
 
 NEW: dict[str, object] = {"metadata": {"name": "new"}}
 PAUSED = {"metadata": {"name": "paused"}, "status": {"phase": "Paused"}}
@@ -69,7 +69,7 @@ def watched(server: ApiServer, listed: list[dict[str, Any]], *watches: Any) -> N
 
 def watch(*options: str) -> tuple[list[list[str]], Result]:
     """Call `list --watch`; the first three cells of each line, and the result."""
-    done = CliRunner().invoke(build("perdure", ["list", "version"]), ["list", "--watch", *options], prog_name="perdure")
+    done = perdure("list", "--watch", *options)
     return [line.split()[:3] for line in done.stdout.splitlines()], done
 
 
@@ -128,7 +128,7 @@ def test_a_watch_continues_after_a_broken_connection(server: ApiServer) -> None:
 
 
 def test_a_watch_supports_only_text_output() -> None:
-    done = CliRunner().invoke(build("perdure", ["list", "version"]), ["list", "--watch", "-o", "json"])
+    done = perdure("list", "--watch", "-o", "json")
     assert done.exit_code == 2
     assert "shows text only" in done.stderr
 
@@ -137,7 +137,7 @@ def test_a_watch_supports_only_text_output() -> None:
 
 
 def listed(*options: str) -> list[str]:
-    done = CliRunner().invoke(build("perdure", ["list", "count"]), ["list", "-o", "name", *options])
+    done = perdure("list", "-o", "name", *options)
     assert done.exit_code == 0, done.stderr
     return [line.removeprefix("workflowrun.perdure.dev/") for line in done.stdout.splitlines()]
 
@@ -159,7 +159,7 @@ def test_runs_are_filtered_by_open_and_age_and_sorted_in_both_orders(server: Api
     assert listed("--status", "Paused") == ["new"]
     assert listed("--older-than", "2h") == ["mid", "old"]
     assert listed("--older", "2h", "--since", "6h") == ["mid"]
-    counted = CliRunner().invoke(build("perdure", ["list", "count"]), ["count", "--running", "--older-than", "2h"])
+    counted = perdure("count", "--running", "--older-than", "2h")
     assert counted.stdout.splitlines() == ["Running  1", "Total    1"]
 
 
@@ -173,6 +173,6 @@ def test_runs_are_filtered_by_open_and_age_and_sorted_in_both_orders(server: Api
     ],
 )
 def test_mutually_exclusive_options_are_rejected(server: ApiServer, options: list[str], said: str) -> None:
-    done = CliRunner().invoke(build("perdure", ["list", "version"]), ["list", *options])
+    done = perdure("list", *options)
     assert (done.exit_code, server.asked) == (2, [])
     assert said in " ".join(done.stderr.split())

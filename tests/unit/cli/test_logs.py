@@ -5,11 +5,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
 
-from perdure.cli.app import build
 from perdure.view.logs import LogLines, LogSelection, logs_of, missing_logs
 from support.apiserver import ApiServer, Log, items
+from support.cli import perdure
 from support.view.flow import Flow, charged_after_two_refusals, declined
 from unit.cli.pod_logs import BROKEN, DONE, RUNS_NOW, WAITING, line, pod
 
@@ -22,7 +21,7 @@ PODS = "/api/v1/namespaces/shop/pods"
 
 
 def logs(*options: str) -> tuple[int, list[str], str]:
-    done = CliRunner().invoke(build("perdure", ["logs"]), ["logs", "order-42", *options])
+    done = perdure("logs", "order-42", *options)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout.splitlines(), done.stderr
 
@@ -142,10 +141,10 @@ def test_the_log_of_a_failed_init_container_is_shown(server: ApiServer) -> None:
 
 def test_children_are_shown_by_their_names(server: ApiServer) -> None:
     child = Flow(name="parcel-1")
-    own = {**child.object, "metadata": {**child.object["metadata"], "uid": "u-2"}}
+    listed = {**child.object, "metadata": {**child.object["metadata"], "uid": "u-2"}}
     server.answers |= {
         RUN: Flow().object,
-        RUNS: lambda: items(own) if "parent-run-id=1111" in str(server.asked[-1]) else items(),
+        RUNS: lambda: items(listed) if "parent-run-id=1111" in str(server.asked[-1]) else items(),
         PODS: lambda: items(pod("reserve", 2, 1, RUNS_NOW)) if "u-2" in str(server.asked[-1]) else items(),
         f"{PODS}/order-42-2-1/log": Log(line(1, "packed")),
     }

@@ -4,12 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from perdure.api.labels import RESET_ANNOTATION
-from perdure.cli.app import build
 from support.apiserver import ApiServer, items
-from support.view.flow import charged_after_two_refusals
+from support.cli import perdure
+from support.view.flow import Flow, charged_after_two_refusals
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 
@@ -17,13 +16,9 @@ RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 WORKFLOW = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflows/order"
 
 
-def call(*arguments: str) -> Any:
-    return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure")
-
-
 def asked(server: ApiServer, *arguments: str) -> dict[str, Any]:
     """The spec of the object that a command creates."""
-    done = call(*arguments)
+    done = perdure(*arguments)
     assert done.exit_code == 0, done.stderr
     spec: dict[str, Any] = server.created[-1]["spec"]
     return spec
@@ -84,8 +79,8 @@ def test_the_input_of_a_rerun_can_be_changed(ran: ApiServer) -> None:
 
 def test_parameters_are_json_or_text(server: ApiServer) -> None:
     server.answers[WORKFLOW] = {"metadata": {"name": "order"}}
-    given = ["-p", "n=3", "-p", "name=ada", "-p", 'list=["a"]', "-p", "id=007", "-p", "e==", "-p", 'text="3"']
-    spec = asked(server, "start", "order", "--input", '{"n": 1, "kept": true}', *given, "--no-wait")
+    options = ["-p", "n=3", "-p", "name=ada", "-p", 'list=["a"]', "-p", "id=007", "-p", "e==", "-p", 'text="3"']
+    spec = asked(server, "start", "order", "--input", '{"n": 1, "kept": true}', *options, "--no-wait")
     assert json.loads(json.dumps(spec["input"])) == {
         "n": 3,
         "kept": True,
@@ -113,7 +108,7 @@ def test_parameters_are_json_or_text(server: ApiServer) -> None:
     ],
 )
 def test_invalid_usage_names_the_option(arguments: list[str], said: str) -> None:
-    done = call(*arguments)
+    done = perdure(*arguments)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
 
@@ -126,13 +121,13 @@ def test_a_retry_follows_the_new_run_until_it_ends(server: ApiServer, option: st
     server.answers |= {f"{RUN.removesuffix('42')}43": new, "/api/v1/namespaces/shop/pods": items()}
     answer = {"phase": "Complete", "completionTime": "2026-01-01T12:01:00Z", "result": {"workflowRun": "order-43"}}
     server.status = lambda _: answer
-    done = call("retry", "order-42", option)
+    done = perdure("retry", "order-42", option)
     assert done.exit_code == code, done.output
     assert [made["kind"] for made in server.created] == ["Operation"]
 
 
 def test_a_retry_that_is_not_followed_has_no_timeout(server: ApiServer) -> None:
-    done = call("retry", "order-42", "--timeout", "5m")
+    done = perdure("retry", "order-42", "--timeout", "5m")
     assert (done.exit_code, server.created) == (2, [])
     assert "requires --wait or --logs" in done.stderr
 
@@ -169,14 +164,14 @@ def test_several_runs_are_retried_by_name(server: ApiServer) -> None:
     serve(server, failed("a"), failed("b"))
     answer = {"phase": "Complete", "completionTime": "2026-01-01T12:01:00Z", "conditions": [DONE]}
     server.status = lambda made: {**answer, "result": {"workflowRun": f"{made['spec']['target']['name']}-2"}}
-    done = call("retry", "a", "workflowrun.perdure.dev/b", "-o", "name")
+    done = perdure("retry", "a", "workflowrun.perdure.dev/b", "-o", "name")
     assert (done.exit_code, targets(server)) == (0, ["a", "b"]), done.stderr
     assert done.stdout.split() == ["workflowrun.perdure.dev/a-2", "workflowrun.perdure.dev/b-2"]
 
 
 def test_the_last_failed_runs_of_a_workflow_are_retried(server: ApiServer) -> None:
     retried = failed("a-2", of="a")
-    cancelled, elsewhere = failed("d", phase="Cancelled"), failed("e", "other")
+    cancelled, of_other_workflow = failed("d", phase="Cancelled"), failed("e", "other")
     serve(
         server,
         failed("a"),
@@ -184,22 +179,22 @@ def test_the_last_failed_runs_of_a_workflow_are_retried(server: ApiServer) -> No
         failed("b", phase="TimedOut"),
         failed("c", phase="Completed"),
         cancelled,
-        elsewhere,
+        of_other_workflow,
     )
-    assert call("retry", "--workflow", "order", "--dry-run").stdout.split() == [
+    assert perdure("retry", "--workflow", "order", "--dry-run").stdout.split() == [
         word for name in ("a-2", "b") for word in (f"workflowrun.perdure.dev/{name}", "retried", "(dry", "run)")
     ]
-    refused = call("retry", "--workflow", "order")
+    refused = perdure("retry", "--workflow", "order")
     assert (refused.exit_code, server.created) == (2, [])
     assert "2 runs match; pass --yes to retry them" in refused.stderr
-    assert call("retry", "--workflow", "order", "--yes", "--no-wait").exit_code == 0
+    assert perdure("retry", "--workflow", "order", "--yes", "--no-wait").exit_code == 0
     assert targets(server) == ["a-2", "b"]
 
 
 def test_the_failed_runs_of_a_workflow_are_rerun_and_each_failure_is_reported(server: ApiServer) -> None:
     serve(server, failed("a"), failed("b"), failed("c", phase="Completed"))
     server.refuses = lambda body: body["metadata"]["generateName"] == "a-"
-    done = call("rerun", "--workflow", "order", "--yes", "--no-wait")
+    done = perdure("rerun", "--workflow", "order", "--yes", "--no-wait")
     assert (done.exit_code, done.stdout) == (1, "workflowrun.perdure.dev/b-1 created\n")
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
@@ -207,19 +202,42 @@ def test_the_failed_runs_of_a_workflow_are_rerun_and_each_failure_is_reported(se
 
 def test_a_run_whose_retry_has_completed_is_not_retried_again(server: ApiServer) -> None:
     serve(server, failed("a"), failed("a-2", phase="Completed", of="a"))
-    done = call("retry", "a")
+    done = perdure("retry", "a")
     assert (done.exit_code, server.created) == (1, [])
     assert done.stderr == (
         "Error: the run `a` was already retried: `a-2` has completed; to run its steps once more, pass --force, or name "
         "them with --from\n"
     )
     for option in (["--force"], ["--from", "charge"]):
-        assert call("retry", "a", *option, "--no-wait").exit_code == 0
+        assert perdure("retry", "a", *option, "--no-wait").exit_code == 0
     assert targets(server) == ["a", "a"]
 
 
 def test_a_run_whose_retry_has_failed_is_retried_with_a_warning(server: ApiServer) -> None:
     serve(server, failed("a"), failed("a-2", of="a"))
-    done = call("retry", "a", "--no-wait")
+    done = perdure("retry", "a", "--no-wait")
     assert (done.exit_code, targets(server)) == (0, ["a"])
     assert done.stderr == "Warning: `a-2` already retries the run `a`, and may have more results to keep\n"
+
+
+SWEEP = """
+activities:
+- {name: fit, startToCloseTimeout: 5m, container: {image: shop}}
+steps:
+- {name: train, forEach: {items: "${input}", as: it, maxConcurrency: 1}, activity: {name: fit}}
+"""
+
+
+def test_steps_to_run_again_are_named_by_the_values_of_their_items(server: ApiServer) -> None:
+    flow = Flow(SWEEP, [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.2}]).started(1).completed(2).started(3).completed(4)
+    server.answers[RUN] = flow.object
+    assert asked(server, "retry", "order-42", "--from", "train[lr=0.1]", "--from", "train[2]", "--no-wait")[
+        "retry"
+    ] == {"from": ["train[0]", "train[2]"]}
+    for step, which in (("train[lr=0.3]", "none"), ("train[lr=0.2]", "several: `train[1]`, `train[2]`")):
+        done = perdure("retry", "order-42", "--from", step, "--no-wait")
+        assert (done.exit_code, done.stderr) == (
+            2,
+            f"Error: --from: the run `order-42` must have one step `{step}`, but has {which}\n",
+        )
+    assert perdure("retry", "a", "b", "--from", "train[lr=0.1]").exit_code == 2

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from click.testing import CliRunner
-
-from perdure.cli.app import build
 from perdure.view.describe import event_lines
 from perdure.view.page import ASCII
 from support.apiserver import ApiServer, items
+from support.cli import perdure
 from support.view.flow import UID, at, charged_after_two_refusals, plain
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
@@ -41,7 +39,7 @@ def test_without_events_there_is_no_title() -> None:
 
 def test_describe_shows_events_of_the_run_if_permitted(server: ApiServer) -> None:
     def describe() -> str:
-        done = CliRunner().invoke(build("perdure", ["describe", "version"]), ["describe", "order-42"])
+        done = perdure("describe", "order-42")
         assert done.exit_code == 0, done.stderr
         return done.stdout
 

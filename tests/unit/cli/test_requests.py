@@ -5,9 +5,7 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
-from perdure.cli.app import build
 from perdure.cli.inputs import value
 from perdure.cli.operations import TargetOptions, request_of
 from perdure.client.errors import CliError
@@ -15,10 +13,7 @@ from perdure.kube import clock
 from perdure.view.page import ASCII, Page
 from perdure.view.tables import operations
 from support.apiserver import ApiServer
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure")
+from support.cli import perdure
 
 
 @pytest.mark.parametrize(
@@ -51,14 +46,14 @@ def call(*arguments: str) -> Result:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_invalid_usage_is_rejected_before_any_request(arguments: list[str], said: str) -> None:
-    done = call(*arguments)
+    done = perdure(*arguments)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
 
 
 def test_enumeration_values_are_case_insensitive() -> None:
-    assert call("list", "--phase", "failed", "--phase", "timedout", "--context", "none").stderr.startswith("Error: ")
-    done = call("schedule", "create", "a", "--workflow", "w", "--overlap-policy", "bufferone", "--dry-run")
+    assert perdure("list", "--phase", "failed", "--phase", "timedout", "--context", "none").stderr.startswith("Error: ")
+    done = perdure("schedule", "create", "a", "--workflow", "w", "--overlap-policy", "bufferone", "--dry-run")
     assert "overlapPolicy: BufferOne" in done.stdout, done.stderr
 
 
@@ -133,7 +128,7 @@ def test_operations_are_shown_on_one_line_each() -> None:
 def test_a_reset_of_an_activity_is_an_operation(server: ApiServer) -> None:
     condition = {"type": "Complete", "status": "True", "reason": "Done", "message": "`order-42` has recorded it"}
     server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
-    found = call("reset-activity", "order-42", "--step", "rooms[3]", "--reset-heartbeats")
+    found = perdure("reset-activity", "order-42", "--step", "rooms[3]", "--reset-heartbeats")
     assert found.stdout == "workflowrun.perdure.dev/order-42 updated: `order-42` has recorded it\n", found.stderr
     assert [made["spec"] for made in server.created] == [
         {
@@ -149,7 +144,7 @@ def test_a_signal_that_the_workflow_never_awaits_causes_a_warning(server: ApiSer
     )
     condition = {"type": "Complete", "status": "True", "reason": "SignalNotAwaited", "message": message}
     server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
-    found = call("signal", "order-42", "--name", "aproved")
+    found = perdure("signal", "order-42", "--name", "aproved")
     assert (found.exit_code, found.stderr) == (0, f"Warning: {message}\n")
 
 
@@ -158,7 +153,7 @@ def test_a_request_that_takes_effect_later_says_when(server: ApiServer) -> None:
     message = "the request is recorded, and takes effect once the run is unpaused"
     condition = {"type": "Complete", "status": "True", "reason": "Deferred", "message": message}
     server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
-    found = call("cancel", "order-42")
+    found = perdure("cancel", "order-42")
     assert (found.exit_code, found.stdout) == (0, f"workflowrun.perdure.dev/order-42 not yet cancelled: {message}\n")
 
 
@@ -168,7 +163,7 @@ def test_exit_codes_distinguish_missing_runs_from_rejected_requests(
 ) -> None:
     condition = {"type": "Failed", "status": "True", "reason": reason, "message": "no"}
     server.status = lambda _: {"phase": "Failed", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
-    assert call("signal", "order-42", "--name", "approve").exit_code == status
+    assert perdure("signal", "order-42", "--name", "approve").exit_code == status
 
 
 @pytest.mark.parametrize("verb", ["cancel", "signalWithStart", "unpause"])
@@ -181,7 +176,7 @@ def test_a_request_without_an_answer_says_that_a_newer_version_has_written_the_r
     newer = {"type": "NewerState", "status": "True", "reason": "NewerState", "message": "this operator cannot read it"}
     run = {"metadata": {"name": "order", "namespace": "shop"}, "status": {"conditions": [newer]}}
     server.answers["/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order"] = run
-    done = call("cancel", "order", "-n", "shop", "--timeout", "1s")
+    done = perdure("cancel", "order", "-n", "shop", "--timeout", "1s")
     assert done.exit_code == 124
     first, second = done.stderr.splitlines()
     assert first == "Warning: workflowrun.perdure.dev/order is NewerState: this operator cannot read it"

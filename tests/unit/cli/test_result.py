@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
 from support.apiserver import ApiServer
+from support.cli import perdure
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 FAILURE = {"kind": "Application", "type": "CardDeclined", "message": "no funds"}
@@ -20,7 +20,7 @@ def run(name: str, phase: str, **status: Any) -> dict[str, Any]:
 
 
 def result(*options: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["result", "version"]), ["result", "order", *options])
+    return perdure("result", "order", *options)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from perdure.cli.app import build
+from support.cli import perdure
 
 POLICY = """
 apiVersion: perdure.dev/v1alpha1
@@ -19,7 +18,7 @@ spec: {cloudScheduler: {retryCount: 5, minBackoffDuration: 10s, maxBackoffDurati
 def preview(tmp_path: Path, text: str, *options: str) -> tuple[int, str, str]:
     file = tmp_path / "policy.yaml"
     file.write_text(text)
-    done = CliRunner().invoke(build("perdure", ["retrypolicy"]), ["retrypolicy", "preview", "-f", str(file), *options])
+    done = perdure("retrypolicy", "preview", "-f", str(file), *options)
     return done.exit_code, done.stdout, done.stderr
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.api.kinds.workflow import Activity
-from perdure.cli.app import build
 from perdure.frontend.schedules import messages
-from perdure.importing.schedules import UnsupportedScheduleError, convert
+from perdure.importing.reader import UnsupportedScheduleError
+from perdure.importing.schedules import convert
 from perdure.language import containers
+from support.cli import perdure
 
 CRON_JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
@@ -111,9 +111,7 @@ WRITTEN: dict[str, Any] = {
 
 
 def run(manifest: dict[str, Any], *options: str) -> tuple[int, list[dict[str, Any]], str]:
-    result = CliRunner().invoke(
-        build("perdure", ["schedule"]), ["schedule", "import", "-f", "-", *options], input=json.dumps(manifest)
-    )
+    result = perdure("schedule", "import", "-f", "-", *options, stdin=json.dumps(manifest))
     return result.exit_code, list(yaml.safe_load_all(result.stdout)), result.stderr
 
 
@@ -169,7 +167,7 @@ def test_a_cron_job_becomes_a_workflow_and_a_schedule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("fields", "kept"),
     [
         ({"serviceAccountName": "reporter"}, {"securityContext": {"runAsNonRoot": False}}),
         ({"automountServiceAccountToken": False}, {"securityContext": {"runAsNonRoot": False}}),
@@ -180,10 +178,10 @@ def test_a_cron_job_becomes_a_workflow_and_a_schedule() -> None:
         ),
     ],
 )
-def test_a_cron_jobs_pod_keeps_its_user_and_its_token(given: Any, kept: Any) -> None:
+def test_a_cron_jobs_pod_keeps_its_user_and_its_token(fields: Any, kept: Any) -> None:
     main = {"containers": [{"name": "main", "image": "report:1"}]}
-    workflow, _ = convert(changed(CRON_JOB, "spec.jobTemplate.spec.template.spec", {**main, **given}), "f")
-    assert workflow["spec"]["activities"][0]["podTemplate"]["spec"] == {**main, **given, **kept}
+    workflow, _ = convert(changed(CRON_JOB, "spec.jobTemplate.spec.template.spec", {**main, **fields}), "f")
+    assert workflow["spec"]["activities"][0]["podTemplate"]["spec"] == {**main, **fields, **kept}
 
 
 def test_a_cron_workflow_becomes_a_schedule() -> None:
@@ -416,7 +414,7 @@ def test_a_damaged_manifest_is_rejected_with_one_sentence(data: st.DataObject) -
 def test_each_object_of_a_list_is_imported(tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [CRON_JOB, CRON_WORKFLOW]}))
-    result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "import", "-f", str(file)])
+    result = perdure("schedule", "import", "-f", str(file))
     assert [each["kind"] for each in yaml.safe_load_all(result.stdout)] == ["Workflow", "Schedule", "Schedule"]
 
 
@@ -480,6 +478,6 @@ def test_one_name_for_several_schedules_is_rejected() -> None:
 
 
 def test_a_missing_file_is_reported_without_mentioning_scenarios() -> None:
-    result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "import", "-f", "nope.yaml"])
+    result = perdure("schedule", "import", "-f", "nope.yaml")
     assert result.exit_code == 2
     assert "scenario" not in result.stderr

@@ -2,9 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from perdure.cli.app import build
+from support.cli import perdure
 
 MANIFEST = """
 apiVersion: perdure.dev/v1alpha1
@@ -25,8 +24,8 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def run(*arguments: str, given: str | None = None) -> tuple[int, str, str]:
-    result = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "next", *arguments], input=given)
+def run(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
+    result = perdure("schedule", "next", *arguments, stdin=stdin)
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -51,26 +50,26 @@ def test_next_prints_a_table_with_the_local_time(file: str) -> None:
 
 def test_next_notes_the_days_on_which_clocks_change() -> None:
     both = MANIFEST.replace("endTime: 2026-10-26T12:00:00Z", "daylightSaving: {repeated: Both}")
-    _, out, _ = run("-f", "-", "--after", "2026-03-28", "--count", "3", given=both)
+    _, out, _ = run("-f", "-", "--after", "2026-03-28", "--count", "3", stdin=both)
     assert [line.partition("+")[2] for line in out.splitlines()[1:]] == [
         "0100",
         "0200  02:30:00 does not exist",
         "0200",
     ]
-    _, out, _ = run("-f", "-", "--after", "2026-10-25", "--count", "3", given=both)
+    _, out, _ = run("-f", "-", "--after", "2026-10-25", "--count", "3", stdin=both)
     assert [line.split("  ")[-1] for line in out.splitlines()] == [
         "NOTE",
         "first occurrence",
         "second occurrence",
         "Mon 2026-10-26 02:30:00 +0100",
     ]
-    own = both.replace('["30 2 * * *"]', '["30 2 * * *", "0 3 * * *"]')
-    assert "does not exist" not in run("-f", "-", "--after", "2026-03-29", "--count", "1", given=own)[1]
+    manifest = both.replace('["30 2 * * *"]', '["30 2 * * *", "0 3 * * *"]')
+    assert "does not exist" not in run("-f", "-", "--after", "2026-03-29", "--count", "1", stdin=manifest)[1]
 
 
 def test_next_notes_that_a_schedule_is_paused(file: str) -> None:
     paused = MANIFEST.replace("spec:", "spec:\n  paused: true", 1)
-    code, out, error = run("-f", "-", "--after", "2026-06-10", "--count", "1", "-o", "json", given=paused)
+    code, out, error = run("-f", "-", "--after", "2026-06-10", "--count", "1", "-o", "json", stdin=paused)
     assert (code, len(json.loads(out))) == (0, 1)
     assert error == "The schedule is paused: no runs start at these times until it is unpaused.\n"
     assert run("-f", file, "--after", "2026-06-10", "--count", "1")[2] == ""
@@ -96,16 +95,16 @@ def test_next_after_the_end_is_an_empty_list(file: str) -> None:
     [('["0 0 30 2 *"]', "No time matches within the next 40 years"), ("[]", "when an Operation triggers them")],
 )
 def test_next_without_times_shows_the_reason(cron: str, want: str) -> None:
-    given = MANIFEST.replace('["30 2 * * *"]', cron).replace("  endTime: 2026-10-26T12:00:00Z\n", "")
-    code, out, error = run("-f", "-", given=given)
+    manifest = MANIFEST.replace('["30 2 * * *"]', cron).replace("  endTime: 2026-10-26T12:00:00Z\n", "")
+    code, out, error = run("-f", "-", stdin=manifest)
     assert (code, out) == (1, "")
     assert want in error
 
 
 def test_jitter_of_a_file_depends_on_its_namespace() -> None:
     def actual(namespace: str) -> list[str]:
-        given = MANIFEST.replace(", namespace: shop", "").replace("  timeZone", "  jitter: 1h\n  timeZone")
-        _, out, _ = run("-f", "-", "--after", "2026-01-01", "-o", "json", "-n", namespace, given=given)
+        manifest = MANIFEST.replace(", namespace: shop", "").replace("  timeZone", "  jitter: 1h\n  timeZone")
+        _, out, _ = run("-f", "-", "--after", "2026-01-01", "-o", "json", "-n", namespace, stdin=manifest)
         return [each["actual"] for each in json.loads(out)]
 
     assert actual("a") != actual("b")
@@ -124,15 +123,15 @@ def test_jitter_of_a_file_depends_on_its_namespace() -> None:
     ],
 )
 def test_next_reports_errors_of_a_file(change: tuple[str, str], want: str) -> None:
-    code, _, error = run("-f", "-", given=MANIFEST.replace(*change))
+    code, _, error = run("-f", "-", stdin=MANIFEST.replace(*change))
     assert code == 2
     assert any(part in error for part in want.split("|")), error
 
 
 def test_one_of_several_schedules_must_be_named() -> None:
     both = MANIFEST + "---" + MANIFEST.replace("nightly", "weekly")
-    assert "set NAME to one of them" in run("-f", "-", given=both)[2]
-    assert run("weekly", "-f", "-", "--after", "2026-01-01", given=both)[0] == 0
+    assert "set NAME to one of them" in run("-f", "-", stdin=both)[2]
+    assert run("weekly", "-f", "-", "--after", "2026-01-01", stdin=both)[0] == 0
 
 
 def test_next_without_arguments_names_the_required_options() -> None:

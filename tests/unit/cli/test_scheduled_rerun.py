@@ -14,7 +14,7 @@ from perdure.schedule.run_manifests import owner_of, schedule_scope, scheduled_r
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
 from perdure.schedule.times import Times
 from support.apiserver import ApiServer
-from unit.cli.calling import RUNS, call
+from support.cli import RUNS, perdure
 
 DUE = datetime(2026, 1, 31, 2, 30, tzinfo=UTC)
 SCHEDULE: dict[str, Any] = {
@@ -59,11 +59,11 @@ def started(server: ApiServer, *, definition: Any = None, **state: Any) -> dict[
 @pytest.mark.parametrize("options", [[], ["--input", "{}"], ["-p", "a=1"]], ids=["same input", "--input", "-p"])
 def test_rerun_of_a_scheduled_run_has_its_scheduled_time(server: ApiServer, tmp_path: Path, options: list[str]) -> None:
     original = started(server)
-    assert call("rerun", original["metadata"]["name"], *options, "--name", "again", "--no-wait").exit_code == 0
+    assert perdure("rerun", original["metadata"]["name"], *options, "--name", "again", "--no-wait").exit_code == 0
     (again,) = server.created
     workflow = {"apiVersion": API_VERSION, "kind": "Workflow", "metadata": {"name": "report"}, "spec": REPORT}
     (tmp_path / "again.yaml").write_text(yaml.safe_dump_all([workflow, again]))
-    done = call("simulate", "-f", str(tmp_path / "again.yaml"), "-o", "json")
+    done = perdure("simulate", "-f", str(tmp_path / "again.yaml"), "-o", "json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["output"] == {
         "day": "2026-01-31T02:30:00Z",
@@ -74,7 +74,7 @@ def test_rerun_of_a_scheduled_run_has_its_scheduled_time(server: ApiServer, tmp_
 
 def test_rerun_of_a_scheduled_run_does_not_belong_to_the_schedule(server: ApiServer) -> None:
     assert owner_of(original := started(server)) == "s"
-    assert call("rerun", original["metadata"]["name"], "--no-wait").exit_code == 0
+    assert perdure("rerun", original["metadata"]["name"], "--no-wait").exit_code == 0
     (again,) = server.created
     assert owner_of(again) == ""
     assert not any(key.startswith("perdure.dev/") for key in again["metadata"].get("labels", {}))
@@ -100,7 +100,7 @@ def test_rerun_of_a_scheduled_run_warns_when_it_loses_the_previous_outcome(
 ) -> None:
     original = started(server, definition=definition, **state)
     server.answers[RUNS.replace("workflowruns", "workflows/report")] = (403, {"message": "no"})
-    done = call("rerun", original["metadata"]["name"], "--no-wait")
+    done = perdure("rerun", original["metadata"]["name"], "--no-wait")
     assert done.exit_code == 0, done.stderr
     assert (f"Warning: the new run does not receive {missing}: only" in done.stderr) == bool(missing)
     assert bool(done.stderr) == bool(missing)
@@ -115,7 +115,7 @@ def test_rerun_of_a_scheduled_run_keeps_the_times_around_its_own(server: ApiServ
     original["metadata"]["uid"] = "u"
     original["status"] = {"phase": "Completed", "completionTime": "2026-03-27T02:31:00Z"}
     server.answers[f"{RUNS}/{original['metadata']['name']}"] = original
-    assert call("rerun", original["metadata"]["name"], "--no-wait").exit_code == 0
+    assert perdure("rerun", original["metadata"]["name"], "--no-wait").exit_code == 0
     (again,) = server.created
     assert list(again["metadata"]["annotations"]) == [SCHEDULE_TIMES_ANNOTATION]
     want = {

@@ -6,16 +6,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from perdure.api.labels import CLIENT_ANNOTATION, SCHEDULE_ID_ANNOTATION
 from perdure.api.names import schedule_name
-from perdure.cli.app import build
 from perdure.cli.inputs import parse_days
 from perdure.kube import clock
 from perdure.view.page import ASCII, Page
 from perdure.view.schedules import description, table
 from support.apiserver import ApiServer, items
+from support.cli import perdure
 
 PAGE = Page(glyphs=ASCII, width=200, now=clock.now(), program="perdure")
 
@@ -109,7 +109,7 @@ def invoices(server: ApiServer) -> ApiServer:
 
 
 def call(*words: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", *words], prog_name="perdure")
+    return perdure("schedule", *words)
 
 
 @pytest.mark.usefixtures("invoices")
@@ -187,7 +187,7 @@ def test_unpause_ends_the_pause_of_a_temporal_client(invoices: ApiServer) -> Non
 
 
 def create(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", *arguments, "--dry-run"])
+    return perdure("schedule", "create", *arguments, "--dry-run")
 
 
 def test_create_rejects_a_schedule_that_never_fires() -> None:
@@ -204,7 +204,7 @@ def test_create_notes_that_a_schedule_without_times_starts_nothing() -> None:
 
 
 def test_the_quarterly_example_fires_four_times_a_year() -> None:
-    reported = CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", "create", "-h"]).stdout
+    reported = perdure("schedule", "create", "-h").stdout
     calendar = reported.partition("quarters")[2].partition("--calendar '")[2].partition("'")[0]
     done = create("quarters", "--workflow", "bill", "--calendar", calendar)
     assert done.exit_code == 0, done.stderr
@@ -239,7 +239,7 @@ def test_start_and_end_times_are_in_the_zone_of_the_schedule() -> None:
         "--dry-run",
     ]
     limits = ["--start-time", "2090-01-01", "--end-time", "2090-02-01T00:00:00Z"]
-    done = CliRunner().invoke(build("perdure"), [*words, *limits])
+    done = perdure(*words, *limits)
     assert done.exit_code == 0, done.output
     spec = yaml.safe_load(done.stdout)["spec"]
     assert (spec["startTime"], spec["endTime"]) == ("2089-12-31T15:00:00Z", "2090-02-01T00:00:00Z")

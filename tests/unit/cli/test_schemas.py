@@ -16,8 +16,8 @@ from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.models import Resource
+from support.cli import perdure
 from support.cluster.namespace import cache_folder
-from unit.cli.calling import call
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 MANIFESTS = [
@@ -32,7 +32,7 @@ MANIFESTS = [
 def validators(tmp_path_factory: pytest.TempPathFactory) -> dict[str, jsonschema_rs.Draft7Validator]:
     """The validator of each kind, from the files."""
     folder = tmp_path_factory.mktemp("schemas")
-    done = call("schemas", str(folder))
+    done = perdure("schemas", str(folder))
     assert done.exit_code == 0, done.stderr
     files = {
         version: {kind.__name__: folder / f"perdure.dev/{kind.__name__.lower()}_{version}.json" for kind in KINDS}
@@ -91,7 +91,7 @@ def test_a_stored_object_with_a_status_is_valid(validators: dict[str, jsonschema
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = call("schemas", str(tmp_path / "file"))
+    done = perdure("schemas", str(tmp_path / "file"))
     assert (done.exit_code, done.stdout) == (2, "")
     assert f"`{tmp_path}/file/perdure.dev/workflow_v1beta1.json` cannot be written: " in done.stderr
 
@@ -133,7 +133,7 @@ def kustomized(folder: Path, *patches: dict[str, Any]) -> dict[str, Any]:
     """The base with patches, as kubectl builds it with the schemas of `perdure schemas`."""
     program = shutil.which("kubectl") or shutil.which("kubectl", path=cache_folder() / "bin")
     assert program is not None, "kubectl is needed: put it on PATH, or run `python3 hack/cluster tools`"
-    assert call("schemas", str(folder)).exit_code == 0
+    assert perdure("schemas", str(folder)).exit_code == 0
     kustomization = {"resources": ["base.yaml"], "openapi": {"path": "kustomize.json"}, "patches": list(patches)}
     (folder / "base.yaml").write_text(BASE)
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))

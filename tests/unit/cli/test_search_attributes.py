@@ -4,18 +4,18 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from perdure.api.search_attributes import REGISTRY, AttributeType
-from perdure.cli.app import build
 from perdure.frontend.messages.payloads import ATTRIBUTE_TYPES
 from support.apiserver import ApiServer
+from support.cli import perdure
 
 PATH = f"/api/v1/namespaces/shop/configmaps/{REGISTRY}"
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure"), ["search-attributes", *arguments], prog_name="perdure")
+    return perdure("search-attributes", *arguments)
 
 
 def registry(**types: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from perdure.api.phases import CLOSED
 from perdure.kube import clock
 from support.apiserver import ApiServer, items
-from unit.cli.calling import RUNS, call
+from support.cli import RUNS, perdure
 
 
 def run(name: str, phase: str = "Completed", *, days: float = 0, **search: str) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def runs(server: ApiServer) -> ApiServer:
 
 
 def listed(*arguments: str) -> list[str]:
-    done = call("list", "-o", "name", *arguments)
+    done = perdure("list", "-o", "name", *arguments)
     assert done.exit_code == 0, done.stderr
     return [line.rpartition("/")[2] for line in done.stdout.split()]
 
@@ -75,7 +75,7 @@ def test_phases_are_matched_by_the_api_server(runs: ApiServer) -> None:
 @pytest.mark.parametrize("options", [["--limit", "2"], ["--limit", "2", "--all-namespaces"]])
 def test_a_limit_reads_only_the_newest_runs_in_full(runs: ApiServer, options: list[str]) -> None:
     runs.answers[RUNS.replace("/namespaces/shop", "")] = runs.answers[RUNS]
-    done = call("list", *options, "-o", "json")
+    done = perdure("list", *options, "-o", "json")
     found = json.loads(done.stdout)["items"]
     assert [run["metadata"]["name"] for run in found] == ["new", "unseen"]
     assert all("spec" in run for run in found)
@@ -84,21 +84,21 @@ def test_a_limit_reads_only_the_newest_runs_in_full(runs: ApiServer, options: li
 
 
 def test_a_large_limit_reads_the_list(runs: ApiServer) -> None:
-    assert json.loads(call("list", "--limit", "101", "-o", "json").stdout)["items"][0]["spec"] == {}
+    assert json.loads(perdure("list", "--limit", "101", "-o", "json").stdout)["items"][0]["spec"] == {}
     assert [path for path, _ in runs.asked] == [RUNS]
 
 
 def test_a_run_deleted_or_changed_during_the_list_is_not_listed(runs: ApiServer) -> None:
     del runs.answers[f"{RUNS}/new"]
     runs.answers[f"{RUNS}/old"] = run("old", "Failed", days=40)
-    done = call("list", "--phase", "Completed", "--limit", "2")
+    done = perdure("list", "--phase", "Completed", "--limit", "2")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "There are no runs in phase Completed in namespace shop" in done.stderr
 
 
 @pytest.mark.usefixtures("runs")
 def test_a_search_attribute_filter_requires_a_value() -> None:
-    done = call("list", "--search-attribute", "Customer")
+    done = perdure("list", "--search-attribute", "Customer")
     assert (done.exit_code, "does not have the form NAME=VALUE" in done.stderr) == (2, True)
 
 
@@ -113,33 +113,33 @@ def test_search_attributes_have_the_values_that_code_has_upserted(server: ApiSer
     for wanted, found in (("Customer=C-8", True), ("Customer=C-7", False), ("Tags=b", True), ("Rate=0.5", True)):
         assert listed("--search-attribute", wanted) == (["upserted"] if found else [])
         assert listed("--search-attribute", wanted, "--limit", "1") == (["upserted"] if found else [])
-        counted = json.loads(call("count", "--search-attribute", wanted, "-o", "json").stdout)
+        counted = json.loads(perdure("count", "--search-attribute", wanted, "-o", "json").stdout)
         assert counted["total"] == int(found)
 
 
 def test_count_sums_runs_by_phase(runs: ApiServer) -> None:
-    assert call("count").stdout.splitlines() == [
+    assert perdure("count").stdout.splitlines() == [
         "Pending    1",
         "Running    1",
         "Completed  2",
         "Failed     1",
         "Total      5",
     ]
-    assert json.loads(call("count", "--since", "36h", "-o", "json").stdout) == {
+    assert json.loads(perdure("count", "--since", "36h", "-o", "json").stdout) == {
         "total": 2,
         "phases": {"Pending": 1, "Completed": 1},
     }
-    assert call("count", "--search-attribute", "Customer=C-7", "--completed").stdout.split() == [
+    assert perdure("count", "--search-attribute", "Customer=C-7", "--completed").stdout.split() == [
         *("Completed", "1"),
         *("Total", "1"),
     ]
     # Search attributes are in the status of a run of code, so those are read whole.
     assert [query.get("includeObject") for _, query in runs.asked] == [["None"], ["Metadata"], None]
-    assert call("count", "--prefix", "o").stdout.splitlines() == ["Running    1", "Completed  1", "Total      2"]
+    assert perdure("count", "--prefix", "o").stdout.splitlines() == ["Running    1", "Completed  1", "Total      2"]
 
 
 def test_delete_waits_until_the_runs_do_not_exist(runs: ApiServer) -> None:
-    done = call("delete", "new", "old")
+    done = perdure("delete", "new", "old")
     assert (done.exit_code, done.stdout) == (
         0,
         "workflowrun.perdure.dev/new deleted\nworkflowrun.perdure.dev/old deleted\n",
@@ -150,26 +150,26 @@ def test_delete_waits_until_the_runs_do_not_exist(runs: ApiServer) -> None:
 
 def test_delete_reports_runs_that_still_exist(runs: ApiServer) -> None:
     runs.stays.add(f"{RUNS}/new")
-    done = call("delete", "new", "--timeout", "1ms")
+    done = perdure("delete", "new", "--timeout", "1ms")
     assert (done.exit_code, "these runs still exist after 0.001s: `new`" in done.stderr) == (124, True)
-    assert call("delete", "new", "--no-wait").exit_code == 0
+    assert perdure("delete", "new", "--no-wait").exit_code == 0
 
 
 def test_delete_selects_runs(runs: ApiServer) -> None:
-    assert call("delete", "--phase", "Failed").exit_code == 0
+    assert perdure("delete", "--phase", "Failed").exit_code == 0
     assert runs.deleted == ["failed"]
 
 
 def test_delete_of_a_missing_run_fails_unless_ignored(runs: ApiServer) -> None:
-    assert call("delete", "nope").exit_code == 2
-    assert call("delete", "nope", "--ignore-not-found").exit_code == 0
-    assert call("delete", "--phase", "TimedOut").exit_code == 1
+    assert perdure("delete", "nope").exit_code == 2
+    assert perdure("delete", "nope", "--ignore-not-found").exit_code == 0
+    assert perdure("delete", "--phase", "TimedOut").exit_code == 1
     assert not runs.deleted
 
 
 @pytest.mark.parametrize("arguments", [[], ["new", "--all"], ["new", "-l", "a=b"]])
 def test_delete_requires_exactly_one_selection(runs: ApiServer, arguments: list[str]) -> None:
-    assert call("delete", *arguments).exit_code == 2
+    assert perdure("delete", *arguments).exit_code == 2
     assert not runs.deleted
 
 
@@ -185,20 +185,20 @@ def test_delete_requires_exactly_one_selection(runs: ApiServer, arguments: list[
     ],
 )
 def test_prune_deletes_closed_runs_only(runs: ApiServer, arguments: list[str], want: list[str]) -> None:
-    shown = call("prune", "--dry-run", *arguments)
+    shown = perdure("prune", "--dry-run", *arguments)
     assert shown.stdout == "".join(f"workflowrun.perdure.dev/{name} deleted (dry run)\n" for name in want)
     assert not runs.deleted
-    assert call("prune", *arguments).exit_code == 0
+    assert perdure("prune", *arguments).exit_code == 0
     assert runs.deleted == want
 
 
 @pytest.mark.parametrize("arguments", [[], ["--keep", "1", "--phase", "Running"]])
 def test_prune_rejects_options_that_could_delete_open_runs(runs: ApiServer, arguments: list[str]) -> None:
-    assert call("prune", *arguments).exit_code == 2
+    assert perdure("prune", *arguments).exit_code == 2
     assert not runs.deleted
 
 
 def test_prune_keeps_a_recreated_run(runs: ApiServer) -> None:
     runs.answers[f"{RUNS}/old"] = run("old", "Running") | {"metadata": {"name": "old", "uid": "another"}}
-    assert call("prune", "--older-than", "30d").exit_code == 0
+    assert perdure("prune", "--older-than", "30d").exit_code == 0
     assert not runs.deleted

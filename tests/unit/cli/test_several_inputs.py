@@ -7,7 +7,7 @@ import pytest
 
 from perdure.frontend.messages import payloads
 from support.apiserver import ApiServer
-from unit.cli.calling import RUNS, call
+from support.cli import RUNS, perdure
 
 CODE = {"workflow": {"type": "Order", "taskQueue": "orders"}}
 BOTH = {"payloads": [{"json": "A-1001"}, {"json": {"amount": 7.5}}]}
@@ -32,7 +32,7 @@ def test_several_inputs_are_the_arguments_of_code(server: ApiServer, tmp_path: P
         "start --file": ["start", "--file", str(tmp_path / "run.yaml")],
         "rerun": ["rerun", "old"],
     }[verb]
-    done = call(*command, *TWO, "--no-wait")
+    done = perdure(*command, *TWO, "--no-wait")
     assert done.exit_code == 0, done.stderr
     assert server.created[0]["spec"] == {**CODE, "input": BOTH}
     arguments = payloads.from_json(server.created[0]["spec"]["input"])
@@ -42,14 +42,14 @@ def test_several_inputs_are_the_arguments_of_code(server: ApiServer, tmp_path: P
 @pytest.mark.parametrize("verb", [["start", "flow"], ["rerun", "old"]], ids=["start", "rerun"])
 def test_several_inputs_are_an_error_when_the_workflow_is_yaml(server: ApiServer, verb: list[str]) -> None:
     server.answers[f"{RUNS}/old"] = old({"workflow": {"name": "flow"}})
-    done = call(*verb, *TWO, "--no-wait")
+    done = perdure(*verb, *TWO, "--no-wait")
     assert (done.exit_code, server.created) == (2, [])
     assert "a Workflow in YAML has one input: give one object, such as" in " ".join(done.stderr.split())
 
 
 def test_a_parameter_is_an_error_when_the_input_is_several_arguments(server: ApiServer) -> None:
     server.answers[f"{RUNS}/old"] = old({**CODE, "input": BOTH})
-    done = call("rerun", "old", "-p", "amount=8", "--no-wait")
+    done = perdure("rerun", "old", "-p", "amount=8", "--no-wait")
     assert (done.exit_code, server.created) == (2, [])
     assert "-p: sets fields of one input; give several arguments with --input only" in " ".join(done.stderr.split())
 
@@ -70,7 +70,7 @@ def test_a_parameter_is_an_error_when_the_input_is_several_arguments(server: Api
 def test_an_option_for_one_value_is_an_error_when_given_twice(
     server: ApiServer, arguments: list[str], option: str
 ) -> None:
-    done = call(*arguments)
+    done = perdure(*arguments)
     said = " ".join(done.stderr.split())
     assert (done.exit_code, server.asked, server.created) == (2, [], []), said
     assert option in said
@@ -78,12 +78,12 @@ def test_an_option_for_one_value_is_an_error_when_given_twice(
 
 
 def test_a_label_is_an_error_when_given_two_values(server: ApiServer) -> None:
-    done = call("start", "flow", "-l", "team=a", "-l", "team=b")
+    done = perdure("start", "flow", "-l", "team=a", "-l", "team=b")
     assert (done.exit_code, server.created) == (2, [])
     assert "--label: `team` is given twice" in " ".join(done.stderr.split())
 
 
 def test_the_last_value_counts_when_an_option_of_an_alias_is_overridden() -> None:
-    done = call("start", "flow", "-n", "a", "-o", "yaml", "--dry-run=client", "--namespace", "b", "-o", "json")
+    done = perdure("start", "flow", "-n", "a", "-o", "yaml", "--dry-run=client", "--namespace", "b", "-o", "json")
     assert done.exit_code == 0, done.stderr
     assert '"namespace": "b"' in done.stdout

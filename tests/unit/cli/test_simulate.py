@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from perdure.cli.app import build
+from support.cli import perdure
 from support.view.flow import golden
 
 ORDER = """
@@ -53,13 +52,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(*arguments: str, given: str | None = None) -> Result:
-    return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure", input=given)
-
-
 def test_a_simulation_is_shown_as_timeline_tree_and_outcome(folder: Path) -> None:
     assert folder.exists()
-    done = call("simulate", "--scenario", "scenarios/happy.yaml")
+    done = perdure("simulate", "--scenario", "scenarios/happy.yaml")
     assert done.exit_code == 0
     assert (
         done.stdout
@@ -101,7 +96,7 @@ def test_a_simulation_is_shown_as_timeline_tree_and_outcome(folder: Path) -> Non
 
 def test_a_simulation_as_json_has_everything(folder: Path) -> None:
     assert folder.exists()
-    done = call("simulate", "-f", "order.yaml", "--scenario", "scenarios/happy.yaml", "-o", "json")
+    done = perdure("simulate", "-f", "order.yaml", "--scenario", "scenarios/happy.yaml", "-o", "json")
     assert done.exit_code == 0
     reported = json.loads(done.stdout)
     assert (reported["phase"], reported["output"], reported["failure"]) == ("Completed", ["shipped"], None)
@@ -116,21 +111,21 @@ def test_a_simulation_as_json_has_everything(folder: Path) -> None:
 
 def test_a_simulation_requires_only_a_manifest(folder: Path) -> None:
     flow = (folder / "order.yaml").read_text() + "---" + (folder / "policy.yaml").read_text()
-    done = call("simulate", "-f", "-", "-o", "json", given=flow)
+    done = perdure("simulate", "-f", "-", "-o", "json", stdin=flow)
     assert done.exit_code == 0
     assert json.loads(done.stdout)["failure"]["type"] == "ExpressionError", "there are no items without an input"
 
 
 def test_any_outcome_of_the_run_has_exit_code_0(folder: Path) -> None:
     (folder / "fails.yaml").write_text("{input: {items: []}, activities: {charge: [{exitCode: 3}]}}")
-    done = call("simulate", "-f", "order.yaml", "-f", "policy.yaml", "--scenario", "fails.yaml")
+    done = perdure("simulate", "-f", "order.yaml", "-f", "policy.yaml", "--scenario", "fails.yaml")
     assert done.exit_code == 0
     assert "caused by ExitCode3: container activity failed (exit code 3)" in done.stdout
 
 
 def test_an_unmet_expectation_has_exit_code_1(folder: Path) -> None:
     (folder / "scenarios" / "happy.yaml").write_text(HAPPY.replace("charge: 2}", "charge: 1}"))
-    done = call("simulate", "--scenario", "scenarios/happy.yaml")
+    done = perdure("simulate", "--scenario", "scenarios/happy.yaml")
     assert done.exit_code == 1
     assert done.stdout.endswith("Expectations\n✗ attempts.charge: expected 1, got 2: Failed, Completed\n")
 
@@ -153,7 +148,7 @@ def test_an_invalid_file_has_exit_code_2(folder: Path, arguments: tuple[str, ...
     (folder / "two.yaml").write_text("input: 1\n---\ninput: 2\n")
     (folder / "lost.yaml").write_text("files: [away.yaml]")
     (folder / "endless.yaml").write_text("maxEvents: 2")
-    done = call("simulate", *arguments)
+    done = perdure("simulate", *arguments)
     assert done.exit_code == 2
     assert done.stdout == ""
     assert "Error: " in done.stderr
@@ -163,12 +158,12 @@ def test_an_invalid_file_has_exit_code_2(folder: Path, arguments: tuple[str, ...
 def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
     scenarios = folder / "scenarios"
     (scenarios / "policy.yaml").write_text(POLICY)
-    assert call("test", "scenarios").stdout == (
+    assert perdure("test", "scenarios").stdout == (
         "✓ scenarios/happy.yaml  Completed after 31d3s\n✓ 1 scenario: 1 as expected\n"
     )
     (scenarios / "deeper").mkdir()
     (scenarios / "deeper" / "sad.yml").write_text(HAPPY.replace("../", "../../").replace("Completed", "Failed"))
-    done = call("test", "scenarios")
+    done = perdure("test", "scenarios")
     assert done.exit_code == 1
     assert (
         done.stdout
@@ -183,7 +178,7 @@ def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
         + "\n"
     )
     (scenarios / "a-typo.yaml").write_text("inptu: 1")
-    done = call("test", "scenarios", "-o", "json")
+    done = perdure("test", "scenarios", "-o", "json")
     assert done.exit_code == 2
     reported = json.loads(done.stdout)
     assert (reported["met"], reported["unmet"], reported["bad"]) == (1, 1, 1)
@@ -193,6 +188,6 @@ def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
 def test_a_folder_without_scenarios_is_an_error(folder: Path) -> None:
     (folder / "empty").mkdir()
     for name, want in (("empty", "empty has no scenarios"), ("away", "no such folder")):
-        done = call("test", name)
+        done = perdure("test", name)
         assert done.exit_code == 2
         assert want in done.stderr

@@ -12,10 +12,10 @@ from perdure.cli.options import KINDS
 from perdure.cli.starts import wait_for_verdict
 from perdure.engine import commands as cmd
 from support.apiserver import ApiServer, items
+from support.cli import RUNS, perdure
 from support.engine.coded import Coded
 from support.view.coderun import object_of
 from support.view.flow import Flow
-from unit.cli.calling import RUNS, call
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def test_start_creates_a_run_that_may_wait_for_its_workflow(
     server: ApiServer, workflow: Any, options: list[str], warning: str
 ) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = lambda: workflow
-    done = call("start", "flow", "--no-wait", *options)
+    done = perdure("start", "flow", "--no-wait", *options)
     assert (done.exit_code, done.stderr) == (0, warning)
     assert done.stdout == "workflowrun.perdure.dev/flow-1 created\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run=server"], ["--wait"]])
 def test_start_of_an_unknown_workflow_fails(server: ApiServer, options: list[str]) -> None:
-    done = call("start", "flow", *options)
+    done = perdure("start", "flow", *options)
     assert (done.exit_code, done.stdout, server.created, server.tried) == (1, "", [], [])
     assert done.stderr == (
         "Error: there is no Workflow `flow` in namespace `shop`; nothing was created: create it first, or pass "
@@ -54,23 +54,23 @@ def test_start_of_an_unknown_workflow_fails(server: ApiServer, options: list[str
     "written", ["order", "workflowrun.perdure.dev/order", "workflowruns/order", "WFR/order", "workflowrun/order"]
 )
 def test_a_run_can_be_named_as_output_name_prints_it(server: ApiServer, written: str) -> None:
-    done = call("cancel", written, "--no-wait", "-o", "name")
+    done = perdure("cancel", written, "--no-wait", "-o", "name")
     assert (done.exit_code, done.stdout) == (0, "operation.perdure.dev/cancel-1\n"), done.stderr
     assert server.created[0]["spec"]["target"] == {"kind": "WorkflowRun", "name": "order"}
 
 
 @pytest.mark.parametrize("written", ["schedule.perdure.dev/order", "pods/order", "operation/order"])
 def test_the_name_of_another_kind_is_rejected(server: ApiServer, written: str) -> None:
-    done = call("describe", written)
+    done = perdure("describe", written)
     assert (done.exit_code, server.asked) == (2, [])
     assert f"'{written}' is not a WorkflowRun" in " ".join(done.stderr.split())
 
 
 def test_a_schedule_can_be_named_in_the_same_way_and_an_id_can_have_a_slash(server: ApiServer) -> None:
-    named = [call("schedule", "pause", name, "--no-wait").exit_code for name in ("wsch/nightly", "nightly")]
+    named = [perdure("schedule", "pause", name, "--no-wait").exit_code for name in ("wsch/nightly", "nightly")]
     assert named == [0, 0]
     assert [each["spec"]["target"]["name"] for each in server.created] == ["nightly", "nightly"]
-    assert call("schedule", "pause", "team/nightly", "--no-wait").exit_code == 0
+    assert perdure("schedule", "pause", "team/nightly", "--no-wait").exit_code == 0
     assert server.created[-1]["spec"]["target"]["name"].startswith("team-nightly-")
 
 
@@ -122,7 +122,7 @@ def test_start_waits_for_the_first_status(server: ApiServer, status: Any, want: 
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
     looks = iter([{}, {}])
     server.status = lambda _: next(looks, status)
-    done = call("start", "flow", "--name", "order")
+    done = perdure("start", "flow", "--name", "order")
     assert done.exit_code == want
     assert done.stdout == "workflowrun.perdure.dev/order created\n"
     assert said in done.stderr
@@ -158,7 +158,7 @@ FLOW = {"metadata": {"name": "flow"}, "spec": {"input": {"schema": SCHEMA}, "ste
 def test_start_rejects_an_input_that_violates_the_schema(server: ApiServer, arguments: list[str]) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = FLOW
     option = "--start-input" if "--start" in arguments else "--input"
-    done = call(*arguments, option, '{"amount": "ten"}')
+    done = perdure(*arguments, option, '{"amount": "ten"}')
     assert (done.exit_code, done.stdout, server.created) == (1, "", [])
     assert done.stderr.startswith("Error: the input is not valid for Workflow `flow`: spec.input.amount: ")
     assert done.stderr.endswith("; nothing was created\n")
@@ -172,16 +172,16 @@ def test_start_rejects_the_workflow_id_of_an_open_run(server: ApiServer) -> None
         "status": {"phase": "Running"},
     }
     server.answers[RUNS] = items(open_run)
-    done = call("start", "flow", "-w", "A-1")
+    done = perdure("start", "flow", "-w", "A-1")
     assert (done.exit_code, server.created) == (1, [])
     assert done.stderr.startswith("Error: the open run `first` has workflow ID `A-1`")
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = FLOW
     server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z"}
-    signalled = call("signal", "-w", "A-1", "--name", "add", "--start", "flow", "--start-input", '{"amount": "ten"}')
+    signalled = perdure("signal", "-w", "A-1", "--name", "add", "--start", "flow", "--start-input", '{"amount": "ten"}')
     assert signalled.exit_code == 0  # nothing is started: the open run has the signal
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
     server.status = lambda _: condition("Running")
-    assert call("start", "flow", "-w", "A-1", "--id-conflict-policy", "UseExisting").exit_code == 0
+    assert perdure("start", "flow", "-w", "A-1", "--id-conflict-policy", "UseExisting").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_start_rejects_the_workflow_id_of_an_open_run(server: ApiServer) -> None
     ],
 )
 def test_start_creates_a_code_run(server: ApiServer, kind: str, called: str) -> None:
-    done = call(
+    done = perdure(
         "start", "--type", kind, "--task-queue", "orders", "-w", "A-1001", "-i", '{"id": 7}', "--paused", "--no-wait"
     )
     assert (done.exit_code, done.stderr) == (0, "")
@@ -210,10 +210,10 @@ def test_start_creates_a_code_run(server: ApiServer, kind: str, called: str) -> 
 
 def test_start_sets_the_priority(server: ApiServer) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = {"metadata": {"name": "flow"}}
-    done = call("start", "flow", "--priority", "-5", "--no-wait")
+    done = perdure("start", "flow", "--priority", "-5", "--no-wait")
     assert done.exit_code == 0, done.stderr
     assert server.created[0]["spec"] == {"workflow": {"name": "flow"}, "priority": -5}
-    refused = call("start", "flow", "--priority", "1001", "--no-wait")
+    refused = perdure("start", "flow", "--priority", "1001", "--no-wait")
     assert (refused.exit_code, len(server.created)) == (2, 1)
 
 
@@ -221,7 +221,7 @@ def test_start_waits_for_a_code_run(server: ApiServer) -> None:
     run = Coded.begin()
     run.decide(cmd.CompleteWorkflowExecution(), seconds=1)
     server.status = lambda _: object_of(run)["status"]
-    done = call("start", "--type", "Order", "--task-queue", "orders", "--name", "k9", "--wait")
+    done = perdure("start", "--type", "Order", "--task-queue", "orders", "--name", "k9", "--wait")
     assert done.exit_code == 0, done.stderr
     assert "k9 Completed" in done.stdout
 
@@ -246,7 +246,7 @@ def test_wait_ends_with_the_run_and_its_exit_code_shows_the_outcome(server: ApiS
         return flow.object
 
     server.answers[f"{RUNS}/order-42"] = look
-    done = call("wait", "order-42")
+    done = perdure("wait", "order-42")
     assert done.exit_code == want, done.stderr
     assert "etcd is away" in done.stderr
     assert done.stdout.splitlines()[-1].startswith(
@@ -256,7 +256,7 @@ def test_wait_ends_with_the_run_and_its_exit_code_shows_the_outcome(server: ApiS
 
 def test_wait_times_out_with_exit_code_124(server: ApiServer) -> None:
     server.answers[f"{RUNS}/order-42"] = Flow().object
-    done = call("wait", "order-42", "--timeout", "100ms")
+    done = perdure("wait", "order-42", "--timeout", "100ms")
     assert done.exit_code == 124
     assert done.stderr == "Error: the run `order-42` has not ended within 100ms; it keeps running\n"
 
@@ -264,7 +264,7 @@ def test_wait_times_out_with_exit_code_124(server: ApiServer) -> None:
 def test_wait_ends_when_the_run_is_deleted(server: ApiServer) -> None:
     looks: list[dict[str, Any] | None] = [Flow().object]
     server.answers[f"{RUNS}/order-42"] = lambda: looks.pop() if looks else None
-    done = call("wait", "order-42")
+    done = perdure("wait", "order-42")
     assert done.exit_code == 2
     assert "was deleted before it ended" in done.stderr
 
@@ -273,22 +273,22 @@ def test_wait_ends_when_the_run_is_deleted(server: ApiServer) -> None:
 def test_wait_can_ignore_a_missing_run(server: ApiServer, existing: list[dict[str, Any]]) -> None:
     server.answers[f"{RUNS}/order-42"] = lambda: existing.pop() if existing else None
     server.answers[RUNS] = items()
-    done = call("wait", "order-42", "--ignore-not-found")
+    done = perdure("wait", "order-42", "--ignore-not-found")
     assert done.exit_code == 0
     assert "order-42" in done.stderr
-    assert "no WorkflowRun with workflow ID `A-1`" in call("wait", "-w", "A-1", "--ignore-not-found").stderr
+    assert "no WorkflowRun with workflow ID `A-1`" in perdure("wait", "-w", "A-1", "--ignore-not-found").stderr
     server.answers[f"{RUNS}/order-42"] = (403, {"message": "workflowruns is forbidden"})
-    assert call("wait", "order-42", "--ignore-not-found").exit_code == 2
+    assert perdure("wait", "order-42", "--ignore-not-found").exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("given", "warned"),
+    ("input_", "warned"),
     [('{"day": "${schedule.scheduledTime}"}', True), ('{"day": "${HOME} $${now}"}', False)],
     ids=["expression", "other text"],
 )
-def test_start_warns_of_an_expression_in_the_input(server: ApiServer, given: str, warned: bool) -> None:
+def test_start_warns_of_an_expression_in_the_input(server: ApiServer, input_: str, warned: bool) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
-    done = call("start", "flow", "--input", given, "--no-wait")
+    done = perdure("start", "flow", "--input", input_, "--no-wait")
     assert (done.exit_code, len(server.created)) == (0, 1)
     assert done.stderr.startswith("Warning: spec.input.day: `${…}` is not evaluated here:") == warned
     assert bool(done.stderr) == warned

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.apiserver import ApiServer
-from unit.cli.calling import call
+from support.cli import perdure
 
 RUN = """
 apiVersion: perdure.dev/v1alpha1
@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_run_can_be_started_from_a_file_and_options_override_its_fields(server: ApiServer, file: Path) -> None:
-    done = call("start", "-f", str(file), "-p", "times=2", "-l", "tier=a", "-w", "A-1", "--no-wait")
+    done = perdure("start", "-f", str(file), "-p", "times=2", "-l", "tier=a", "-w", "A-1", "--no-wait")
     assert (done.exit_code, done.stdout) == (0, "workflowrun.perdure.dev/hello-1 created\n"), done.stderr
     (made,) = server.created
     assert made["metadata"]["labels"] == {"team": "shop", "tier": "a"}
@@ -51,15 +51,15 @@ def test_a_run_of_another_served_version_is_created_in_the_version_of_the_reques
     server: ApiServer, file: Path
 ) -> None:
     file.write_text(RUN.replace("v1alpha1", "v1beta1"))
-    assert call("start", "-f", str(file), "--no-wait").exit_code == 0
+    assert perdure("start", "-f", str(file), "--no-wait").exit_code == 0
     (made,) = server.created
     assert made["apiVersion"] == "perdure.dev/v1alpha1"
     file.write_text(RUN.replace("v1alpha1", "v1"))
-    assert "contains no WorkflowRun" in call("start", "-f", str(file), "--no-wait").stderr
+    assert "contains no WorkflowRun" in perdure("start", "-f", str(file), "--no-wait").stderr
 
 
 def test_input_and_name_replace_those_of_the_file(server: ApiServer, file: Path) -> None:
-    done = call("start", "-f", str(file), "--input", "[1]", "--name", "mine", "--priority", "5", "--no-wait")
+    done = perdure("start", "-f", str(file), "--input", "[1]", "--name", "mine", "--priority", "5", "--no-wait")
     assert done.exit_code == 0, done.stderr
     (made,) = server.created
     assert (made["metadata"]["name"], "generateName" in made["metadata"]) == ("mine", False)
@@ -68,13 +68,13 @@ def test_input_and_name_replace_those_of_the_file(server: ApiServer, file: Path)
 
 def test_a_run_without_a_name_gets_a_generated_one(server: ApiServer, file: Path) -> None:
     file.write_text(RUN.replace("generateName: hello-, ", ""))
-    assert call("start", "-f", str(file), "--no-wait").stdout == "workflowrun.perdure.dev/run-1 created\n"
+    assert perdure("start", "-f", str(file), "--no-wait").stdout == "workflowrun.perdure.dev/run-1 created\n"
     assert len(server.created) == 1
 
 
 def test_other_objects_of_the_file_are_not_created(server: ApiServer, file: Path) -> None:
     file.write_text(f"{WORKFLOW}---{RUN}")
-    done = call("start", "-f", str(file), "--no-wait")
+    done = perdure("start", "-f", str(file), "--no-wait")
     assert (done.exit_code, [made["kind"] for made in server.created]) == (0, ["WorkflowRun"])
     assert f"Warning: {file} also contains Workflow `hello`, which this command does not create" in done.stderr
 
@@ -94,12 +94,12 @@ def test_a_file_without_exactly_one_valid_run_is_rejected(
     server: ApiServer, file: Path, text: str | None, message: str
 ) -> None:
     file.unlink() if text is None else file.write_text(text)
-    done = call("start", "-f", str(file))
+    done = perdure("start", "-f", str(file))
     assert (done.exit_code, server.asked, server.created) == (2, [], [])
     assert f"{file}: {message}" in done.stderr
 
 
 def test_a_file_and_a_workflow_exclude_each_other(server: ApiServer, file: Path) -> None:
-    done = call("start", "hello", "-f", str(file))
+    done = perdure("start", "hello", "-f", str(file))
     assert (done.exit_code, server.asked) == (2, [])
     assert "set either WORKFLOW, or --type and --task-queue, or --file" in " ".join(done.stderr.split())

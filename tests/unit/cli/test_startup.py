@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
+from perdure import __version__
 from perdure.cli.app import VERBS
 
 SLOW = {
@@ -21,14 +23,26 @@ SLOW = {
     "orjson",
     "pydantic",
     "pydantic_core",
-    "rich",
+    "rich.console",
+    "rich.text",
     "structlog",
     "urllib.request",
 }
 MOST = 275
 """Modules, most of them of the standard library; those of `start` have the most, 265."""
 
-OFFLINE = {"completion", "console", "explain", "import", "lint", "options", "replay", "schemas", "simulate"} | {
+OFFLINE = {
+    "completion",
+    "console",
+    "explain",
+    "import",
+    "lint",
+    "migrate",
+    "options",
+    "replay",
+    "schemas",
+    "simulate",
+} | {
     "test",
     "ui",
     "version",
@@ -83,24 +97,30 @@ CALLS: dict[str, list[str]] = {
     "worker": ["list"],
 }
 
-PROGRAM = """
+EXECUTED = """
+def executed():
+    return sorted(name for name, module in sys.modules.items() if type(module).__name__ != "_LazyModule")
+"""
+"""A function for the modules that were imported, without those that `perdure.lazy` has postponed."""
+
+PROGRAM = f"""
 import json, os, sys
-from perdure.cli.app import main
-from perdure.kube import light
+{EXECUTED}from perdure.cli.app import main
 calls = json.loads(sys.argv[1])
 for call in calls:
     reader, writer = os.pipe()
     if os.fork() == 0:
         sys.argv = ["perdure", *call]
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        def report(self, *_):
-            os.write(writer, json.dumps(sorted(sys.modules)).encode())
-            os._exit(0)
-        light._Connection.connect = report
+        def report(event, _):
+            if event == "socket.connect":
+                os.write(writer, json.dumps(executed()).encode())
+                os._exit(0)
+        sys.addaudithook(report)
         try:
             main()
         except BaseException as error:
-            os.write(writer, json.dumps([f"no request: {error!r}"]).encode())
+            os.write(writer, json.dumps([f"no request: {{error!r}}"]).encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as answer:
@@ -146,13 +166,29 @@ def test_verbs_import_little_before_their_first_request(tmp_path: Path) -> None:
     assert {verb: faults for verb, faults in found.items() if faults} == {}
 
 
-def test_help_imports_no_client() -> None:
+def executed(*arguments: str) -> tuple[str, set[str]]:
+    """What a call without requests prints, and the modules that it imports."""
     code = (
-        "import sys; sys.argv = ['perdure', 'list', '-h']\n"
+        f"import json, sys; sys.argv = ['perdure', *{arguments!r}]\n"
         "from perdure.cli.app import main\n"
+        f"{EXECUTED}"
         "try: main()\n"
         "except SystemExit: pass\n"
-        f"print(sorted({SLOW!r} & sys.modules.keys()), file=sys.stderr)"
+        "print(json.dumps(executed()), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == "[]\n"
+    return done.stdout, set(json.loads(done.stderr))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list", "-h"]], ids=" ".join)
+def test_help_imports_nothing_slow_and_only_the_called_verb(arguments: list[str]) -> None:
+    _, modules = executed(*arguments)
+    assert sorted(SLOW & modules) == []
+    verbs = {name for name in modules if name.startswith("perdure.cli.verbs.")}
+    assert verbs == ({"perdure.cli.verbs.lists"} if "list" in arguments else set())
+
+
+def test_the_version_needs_neither_asyncio_nor_yaml() -> None:
+    printed, modules = executed("version")
+    assert printed == f"perdure {__version__}\n"
+    assert sorted((SLOW | {"asyncio", "yaml"}) & modules) == []

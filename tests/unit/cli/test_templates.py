@@ -4,11 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from perdure.cli.app import build
 from perdure.cli.templates import TemplateError, parse, render
 from support.apiserver import ApiServer, items
+from support.cli import perdure
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 FIRST: dict[str, Any] = {
@@ -74,20 +73,16 @@ def test_an_invalid_template_is_rejected(output: str, said: str) -> None:
     assert said in str(caught.value)
 
 
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(build("perdure"), list(arguments), prog_name="perdure")
-
-
 def test_templates_use_the_json_output_of_a_verb(server: ApiServer) -> None:
     server.answers |= {RUNS: items(FIRST, SECOND), f"{RUNS}/first": FIRST}
     template = 'jsonpath={range .items[*]}{.metadata.name}{"\\n"}{end}'
-    assert call("list", "-o", template).stdout == "first\nsecond\n"
-    assert call("list", "-o", "custom-columns=RUN:.metadata.name").stdout == "RUN\nfirst\nsecond\n"
-    total = json.loads(call("count", "-o", "json").stdout)["total"]
-    assert call("count", "-o", "jsonpath={.total}").stdout == f"{total}\n"
+    assert perdure("list", "-o", template).stdout == "first\nsecond\n"
+    assert perdure("list", "-o", "custom-columns=RUN:.metadata.name").stdout == "RUN\nfirst\nsecond\n"
+    total = json.loads(perdure("count", "-o", "json").stdout)["total"]
+    assert perdure("count", "-o", "jsonpath={.total}").stdout == f"{total}\n"
 
 
 def test_an_invalid_template_is_rejected_before_any_request(server: ApiServer) -> None:
-    done = call("start", "order-flow", "-o", "jsonpath={.metadata")
+    done = perdure("start", "order-flow", "-o", "jsonpath={.metadata")
     assert (done.exit_code, server.asked, server.created) == (2, [], [])
     assert "brace that is not closed" in " ".join(done.stderr.split())

@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
 from perdure.kube import clock
 from support.apiserver import ApiServer, Log, items
+from support.cli import perdure
 from support.doctor import DEPLOYMENTS, PODS, deployment
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
@@ -30,7 +30,7 @@ process_resident_memory_bytes 1.048576e+08
 
 
 def top(*options: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["top", "version"]), ["top", *options], prog_name="perdure")
+    return perdure("top", *options)
 
 
 def run(name: str, spec: dict[str, Any], phase: str, *activities: str, days: int = 0) -> dict[str, Any]:

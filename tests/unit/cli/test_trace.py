@@ -5,13 +5,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from perdure.cli.app import build
 from perdure.engine.inputs import AttemptCompleted
 from perdure.view.page import ASCII
 from perdure.view.timeline import spans, timeline_lines
 from support.apiserver import ApiServer, items
+from support.cli import perdure
 from support.view.flow import T0, Flow, at, charged_after_two_refusals, golden, plain
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
@@ -45,7 +45,7 @@ def shown(flow: Flow, *pods: dict[str, Any], offset: float, width: int = 89) -> 
 
 
 def trace(*options: str) -> Result:
-    return CliRunner().invoke(build("perdure", ["trace", "version"]), ["trace", "order-42", *options])
+    return perdure("trace", "order-42", *options)
 
 
 def test_an_attempt_with_a_cached_result_has_only_a_wait() -> None:
@@ -153,9 +153,9 @@ def test_json_is_a_chrome_trace(server: ApiServer) -> None:
     assert names == {1: "reserve", 2: "charge", 3: "change-of-mind"}
     slices = {each["name"]: each for each in found if each["ph"] == "X" and each["tid"] == 2}
     assert list(slices) == ["charge", "#3 wait", "#3 pod start", "#3 run"]
-    whole, ran = slices["charge"], slices["#3 run"]
+    step, ran = slices["charge"], slices["#3 run"]
     assert (ran["ts"], ran["dur"]) == (round(at(24).timestamp() * 1e6), 2_000_000)
-    assert (whole["ts"], whole["dur"]) == (round(at(10).timestamp() * 1e6), 16_000_000)
+    assert (step["ts"], step["dur"]) == (round(at(10).timestamp() * 1e6), 16_000_000)
     assert ran["args"] == {"attempt": 3, "result": "Succeeded", "pod": "order-42-5-3"}
 
 
@@ -192,16 +192,16 @@ def test_a_closed_run_is_exported_as_spans_that_form_a_tree(server: ApiServer) -
     found = otlp(server, closed(), pod(5, 1, 10, 11, 12), pod(5, 3, 22, 24, 26))
     assert {span["traceId"] for span in found} == {"11111111222233334444555555555555"}
     assert len({span["spanId"] for span in found}) == len(found)
-    whole, *others = found
-    assert (whole["name"], whole["spanId"], whole["status"]) == (
+    root, *others = found
+    assert (root["name"], root["spanId"], root["status"]) == (
         "RunWorkflow:order-flow",
         "1111111122223333",
         {"code": 1},
     )
-    assert (whole["startTimeUnixNano"], whole["endTimeUnixNano"]) == (nanoseconds(0), nanoseconds(60))
-    assert "parentSpanId" not in whole
-    assert attributes(whole)["phase"] == "Completed"
-    steps = {span["name"]: span for span in others if span["parentSpanId"] == whole["spanId"]}
+    assert (root["startTimeUnixNano"], root["endTimeUnixNano"]) == (nanoseconds(0), nanoseconds(60))
+    assert "parentSpanId" not in root
+    assert attributes(root)["phase"] == "Completed"
+    steps = {span["name"]: span for span in others if span["parentSpanId"] == root["spanId"]}
     assert list(steps) == ["reserve", "charge", "change-of-mind"]
     charges = [span for span in others if span["parentSpanId"] == steps["charge"]["spanId"]]
     assert [(attributes(span)["attempt"], attributes(span)["result"]) for span in charges] == [
@@ -228,8 +228,8 @@ def test_an_export_repeats_its_ids_and_links_to_the_parent(server: ApiServer) ->
 
 def test_open_work_is_stopped_when_the_run_ends(server: ApiServer) -> None:
     flow = Flow(timeout=timedelta(seconds=20)).started(5).at(20)
-    whole, step, attempt = otlp(server, flow)
-    assert whole["status"] == {"code": 2, "message": "TimedOut"}
+    root, step, attempt = otlp(server, flow)
+    assert root["status"] == {"code": 2, "message": "TimedOut"}
     for span in (step, attempt):
         assert attributes(span)["result"] == "Stopped"
         assert span["endTimeUnixNano"] == nanoseconds(20)

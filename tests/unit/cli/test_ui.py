@@ -11,15 +11,14 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from click.testing import CliRunner
 
-from perdure.cli.app import build
 from perdure.cli.connection import connect
 from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
 from perdure.cli.web_ui import Proxy
 from perdure.client.errors import CliError
 from perdure.kube import clock
 from support.apiserver import ApiServer
+from support.cli import perdure
 
 TOKENS = "/api/v1/namespaces/shop/serviceaccounts/me/token"
 
@@ -27,10 +26,10 @@ TOKENS = "/api/v1/namespaces/shop/serviceaccounts/me/token"
 @asynccontextmanager
 async def web_ui() -> AsyncIterator[tuple[str, list[web.Request]]]:
     """A server in place of the Web UI: its address, and its requests."""
-    seen: list[web.Request] = []
+    requests: list[web.Request] = []
 
     async def answer(request: web.Request) -> web.Response:
-        seen.append(request)
+        requests.append(request)
         body = await request.text()
         return web.Response(text=f"{request.method} {request.raw_path} {body}", headers={"X-Frame-Options": "DENY"})
 
@@ -40,7 +39,7 @@ async def web_ui() -> AsyncIterator[tuple[str, list[web.Request]]]:
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", seen
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", requests
     finally:
         await runner.cleanup()
 
@@ -62,41 +61,41 @@ async def opened(upstream: str, token: str = "t1") -> AsyncIterator[tuple[Proxy,
 
 
 async def test_the_address_authenticates_the_browser_with_the_token_of_the_user() -> None:
-    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, browser):
+    async with web_ui() as (upstream, requests), opened(upstream) as (proxy, browser):
         async with browser.get(proxy.url("/namespaces/shop/workflows")) as answer:
             assert answer.status == 200
             assert str(answer.url.relative()) == "/namespaces/shop/workflows"
             assert await answer.text() == "GET /namespaces/shop/workflows "
             assert answer.headers["X-Frame-Options"] == "DENY"
-        assert seen[0].headers["Authorization"] == "Bearer t1"
-        assert "Cookie" not in seen[0].headers
-        own = proxy.url().partition("/?")[0]
+        assert requests[0].headers["Authorization"] == "Bearer t1"
+        assert "Cookie" not in requests[0].headers
+        origin = proxy.url().partition("/?")[0]
         async with browser.post(
-            f"{own}/api/v1/a%2Fb?q=%3D", data="{}", headers={"Origin": own, "Authorization": "Bearer other"}
+            f"{origin}/api/v1/a%2Fb?q=%3D", data="{}", headers={"Origin": origin, "Authorization": "Bearer other"}
         ) as answer:
             assert await answer.text() == "POST /api/v1/a%2Fb?q=%3D {}"
-        assert seen[1].headers.getall("Authorization") == ["Bearer t1"]
+        assert requests[1].headers.getall("Authorization") == ["Bearer t1"]
 
 
 async def test_requests_without_the_key_are_not_forwarded() -> None:
-    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, _), aiohttp.ClientSession() as other:
-        own = proxy.url().partition("/?")[0]
+    async with web_ui() as (upstream, requests), opened(upstream) as (proxy, _), aiohttp.ClientSession() as other:
+        origin = proxy.url().partition("/?")[0]
         for path in ("/", "/?key=", "/?key=wrong", "/api/v1/settings"):
-            async with other.get(own + path) as answer:
+            async with other.get(origin + path) as answer:
                 assert answer.status == 403
                 assert "Open the address that `perdure ui` printed" in await answer.text()
-        assert not seen
+        assert not requests
 
 
 async def test_requests_of_other_sites_are_rejected() -> None:
-    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, browser):
+    async with web_ui() as (upstream, requests), opened(upstream) as (proxy, browser):
         async with browser.get(proxy.url()) as answer:
             assert answer.status == 200
-        own = proxy.url().partition("/?")[0]
+        origin = proxy.url().partition("/?")[0]
         for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
-            async with browser.post(f"{own}/api/v1/x", data="{}", headers=headers) as answer:
+            async with browser.post(f"{origin}/api/v1/x", data="{}", headers=headers) as answer:
                 assert answer.status == 403
-        assert len(seen) == 1
+        assert len(requests) == 1
 
 
 async def test_the_cookie_is_same_site_and_http_only() -> None:
@@ -214,6 +213,6 @@ async def test_a_missing_kubectl_is_an_error(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("server")
 def test_invalid_settings_fail_before_serving() -> None:
-    done = CliRunner().invoke(build("perdure"), ["ui", "--no-browser"], prog_name="perdure")
+    done = perdure("ui", "--no-browser")
     assert done.exit_code == 2
     assert "--service-account" in done.stderr

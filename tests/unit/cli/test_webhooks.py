@@ -2,14 +2,12 @@
 
 from typing import Any
 
-from click.testing import CliRunner
-
-from perdure.cli.app import build
 from perdure.cli.files.lint import lint
 from perdure.kube import clock
 from perdure.view.page import ASCII, Page
 from perdure.view.tables import webhooks as table
 from support.apiserver import ApiServer, items
+from support.cli import perdure
 
 MADE = {"name": "push", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"}
 REFUSED = {"type": "Ready", "status": "False", "reason": "SecretNotReadable", "message": "there is none"}
@@ -42,7 +40,7 @@ def test_webhooks_are_shown_on_one_line_each() -> None:
 
 def test_a_namespace_without_webhooks_is_reported(server: ApiServer) -> None:
     server.answers["/apis/perdure.dev/v1alpha1/namespaces/shop/webhooks"] = items()
-    done = CliRunner().invoke(build("perdure"), ["webhooks"], prog_name="perdure")
+    done = perdure("webhooks")
     assert done.exit_code == 0
     assert done.stderr.startswith("There are no Webhooks in namespace ")
 

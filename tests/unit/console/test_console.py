@@ -7,18 +7,16 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
-from click.testing import CliRunner
 
 from perdure.api import labels
 from perdure.api.names import artifact_set_name, log_key
-from perdure.cli.app import build
 from support import console
 from support.apiserver import ApiServer, Log
 from support.apiserver import serving as api_server
+from support.cli import perdure, perdure_in_thread
 from support.console import NASTY, PERDURE, PODS, WEB_UI, fill, opened, parsed, pod, shown
 from support.view.flow import Flow
 
@@ -275,17 +273,15 @@ def test_a_port_in_use_is_an_error() -> None:
     async def serve() -> int:
         async with opened() as browser:
             port = browser.origin.rpartition(":")[2]
-            done: Any = await asyncio.to_thread(
-                CliRunner().invoke, build("perdure"), ["console", "--port", port, "--no-browser"], prog_name="perdure"
-            )
+            done = await perdure_in_thread("console", "--port", port, "--no-browser")
             assert "choose another one with --port" in done.stderr
-            return int(done.exit_code)
+            return done.exit_code
 
     assert asyncio.run(serve()) == 2
 
 
 @pytest.mark.usefixtures("api")
 def test_an_invalid_address_of_the_web_ui_is_rejected() -> None:
-    done = CliRunner().invoke(build("perdure"), ["console", "--web-ui", "javascript:alert(1)"], prog_name="perdure")
+    done = perdure("console", "--web-ui", "javascript:alert(1)")
     assert done.exit_code == 2
     assert "--web-ui" in done.stderr

@@ -21,13 +21,13 @@ def step(name: str, *inner: StepView, kind: str = "activity") -> StepView:
 
 
 def overlap(one: Box, other: Box) -> bool:
-    apart = (
+    disjoint = (
         one.x + one.width <= other.x
         or other.x + other.width <= one.x
         or one.y + one.height <= other.y
         or other.y + other.height <= one.y
     )
-    return not apart
+    return not disjoint
 
 
 def inside(inner: Box, outer: Box) -> bool:

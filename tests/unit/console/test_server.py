@@ -13,7 +13,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from perdure.console.app import console
-from perdure.console.server import application, serve_app
+from perdure.console.server import application, listener, serve_app
 from perdure.console.site import ConsoleSettings, TokenAccess
 from perdure.kube.access import Access
 from support.console import limit
@@ -27,11 +27,11 @@ WRITERS = {"Bearer of-ada"}
 @pytest.fixture
 def api() -> Iterator[tuple[str, list[str | None]]]:
     """An API server that knows one user; its address, and the tokens that it has seen."""
-    seen: list[str | None] = []
+    tokens: list[str | None] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            seen.append(self.headers.get("Authorization"))
+            tokens.append(self.headers.get("Authorization"))
             allowed = TOKENS.get(self.headers.get("Authorization", ""))
             if allowed is None:
                 self.reply(401, {"reason": "Unauthorized", "message": "Unauthorized"})
@@ -41,7 +41,7 @@ def api() -> Iterator[tuple[str, list[str | None]]]:
                 self.reply(200, {"metadata": {}, "items": [limit()]})
 
         def do_POST(self) -> None:
-            seen.append(self.headers.get("Authorization"))
+            tokens.append(self.headers.get("Authorization"))
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Authorization") in WRITERS:
                 self.reply(201, json.loads(body))
@@ -62,7 +62,7 @@ def api() -> Iterator[tuple[str, list[str | None]]]:
     thread = threading.Thread(target=http.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{http.server_port}", seen
+        yield f"http://127.0.0.1:{http.server_port}", tokens
     finally:
         http.shutdown()
         thread.join()
@@ -77,7 +77,7 @@ async def serving(app: ASGIApp) -> AsyncIterator[tuple[aiohttp.ClientSession, st
 
 
 async def test_the_token_of_the_user_determines_what_is_shown(api: tuple[str, list[str | None]]) -> None:
-    address, seen = api
+    address, tokens = api
     settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="")
     async with serving(console(TokenAccess(Access(server=address)), settings)) as (session, origin):
 
@@ -99,11 +99,11 @@ async def test_the_token_of_the_user_determines_what_is_shown(api: tuple[str, li
             status, page = await get(namespace, token)
             assert status == expected
             assert "one-per-customer" not in page
-    assert seen == ["Bearer of-ada", "Bearer of-ada", "Bearer of-bob"]
+    assert tokens == ["Bearer of-ada", "Bearer of-ada", "Bearer of-bob"]
 
 
 async def test_a_form_uses_the_token_of_its_user(api: tuple[str, list[str | None]]) -> None:
-    address, seen = api
+    address, tokens = api
     settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="")
     form = {"request": "0123456789"}
     async with serving(console(TokenAccess(Access(server=address)), settings)) as (session, origin):
@@ -118,7 +118,7 @@ async def test_a_form_uses_the_token_of_its_user(api: tuple[str, list[str | None
                     assert "the user cannot create" in page
                     assert "role `edit`" in page
         assert statuses == [303, 403, 401]
-    assert seen == ["Bearer of-ada", "Bearer of-ada", "Bearer of-eve", "Bearer of-eve"]
+    assert tokens == ["Bearer of-ada", "Bearer of-ada", "Bearer of-eve", "Bearer of-eve"]
 
 
 async def test_a_read_only_server_has_no_forms(tmp_path: Path) -> None:
@@ -152,3 +152,11 @@ async def test_the_probe_requires_no_token(tmp_path: Path) -> None:
 def test_the_server_does_not_start_with_invalid_settings(environment: dict[str, str], message: str) -> None:
     with pytest.raises(SystemExit, match=message):
         application(environment)
+
+
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_it_is_reached_at_addresses_of_both_families(family: socket.AddressFamily, address: str) -> None:
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with listener(0) as listening, socket.socket(family) as client:
+        client.connect((address, listening.getsockname()[1]))

@@ -63,8 +63,8 @@ async def test_a_run_is_started_with_the_input_of_the_form(api: ApiServer) -> No
     assert leads_to == f"/namespaces/shop/runs/{name}"
     (made,) = api.created
     assert made["metadata"]["name"] == name
-    given = {"amount": 349, "express": True, "id": "A-1", "items": ["lamp"]}
-    assert made["spec"] == {"workflow": {"name": "order-flow"}, "workflowId": "order-A-1", "input": given}
+    order = {"amount": 349, "express": True, "id": "A-1", "items": ["lamp"]}
+    assert made["spec"] == {"workflow": {"name": "order-flow"}, "workflowId": "order-A-1", "input": order}
 
 
 async def test_a_form_submitted_twice_starts_one_run(api: ApiServer) -> None:

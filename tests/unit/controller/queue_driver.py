@@ -65,13 +65,13 @@ class QueueDriver:
     failing: set[str] = field(default_factory=set)
     done: list[tuple[float, str]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
-    most_at_once: int = 0
+    peak: int = 0
 
     async def work(self, key: str) -> None:
         assert key not in self.running, f"{key} is worked on twice at once"
         self.done.append((round(elapsed(), 3), key))
         self.running.add(key)
-        self.most_at_once = max(self.most_at_once, len(self.running))
+        self.peak = max(self.peak, len(self.running))
         try:
             await asyncio.sleep(self.takes)
             if key in self.failing:

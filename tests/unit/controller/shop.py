@@ -11,23 +11,16 @@ from aiohttp import web
 
 from perdure.api.labels import API_VERSION
 from perdure.api.times import format_time
-from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.payloads import Blobs
-from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
-from perdure.controller.retry_policies import Policies
-from perdure.controller.services import Services
-from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.runtime import status_encoding
-from perdure.runtime.attempts import PodSettings
 from perdure.simulation.cluster.apiserver import by_labels
 from support.http_server import serving
+from support.managers import services_over
 
 Json = dict[str, Any]
 
@@ -135,16 +128,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
     """One process of the operator."""
     async with Client.open(Access(server=store.address), user_agent="test") as client:
         recorder = Recorder(client, instance="test")
-        services = Services(
-            client=client,
-            pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
-            definitions=Definitions(client),
-            policies=Policies(client, recorder),
-            letters=DeadLetters(client, recorder),
-            limits=WorkflowLimits(client, recorder),
-            recorder=recorder,
-            blobs=Blobs(client),
-        )
+        services = services_over(client, recorder)
         manager = Manager(services, ServedNamespaces(("shop",)))
 
         def watch(plural: str, obj: Json, deleted: bool) -> None:

@@ -12,17 +12,13 @@ from aiohttp import web
 
 from perdure.api.kinds.workflow import Retention, WorkflowSpec
 from perdure.api.reasons import EventReason
-from perdure.controller.dead_letters import DeadLetters
-from perdure.controller.limits import WorkflowLimits
-from perdure.controller.payloads import Blobs
-from perdure.controller.pods.attempt_pods import PATIENCE, ActivityIdentity, PodKey, Pods
-from perdure.controller.retry_policies import Policies
+from perdure.controller.pods.attempt_pods import PATIENCE, PodKey
 from perdure.controller.runs.attempts.attempts import RunAttempts
-from perdure.controller.runs.attempts.held_pods import HeldPods
+from perdure.controller.runs.attempts.held_pods import HeldPods, PodRelease
 from perdure.controller.runs.conditions import RunEventRecorder
+from perdure.controller.runs.status import StatusComposer
 from perdure.controller.runs.store import RunStore
-from perdure.controller.services import Services
-from perdure.controller.workflows.definitions import Definition, Definitions
+from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
 from perdure.engine.recording import AttemptOutcome, Retired
 from perdure.engine.state import PendingActivity, RunState
@@ -34,6 +30,7 @@ from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.pods.builder import build_pod
 from support.http_server import serving
+from support.managers import services_over
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = RunRef(namespace="shop", name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
@@ -97,20 +94,11 @@ async def attempts(
 ) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
     async with Client.open(Access(server=server), user_agent="perdure-test") as client:
         recorder = Reports(client, instance="test")
-        services = Services(
-            client=client,
-            pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
-            definitions=Definitions(client),
-            policies=Policies(client, recorder),
-            letters=DeadLetters(client, recorder),
-            limits=WorkflowLimits(client, recorder),
-            recorder=recorder,
-            blobs=Blobs(client),
-        )
+        services = services_over(client, recorder)
         found = RunAttempts(
             services,
             RUN,
-            RunStore(client, STORED, RUN, services.blobs),
+            RunStore(client, STORED, RUN, services.blobs, StatusComposer(RUN.uid)),
             None,
             RunEventRecorder(recorder, RUN),
             wake=wake,
@@ -345,7 +333,7 @@ def test_a_pod_is_released_as_it_ended_when_a_watch_lags_behind_the_read_that_sh
     held, _ = holding(ended)
     held.update(earlier)
     held.retire(PodKey(2, 1), AttemptOutcome.COMPLETED)
-    assert list(held.to_release.values()) == [(ended, Retention.EXPIRE)]
+    assert list(held.to_release.values()) == [PodRelease(ended, Retention.EXPIRE)]
 
 
 def test_a_watch_that_lags_does_not_replace_a_pod_by_an_earlier_one_of_the_same_attempt() -> None:
@@ -359,7 +347,7 @@ def test_a_watch_that_lags_does_not_replace_a_pod_by_an_earlier_one_of_the_same_
 
 async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
     """Its activity may have completed since a watch has shown that it runs: another operator has recorded this."""
-    seen, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)
+    waiting, ended = waiting_pod(2, "ContainerCreating"), succeeded_pod(2)
     asked = list[str]()
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -367,7 +355,7 @@ async def test_a_pod_of_a_closed_run_is_read_before_it_is_released() -> None:
         return web.json_response(ended if "/pods/" in request.path else STORED)
 
     async with serving(answer) as address, attempts(server=address) as (found, _):
-        found.held.update(seen)
+        found.held.update(waiting)
         await found.apply(RunState(start_time=T0, next_event_id=9), at(1))
         assert found.settled
     assert asked == ["GET", "GET", "PATCH"], "confirm the state, read the pod, and drop its finalizer"

@@ -24,7 +24,7 @@ from support.engine.script import application, seconds
 from support.managers import manager_over
 
 PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
-COMPOSER = StatusComposer(name="kid", uid="uid-2", first_uid="uid-2", generation=1, progress="", definition=None)
+COMPOSER = StatusComposer("uid-2")
 
 
 def failed(**attributes: Any) -> Coded:
@@ -62,7 +62,7 @@ async def test_a_parent_gets_the_retry_state_of_its_child(
     (pending,) = parent.state.children.values()
     made: dict[str, Any] = child_run(PARENT, pending)
     made["metadata"] |= {"uid": "uid-2", "resourceVersion": "2", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    made["status"] = COMPOSER.compose({}, child.state, child.events, child.now)
+    made["status"] = COMPOSER.compose(made, child.state, child.events, child.now)
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         assert request.path.endswith(f"/workflowruns/{made['metadata']['name']}")

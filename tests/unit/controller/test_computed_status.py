@@ -38,16 +38,16 @@ async def test_an_unchanged_status_is_not_written(store: Store, client: Client) 
 
 async def test_the_status_is_recomputed_after_a_conflict(store: Store, client: Client) -> None:
     known = store.put("deadletters", "charge", spec={"text": "four"})
-    seen = list[str]()
+    texts = list[str]()
 
     async def compute(obj: Json) -> Json:
-        seen.append(obj["spec"]["text"])
-        if len(seen) < 3:
-            store.put("deadletters", "charge", spec={"text": "four" * len(seen) + "."})
+        texts.append(obj["spec"]["text"])
+        if len(texts) < 3:
+            store.put("deadletters", "charge", spec={"text": "four" * len(texts) + "."})
         return await length(obj)
 
     written = await write_status(client, URL, compute, known)
-    assert seen == ["four", "four.", "fourfour."]
+    assert texts == ["four", "four.", "fourfour."]
     assert (store.conflicts, store.writes) == (2, 1)
     assert written is not None
     assert written["status"] == {"length": 9}

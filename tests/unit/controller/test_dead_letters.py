@@ -145,9 +145,9 @@ async def test_a_dead_letter_with_a_name_conflict_gets_exactly_one_other_name() 
     work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i"}}
     status = {"history": {"events": history.encode(coded.events)}, "definition": {"activities": [work]}}
     run = {"metadata": {"name": "order", "namespace": "shop", "uid": "uid-1"}, "spec": {}}
-    own = dead_letter(ref, marker, cast("ev.ActivityTaskScheduled", coded.events[-1]), [work])
-    store, first = Store(), f"deadletters/{own['metadata']['name']}"
-    forged = {**own, "spec": {**own["spec"], "definition": {**work, "container": {"image": "forged"}}}}
+    letter = dead_letter(ref, marker, cast("ev.ActivityTaskScheduled", coded.events[-1]), [work])
+    store, first = Store(), f"deadletters/{letter['metadata']['name']}"
+    forged = {**letter, "spec": {**letter["spec"], "definition": {**work, "container": {"image": "forged"}}}}
     store.objects[first] = forged
     async with api_server(store.answer) as client:
         for _ in range(2):  # a crash after the first: it is found then
@@ -160,4 +160,4 @@ async def test_a_dead_letter_with_a_name_conflict_gets_exactly_one_other_name() 
     assert store.objects.pop(first) is forged
     [(name, written)] = store.objects.items()
     assert name.startswith("deadletters/order-9-")
-    assert written["spec"] == own["spec"]
+    assert written["spec"] == letter["spec"]

@@ -30,10 +30,10 @@ class Server:
         }
         return self._written({"metadata": meta, "spec": {"workflowId": "same"}})
 
-    def start(self, seen: kube.Object) -> kube.Object | None:
+    def start(self, run: kube.Object) -> kube.Object | None:
         """The compare-and-swap that starts a run; None after a conflicting write."""
-        current = self.runs[seen["metadata"]["uid"]]
-        if current["metadata"]["resourceVersion"] != seen["metadata"]["resourceVersion"]:
+        current = self.runs[run["metadata"]["uid"]]
+        if current["metadata"]["resourceVersion"] != run["metadata"]["resourceVersion"]:
             return None
         return self._written({**current, "status": {"phase": "Running", "state": {"runId": "x"}}})
 

@@ -30,10 +30,10 @@ async def avoided(attempt: int, stored: dict[str, Any], **fields: Any) -> tuple[
         return web.json_response(found or {"reason": "NotFound", "message": "gone"}, status=200 if found else 404)
 
     definition = Activity.parse({"name": "a", "startToCloseTimeout": "1m", "container": {"image": "i"}, **fields})
-    given = Attempt(scheduled_event_id=5, attempt=attempt, activity_id="a", activity_type="a")
+    current = Attempt(scheduled_event_id=5, attempt=attempt, activity_id="a", activity_type="a")
     async with api_server(answer) as client:
         await Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()).ensure(
-            RUN, given, definition, {}, unchanged
+            RUN, current, definition, {}, unchanged
         )
     terms = created[0]["spec"].get("affinity", {}).get("nodeAffinity", {})
     terms = terms.get("preferredDuringSchedulingIgnoredDuringExecution", [])

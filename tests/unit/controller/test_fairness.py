@@ -106,21 +106,21 @@ def test_busy_tenants_take_turns(tenants: int, slots: int) -> None:
 
 
 async def test_a_pool_limits_concurrent_jobs_and_returns_their_results() -> None:
-    pool, running, most = FairPool(slots=3, each=2), 0, 0
+    pool, running, peak = FairPool(slots=3, each=2), 0, 0
 
     async def job() -> int:
-        nonlocal running, most
+        nonlocal running, peak
         running += 1
-        most = max(most, running)
+        peak = max(peak, running)
         for _ in range(3):
             await asyncio.sleep(0)
         running -= 1
         return running
 
     await asyncio.gather(*(pool.submit("one", job) for _ in range(6)))
-    assert most == 2
+    assert peak == 2
     await asyncio.gather(*(pool.submit(name, job) for name in "abcdef"))
-    assert most == 3
+    assert peak == 3
     assert len(pool) == 0
 
 

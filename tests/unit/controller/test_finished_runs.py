@@ -109,6 +109,6 @@ def test_an_outdated_event_does_not_replace_the_last_seen_version() -> None:
     early, late = finished(1, 0), finished(2, 0)
     late["metadata"]["uid"] = early["metadata"]["uid"]
     index = Index()
-    for seen in (late, early):
-        index.update(seen)
+    for run in (late, early):
+        index.update(run)
     assert index.version(early["metadata"]["uid"]) == late["metadata"]["resourceVersion"]

@@ -10,8 +10,8 @@ from perdure.engine import inputs
 from perdure.kube import client as kube
 
 
-def signal(name: str, given: object = None) -> inputs.SignalRequested:
-    return inputs.SignalRequested(request_id=name, signal_name=name, input=given)
+def signal(name: str, payload: object = None) -> inputs.SignalRequested:
+    return inputs.SignalRequested(request_id=name, signal_name=name, input=payload)
 
 
 class Requests:

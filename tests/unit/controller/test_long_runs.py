@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LIMIT = 256 * 1024
 """Bytes."""
 RUN = RunRef(namespace="shop", name="r", uid="u", workflow_id="r")
-COMPOSER = StatusComposer(name="r", uid="u", first_uid="u", generation=1, progress="0/1", definition=None)
+COMPOSER = StatusComposer("u")
 WORK = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "60s"}
 
 
@@ -67,7 +67,8 @@ class Long:
             segment = segments.build(RUN, past["segments"], tail, past.get("lastSegmentHash"))
             self.sealed.append(segment)
             before = without_sealed(before, segment)
-        after = orjson.loads(orjson.dumps(COMPOSER.compose(before, self.state, events, self.now)))
+        run = {"metadata": {"name": "r", "uid": "u"}, "status": before}
+        after = orjson.loads(orjson.dumps(COMPOSER.compose(run, self.state, events, self.now)))
         self.sizes.append(status_encoding.size_of(after))
         self.status = after
 

@@ -147,9 +147,9 @@ def counted(kind: str) -> float:
     return REGISTRY.get_sample_value("perdure_newer_state_total", {"namespace": "shop", "kind": kind}) or 0.0
 
 
-@pytest.mark.parametrize(("form", "told"), FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(("form", "message"), FORMS.values(), ids=FORMS)
 async def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(
-    store: Store, form: Callable[[Json], Any], told: str
+    store: Store, form: Callable[[Json], Any], message: str
 ) -> None:
     async with operator(store):
         await halfway(store)
@@ -162,7 +162,7 @@ async def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(
         assert (both["NewerState"]["status"], both["NewerState"]["reason"]) == ("True", "NewerState")
         assert (both["Succeeded"]["status"], both["Succeeded"]["reason"]) == ("Unknown", "NewerState")
         assert "A newer version of Perdure has written the object" in both["NewerState"]["message"]
-        assert told in both["NewerState"]["message"]
+        assert message in both["NewerState"]["message"]
         await until(lambda: store.events_of("NewerState"))
         assert counted("WorkflowRun") == found + 1
         # A request stays pending, and neither it nor the end of a pod changes anything.
@@ -354,13 +354,13 @@ def test_a_state_with_an_unknown_field_that_no_operator_signed_is_damaged() -> N
 
 
 def test_an_adopted_child_keeps_the_fields_of_its_parent_annotation_that_a_newer_version_wrote() -> None:
-    given = {"name": "old", "runId": "o", "workflowId": "w", "initiatedEventId": 2, "revision": "two-abc"}
+    parent = {"name": "old", "runId": "o", "workflowId": "w", "initiatedEventId": 2, "revision": "two-abc"}
     child = {
-        "metadata": {"resourceVersion": "1", "annotations": {PARENT_ANNOTATION: msgspec.json.encode(given).decode()}}
+        "metadata": {"resourceVersion": "1", "annotations": {PARENT_ANNOTATION: msgspec.json.encode(parent).decode()}}
     }
     patch = adopted(child, RunRef(namespace="shop", name="new", uid="n", workflow_id="w"))
     stored = msgspec.json.decode(patch["metadata"]["annotations"][PARENT_ANNOTATION])
-    assert stored == {**given, "name": "new", "runId": "n"}
+    assert stored == {**parent, "name": "new", "runId": "n"}
 
 
 def test_a_decoded_state_is_the_whole_state() -> None:
@@ -400,10 +400,10 @@ async def test_a_schedule_of_a_newer_version_is_reported_and_left_as_it_is(store
     assert store.events_of("NewerState") == 1
 
 
-@pytest.mark.parametrize("given", ["{}", '{"name": 9}', "[]", "{", '{"name": "a", "runId": "b"}'])
-async def test_an_annotation_that_no_version_can_read_counts_as_missing(store: Store, given: str) -> None:
+@pytest.mark.parametrize("annotation", ["{}", '{"name": 9}', "[]", "{", '{"name": "a", "runId": "b"}'])
+async def test_an_annotation_that_no_version_can_read_counts_as_missing(store: Store, annotation: str) -> None:
     store.create("workflowruns", "order", spec={"inline": ONE_STEP})
-    store.objects[KEY]["metadata"]["annotations"] = {CONTINUES_ANNOTATION: given}
+    store.objects[KEY]["metadata"]["annotations"] = {CONTINUES_ANNOTATION: annotation}
     async with operator(store):
         await until(reason(store, "Completed"))
 

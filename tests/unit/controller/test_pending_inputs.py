@@ -7,8 +7,8 @@ from perdure.engine.inputs import DecideAgain, RunInput
 def test_each_reconciliation_takes_a_limited_number_of_inputs() -> None:
     woken = list[None]()
     pending = PendingInputs(lambda: woken.append(None))
-    given: list[RunInput] = [DecideAgain() for _ in range(2 * MAX_AT_ONCE + 7)]
-    pending.add(given)
+    enqueued: list[RunInput] = [DecideAgain() for _ in range(2 * MAX_AT_ONCE + 7)]
+    pending.add(enqueued)
     taken = list[RunInput]()
     sizes = list[int]()
     while pending:
@@ -17,5 +17,5 @@ def test_each_reconciliation_takes_a_limited_number_of_inputs() -> None:
         taken += part
         pending.committed(len(part))
     assert sizes == [MAX_AT_ONCE, MAX_AT_ONCE, 7]
-    assert taken == given
+    assert taken == enqueued
     assert woken == []

@@ -8,8 +8,10 @@ import orjson
 import pytest
 from aiohttp import web
 
+from perdure.api import labels
 from perdure.api.kinds.workflow import Activity, Retention
 from perdure.api.kinds.workspace import Workspace
+from perdure.api.pods import OUTPUTS
 from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, ExpiringKind, delete_expired
 from perdure.controller.pods.attempt_pods import (
     ActivityIdentity,
@@ -23,6 +25,8 @@ from perdure.controller.pods.attempt_pods import (
 from perdure.controller.pods.workspaces import claim_refusal
 from perdure.kube.client import ConflictError
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
+from perdure.runtime.pods.artifacts import UPLOAD_SECONDS
+from support.clock import stopped_clock
 from support.http_server import api_server
 from support.managers import unchanged
 
@@ -59,6 +63,7 @@ def test_has_ended_depends_on_phase_and_containers(status: dict[str, Any], want:
     assert has_ended({"metadata": {"name": "one"}, "status": status}) is want
 
 
+STOPPED = {"annotations": {"perdure.dev/stopped": "2026-01-31T12:00:00Z"}}
 STOPS = {"deletionTimestamp": "2026-01-31T12:00:30Z", "deletionGracePeriodSeconds": 30}
 
 
@@ -72,6 +77,8 @@ STOPS = {"deletionTimestamp": "2026-01-31T12:00:30Z", "deletionGracePeriodSecond
         ({}, "n", {"phase": "Unknown"}, 0, False, True),
         ({}, "", {"phase": "Pending"}, 0, True, True),
         (STOPS, "", {"phase": "Pending"}, 0, False, False),
+        (STOPPED, "n", {"phase": "Running", "containerStatuses": [RUNS]}, 59, True, True),
+        (STOPPED, "n", {"phase": "Running", "containerStatuses": [RUNS]}, 60, False, True),
     ],
     ids=[
         "it runs",
@@ -81,6 +88,8 @@ STOPS = {"deletionTimestamp": "2026-01-31T12:00:30Z", "deletionGracePeriodSecond
         "its node is lost, as old clusters show it",
         "it waits for a node",
         "it was deleted before it had a node",
+        "it was stopped without being deleted",
+        "its node has not stopped it for 30 s",
     ],
 )
 def test_a_pod_may_run_until_it_has_ended_or_its_node_counts_as_lost(  # noqa: PLR0917 (the columns of a table)
@@ -116,6 +125,76 @@ DEADLINE = [
 
 
 KEEP, DELETE, EXPIRE = Retention.KEEP, Retention.DELETE, Retention.EXPIRE
+ASKED = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+
+
+def held(
+    containers: list[dict[str, Any]], *, phase: str = "Running", stopped: bool = False, **spec: Any
+) -> dict[str, Any]:
+    """A pod whose outcome was just recorded; `stopped`: at `ASKED`."""
+    made = pod(*containers, nodeName="n", **spec)
+    made["metadata"]["finalizers"] = [labels.FINALIZER]
+    made["status"]["phase"] = phase
+    if stopped:
+        made["metadata"]["annotations"]["perdure.dev/stopped"] = "2026-01-31T12:00:00Z"
+    return made
+
+
+STOP = ["/metadata/uid", "/spec/activeDeadlineSeconds", "/metadata/annotations/perdure.dev~1stopped"]
+DROP = ["/metadata/uid", "/metadata/finalizers/0", "/metadata/finalizers/0"]
+UPLOADS = {"initContainers": [{"name": OUTPUTS}], "terminationGracePeriodSeconds": UPLOAD_SECONDS}
+
+
+@pytest.mark.parametrize(
+    ("found", "seconds", "refuses", "want", "again"),
+    [
+        (held([RUNS, RUNS]), 0, False, [STOP], 60),
+        (held([RUNS, RUNS], terminationGracePeriodSeconds=5), 0, False, [STOP], 35),
+        (held([RUNS, RUNS], stopped=True), 59, False, [], 1),
+        (held([RUNS, RUNS], stopped=True), 60, False, ["DELETE 1", DROP], None),
+        (held([RUNS, RUNS], **UPLOADS), 0, False, [STOP], 30),
+        (held([RUNS, RUNS], stopped=True, **UPLOADS), 30, False, ["DELETE 1", DROP], None),
+        (held([ended(0), ended(143)], phase="Failed", stopped=True), 3, False, [DROP], None),
+        (held([RUNS, RUNS]), 0, True, [STOP, "DELETE None", DROP], None),
+        (held([WAITS, WAITS], phase="Pending"), 0, False, ["DELETE None", DROP], None),
+        (held([RUNS, RUNS], phase="Unknown"), 0, False, ["DELETE None", DROP], None),
+    ],
+    ids=[
+        "it is stopped with the grace period of Kubernetes",
+        "it is stopped with its own grace period",
+        "it is being stopped",
+        "its node does not stop it",
+        "its grace period is for uploads",
+        "it ignores SIGTERM, and its grace period is for uploads",
+        "it was stopped",
+        "a policy prevents the stop",
+        "it has not started",
+        "its node is lost, as old clusters show it",
+    ],
+)
+async def test_the_pod_of_an_attempt_that_has_timed_out_is_stopped_and_kept(
+    found: dict[str, Any], seconds: float, refuses: bool, want: list[Any], again: float | None
+) -> None:
+    asked: list[Any] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        body = orjson.loads(await request.read())
+        refused = request.method == "PATCH" and refuses and "activeDeadlineSeconds" in body[1]["path"]
+        patch = request.method == "PATCH"
+        asked.append([each["path"] for each in body] if patch else f"DELETE {body.get('gracePeriodSeconds')}")
+        return web.json_response({"message": "denied"} if refused else {}, status=403 if refused else 200)
+
+    now = ASKED + timedelta(seconds=seconds)
+    async with api_server(answer) as client:
+        pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
+        with stopped_clock(now):
+            until = await pods.release(found, keep=KEEP)
+    assert asked == want
+    assert until == (None if again is None else now + timedelta(seconds=again))
+
+
+def test_the_response_of_a_program_to_its_timeout_is_no_success() -> None:
+    assert not has_succeeded(held([ended(0), ended(0)], phase="Failed", stopped=True))
 
 
 @pytest.mark.parametrize(
@@ -208,8 +287,8 @@ async def test_the_claim_of_a_workspace_is_validated_before_the_first_run(
     async with api_server(answer) as client:
         existing = Workspace.parse({"name": "files", "persistentVolumeClaim": {"claimName": "mine"}})
         assert await claim_refusal(client, "shop", existing) is None
-        given = Workspace.parse({"name": "files", "volumeClaimTemplate": template})
-        assert await claim_refusal(client, "shop", given) == want
+        workspace = Workspace.parse({"name": "files", "volumeClaimTemplate": template})
+        assert await claim_refusal(client, "shop", workspace) == want
     ((dry, meta),) = asked
     assert dry == "All"
     assert "ownerReferences" not in meta

@@ -60,7 +60,7 @@ async def test_different_keys_are_processed_concurrently_by_the_workers() -> Non
         for key in "abcdefg":
             queue.wake(key)
         await asyncio.sleep(HOUR)
-    assert bench.most_at_once == 3
+    assert bench.peak == 3
     assert [key for _, key in bench.done] == list("abcdefg")
     assert [when for when, _ in bench.done] == [0, 0, 0, 1, 1, 1, 2]
 
@@ -340,18 +340,18 @@ async def test_each_queue_exposes_depth_waits_and_failures_as_metrics() -> None:
 
 @in_virtual_time
 async def test_a_key_that_is_not_admitted_waits_until_it_is() -> None:
-    bench, own = QueueDriver(), set[str]()
-    async with bench.queue(admits=own.__contains__) as queue:
+    bench, admitted = QueueDriver(), set[str]()
+    async with bench.queue(admits=admitted.__contains__) as queue:
         queue.wake("a")
         queue.wake_at("b", at(5))
         await asyncio.sleep(10)
         assert bench.done == []
         queue.readmit()
-        own.add("a")
+        admitted.add("a")
         queue.readmit()
         await asyncio.sleep(1)
         assert bench.done == [(10, "a")]
-        own.add("b")
+        admitted.add("b")
         queue.readmit()
         await asyncio.sleep(HOUR)
     assert bench.done == [(10, "a"), (11, "b")]
@@ -359,13 +359,13 @@ async def test_a_key_that_is_not_admitted_waits_until_it_is() -> None:
 
 @in_virtual_time
 async def test_a_key_that_need_not_be_remembered_is_dropped() -> None:
-    bench, own = QueueDriver(), set[str]()
-    async with bench.queue(admits=own.__contains__, remembers=lambda key: key != "a") as queue:
+    bench, admitted = QueueDriver(), set[str]()
+    async with bench.queue(admits=admitted.__contains__, remembers=lambda key: key != "a") as queue:
         for key in ("a", "b", "c"):
             queue.wake(key)
         await asyncio.sleep(1)
         queue.forget("c")
-        own |= {"a", "b", "c"}
+        admitted |= {"a", "b", "c"}
         queue.readmit()
         await asyncio.sleep(HOUR)
     assert bench.done == [(1, "b")]

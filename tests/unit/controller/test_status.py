@@ -1,26 +1,29 @@
 """The status of a run for states of the real engine; times are seconds since the start."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.api.reasons import ConditionReason
 from perdure.controller.reconcile.record import Status
-from perdure.controller.runs.status import StatusComposer
+from perdure.controller.runs.deciders import RunDecider
+from perdure.controller.runs.status import Hindrances, StatusComposer
+from perdure.controller.workflows.definitions import Definition
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptStarted, AttemptWaiting, HeartbeatRead, TaskFailed
 from perdure.engine.retry import RetryPolicy
+from perdure.language.compiler import compile_program
 from perdure.language.step_failures import as_json
 from support.engine.coded import Coded
 from support.engine.script import T0, Drive, Reacting, activity, application, seconds, timer
 from support.language.resumed import Run, do
 
-COMPOSER = StatusComposer(name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="1/2", definition=None)
+COMPOSER = StatusComposer("uid-1")
 
 
 def known(status: Status) -> None:
@@ -29,23 +32,28 @@ def known(status: Status) -> None:
     stands_in(stored, WorkflowRunStatus.parse(stored).dump(), "status")
 
 
-def stands_in(part: Any, whole: Any, path: str) -> None:
+def stands_in(part: Any, parsed: Any, path: str) -> None:
     if isinstance(part, dict):
         for key, value in part.items():
-            assert key in whole, f"the API does not know {path}.{key}"
-            stands_in(value, whole[key], f"{path}.{key}")
+            assert key in parsed, f"the API does not know {path}.{key}"
+            stands_in(value, parsed[key], f"{path}.{key}")
     elif isinstance(part, list):
-        assert len(part) == len(whole)
-        for index, (mine, its) in enumerate(zip(part, whole, strict=True)):
+        assert len(part) == len(parsed)
+        for index, (mine, its) in enumerate(zip(part, parsed, strict=True)):
             stands_in(mine, its, f"{path}[{index}]")
     else:
-        assert part == whole, path
+        assert part == parsed, path
 
 
-def composed(drive: Drive, old: Status | None = None, composer: StatusComposer = COMPOSER) -> Status:
+def run_with(status: Status | None = None, name: str = "order-1") -> dict[str, Any]:
+    """A run with a status."""
+    return {"metadata": {"name": name, "uid": "uid-1", "generation": 3}, "status": status or {}}
+
+
+def composed(drive: Drive, old: Status | None = None, name: str = "order-1") -> Status:
     """The status after the last step; the history so far is in `old`."""
     assert drive.last is not None
-    status = composer.compose(old or {}, drive.state, drive.last.events, drive.now)
+    status = COMPOSER.compose(run_with(old, name), drive.state, drive.last.events, drive.now)
     known(status)
     return status
 
@@ -69,7 +77,7 @@ def test_a_started_run_shows_what_it_waits_for() -> None:
         "firstRunId": "uid-1",
         "attempt": 1,
         "startTime": "2026-01-01T00:00:00Z",
-        "progress": "1/2",
+        "progress": "",
     }
     assert status["observedGeneration"] == 3
     assert status["pendingActivities"] == [
@@ -303,17 +311,15 @@ def test_the_status_contains_the_state_for_a_restart() -> None:
 
 def test_the_definition_is_stored_if_it_came_from_a_workflow() -> None:
     definition = {"steps": [{"name": "a", "set": {"x": None}}]}
-    composer = StatusComposer(
-        name="order-1", uid="uid-1", first_uid="uid-1", generation=3, progress="0/1", definition=definition
-    )
-    status = composer.compose({}, Drive.of(activity("book")).state, (), T0)
-    assert status["definition"] == definition
+    composer, program = StatusComposer("uid-1"), compile_program(WorkflowSpec.parse(definition))
+    composer.define(RunDecider(decider=None, definition=Definition(program, "order", definition)))
+    status = composer.compose(run_with(), Drive.of(activity("book")).state, (), T0)
+    assert (status["definition"], status["progress"]) == (definition, "0/1")
 
 
 @pytest.mark.parametrize("run", ["a" * 253, "with.dots", "order-1"], ids=["a long name", "a name with dots", "a name"])
 def test_pod_names_in_the_status_are_valid(run: str) -> None:
-    composer = StatusComposer(name=run, uid="uid-1", first_uid="uid-1", generation=3, progress="", definition=None)
-    (entry,) = composed(Drive.of(activity("book")), composer=composer)["pendingActivities"]
+    (entry,) = composed(Drive.of(activity("book")), name=run)["pendingActivities"]
     assert len(entry["pod"]) <= 63
     assert "." not in entry["pod"]
 
@@ -322,7 +328,7 @@ def test_pod_names_in_the_status_are_valid(run: str) -> None:
 
 
 def test_a_run_that_cannot_start_shows_the_reason_and_its_time() -> None:
-    status = COMPOSER.waiting({}, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
+    status = COMPOSER.waiting(run_with(), ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
     known(status)
     assert status["phase"] == "Pending"
     assert succeeded(status) == {
@@ -334,14 +340,14 @@ def test_a_run_that_cannot_start_shows_the_reason_and_its_time() -> None:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     later = T0 + seconds(60)
-    assert COMPOSER.waiting(status, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", later) == status
-    other = COMPOSER.waiting(status, ConditionReason.INVALID_WORKFLOW, "it is wrong", later)
+    assert COMPOSER.waiting(run_with(status), ConditionReason.WORKFLOW_NOT_FOUND, "there is none", later) == status
+    other = COMPOSER.waiting(run_with(status), ConditionReason.INVALID_WORKFLOW, "it is wrong", later)
     assert succeeded(other)["reason"] == "InvalidWorkflow"
     assert succeeded(other)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
 
 def test_the_reason_disappears_when_the_run_starts() -> None:
-    waited = COMPOSER.waiting({}, ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
+    waited = COMPOSER.waiting(run_with(), ConditionReason.WORKFLOW_NOT_FOUND, "there is none", T0)
     condition = succeeded(composed(Drive.of(activity("book")), waited))
     assert (condition["reason"], condition["message"]) == ("Running", "")
 
@@ -386,7 +392,8 @@ def of_code(*, unserved: str = "", failed: bool = False) -> dict[str, Any]:
         run.take()
         wrong = Failure(kind=FailureKind.APPLICATION, message="no class Order")
         run.ask(TaskFailed, token=run.token, cause="WorkflowWorkerUnhandledFailure", failure=wrong)
-    status = replace(COMPOSER, unserved=unserved).compose({}, run.state, run.events, run.now)
+    composer = StatusComposer("uid-1", lambda *_: Hindrances(unserved))
+    status = composer.compose(run_with(), run.state, run.events, run.now)
     known(status)
     return succeeded(status)
 

@@ -72,8 +72,7 @@ def begin(spec: dict[str, Any]) -> None:
     first = first_event(ref, read, "r", read.input, T0, policy=None, parent=None, continues=None)
     for by in (decider, Idle()):
         transition = start(first, by)
-        composer = StatusComposer(name="r", uid="u", first_uid="u", generation=1, progress="", definition=None)
-        orjson.dumps(composer.compose({}, transition.state, transition.events, T0))
+        orjson.dumps(StatusComposer("u").compose(run, transition.state, transition.events, T0))
 
 
 @pytest.mark.parametrize("time", IMPOSSIBLE)

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from click.testing import CliRunner
 
 from perdure.api.kinds.schedule import ScheduleSpec
-from perdure.cli.app import build
 from perdure.cli.files.lint import lint
 from perdure.language.program import Severity
 from perdure.language.schedule_input import evaluated_input
 from perdure.schedule.run_manifests import schedule_scope, scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
 from perdure.schedule.times import Times
+from support.cli import perdure
 from support.manuals import REPOSITORY, Json, blocks, example_files
 
 PAGE = REPOSITORY / "docs" / "start.md"
@@ -41,7 +40,7 @@ def simulated(folder: Path, greeting: str, start: datetime, *manifests: Json) ->
         )
     )
     scenario = str(folder / "scenario.yaml")
-    done = CliRunner().invoke(build("perdure"), ["simulate", "--scenario", scenario, "-o", "json"])
+    done = perdure("simulate", "--scenario", scenario, "-o", "json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)["output"]
 

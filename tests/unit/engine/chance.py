@@ -160,16 +160,16 @@ class Whim:
         match kind:
             case "activity":
                 known["made"] += 1
-                policy, whole, queued, beat = rest
+                policy, schedule_to_close, schedule_to_start, heartbeat = rest
                 return cmd.ScheduleActivityTask(
                     activity_id=name,
                     activity_type="work",
                     input={"b": 1, "a": [known["heard"]]},
                     retry_policy=policy,
                     start_to_close_timeout=seconds(60),
-                    schedule_to_close_timeout=whole,
-                    schedule_to_start_timeout=queued,
-                    heartbeat_timeout=beat,
+                    schedule_to_close_timeout=schedule_to_close,
+                    schedule_to_start_timeout=schedule_to_start,
+                    heartbeat_timeout=heartbeat,
                 )
             case "timer":
                 known["made"] += 1

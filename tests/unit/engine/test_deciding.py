@@ -111,14 +111,13 @@ def test_a_step_ends_after_a_limited_amount_of_work() -> None:
     assert drive.state.undecided == ()
 
 
-def test_a_step_ends_after_a_limited_number_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "MAX_ROUNDS", 3)
-    drive = Drive.of(*[timer(f"t{number}", 0) for number in range(6)])
-    rounds = 1
+def test_a_step_ends_after_a_limited_number_of_rounds() -> None:
+    drive = Drive.of(*[timer(f"t{number}", 0) for number in range(step.MAX_ROUNDS + 1)])
+    steps = 1
     while drive.last is not None and drive.last.more:
         drive.at(0)
-        rounds += 1
-    assert rounds == 3
+        steps += 1
+    assert steps == 2
     assert drive.state.status is RunStatus.COMPLETED
 
 
@@ -131,9 +130,9 @@ def test_a_run_that_never_finishes_deciding_still_times_out() -> None:
     assert drive.state.unfinished is False
 
 
-def test_continue_as_new_is_suggested_from_a_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "SUGGEST_EVENTS", 3)
+def test_continue_as_new_is_suggested_from_a_number_of_events() -> None:
     drive = Drive.by(Reacting())
+    drive.assume(next_event_id=fold.SUGGEST_EVENTS - 1)
     for offset in range(1, 5):
         drive.signal(offset)
     assert [suggested for _, suggested in drive.script.heard] == [False, False, False, True, True]
@@ -237,12 +236,12 @@ def test_a_run_starts_with_carried_signals_and_can_start_paused() -> None:
 # Limits
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_EVENTS", 5), ("MAX_BYTES", 1_000)])
-def test_52_a_history_that_is_too_long_terminates_the_run_without_a_decision(
-    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
-) -> None:
-    monkeypatch.setattr(step, limit, value)
+@pytest.mark.parametrize(
+    "near", [{"next_event_id": step.MAX_EVENTS - 1}, {"history_size": step.MAX_BYTES - 500}], ids=str
+)
+def test_52_a_history_that_is_too_long_terminates_the_run_without_a_decision(near: dict[str, int]) -> None:
     drive = Drive.by(Reacting((activity(),)))
+    drive.assume(**near)
     while not drive.state.closed:
         heard = len(drive.script.asked)
         drive.signal(len(drive.history), input="x" * 100)
@@ -251,17 +250,17 @@ def test_52_a_history_that_is_too_long_terminates_the_run_without_a_decision(
     assert drive.failure is not None
     assert drive.failure.kind is FailureKind.TERMINATED
     assert "continueAsNew" in drive.failure.message
-    assert len(drive.history) == 7 or limit == "MAX_BYTES"
+    assert drive.history[-1].event_id == step.MAX_EVENTS + 2 or "history_size" in near
     assert drive.retired == [(2, 1)]
 
 
-def test_52_the_number_of_pending_items_of_a_run_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "MAX_PENDING", 2)
-    drive = Drive.by(Reacting((activity("a"), activity("b"), timer("a", 9), timer("b", 9))))
+def test_52_the_number_of_pending_items_of_a_run_is_limited() -> None:
+    names = [str(number) for number in range(recording.MAX_PENDING)]
+    drive = Drive.by(Reacting((*map(activity, names), *(timer(name, 9) for name in names))))
     assert drive.state.task is None
-    drive = Drive.by(Reacting((activity("a"), activity("b"), activity("c"))))
+    drive = Drive.by(Reacting((*map(activity, names), activity("more"))))
     assert drive.state.task is not None
-    assert "a run can have at most 2 of each kind open" in drive.state.task.message
+    assert "a run can have at most 2,000 of each kind open" in drive.state.task.message
     assert drive.types() == ["WorkflowExecutionStarted"]
 
 

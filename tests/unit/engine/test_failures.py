@@ -103,13 +103,13 @@ def test_a_failure_that_fits_is_recorded_unchanged() -> None:
 
 
 def test_causes_in_the_middle_are_cut_before_the_first_and_the_last() -> None:
-    whole = wrapped(LONG, 20)
-    assert size(whole) > MAX_SIZE
-    outermost, *between, innermost = bounded(whole).chain()
-    assert (outermost.message, innermost) == (whole.message, LONG)
-    assert [each.workflow_id for each in between] == [each.workflow_id for each in whole.chain()[1:-1]]
+    failure = wrapped(LONG, 20)
+    assert size(failure) > MAX_SIZE
+    outermost, *between, innermost = bounded(failure).chain()
+    assert (outermost.message, innermost) == (failure.message, LONG)
+    assert [each.workflow_id for each in between] == [each.workflow_id for each in failure.chain()[1:-1]]
     assert all(each.message.endswith("m" * 500) and len(each.message) < 1_100 for each in between)
-    assert size(bounded(whole)) <= MAX_SIZE
+    assert size(bounded(failure)) <= MAX_SIZE
 
 
 def test_a_value_that_is_too_large_or_too_deep_is_omitted() -> None:
@@ -138,7 +138,7 @@ FAILURES = st.recursive(
         inner,
         inner,
         st.integers(0, 60),
-        st.lists(inner, max_size=5).map(lambda few: few * 40),
+        st.lists(inner, max_size=5).map(lambda causes: causes * 40),
     ),
     max_leaves=5,
 )

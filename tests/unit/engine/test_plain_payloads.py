@@ -17,7 +17,7 @@ def payloads(*texts: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "value"),
     [
         ("9007199254740993", 9007199254740993),
         ("18446744073709551615", 2**64 - 1),
@@ -28,10 +28,10 @@ def payloads(*texts: str) -> dict[str, Any]:
         ("[" * 200 + "]" * 200, orjson.loads("[" * 200 + "]" * 200)),
     ],
 )
-def test_json_is_unchanged_except_that_large_numbers_become_floating_point(text: str, seen: Any) -> None:
+def test_json_is_unchanged_except_that_large_numbers_become_floating_point(text: str, value: Any) -> None:
     found = plain(payloads(text))
-    assert found == seen
-    assert type(found) is type(seen)
+    assert found == value
+    assert type(found) is type(value)
     orjson.dumps(found)
 
 
@@ -41,6 +41,6 @@ def test_json_is_unchanged_except_that_large_numbers_become_floating_point(text:
     ids=len,
 )
 def test_a_value_that_cannot_be_written_stays_wrapped(text: str) -> None:
-    given = payloads(text, "1")
-    assert plain(given) == [given["payloads"][0], 1]
-    orjson.dumps(plain(given))
+    input_ = payloads(text, "1")
+    assert plain(input_) == [input_["payloads"][0], 1]
+    orjson.dumps(plain(input_))

@@ -38,17 +38,18 @@ def test_an_answered_request_is_forgotten_without_a_write_of_its_own() -> None:
     assert drive.state.requests == ()
 
 
-def test_the_number_of_remembered_requests_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "MAX_REQUESTS", 2)
+def test_the_number_of_remembered_requests_is_limited() -> None:
     drive = Drive.by(Reacting())
-    for number in "123":
+    earlier = tuple(f"earlier-{number}" for number in range(step.MAX_REQUESTS - 1))
+    drive.assume(requests=earlier)
+    for number in "12":
         drive.signal(1, request_id=number)
-    assert drive.state.requests == ("2", "3")
+    assert drive.state.requests == (*earlier[1:], "1", "2")
 
 
-def test_44_the_number_of_signals_of_a_run_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "MAX_SIGNALS", 2)
+def test_44_the_number_of_signals_of_a_run_is_limited() -> None:
     drive = Drive.by(Reacting())
+    drive.assume(signals=step.MAX_SIGNALS - 2)
     assert drive.signal(1).ok
     assert drive.signal(2).ok
     answer = drive.signal(3, request_id="3")

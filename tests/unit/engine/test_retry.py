@@ -58,13 +58,13 @@ def test_a_google_wait_is_never_longer_than_its_maximum(policy: RetryPolicy, att
 @given(googles, st.integers(min_value=1, max_value=1100))
 def test_a_google_wait_is_the_sum_of_its_steps(policy: RetryPolicy, attempt: int) -> None:
     """As in the reference, step by step: the wait doubles `maxDoublings` times, then grows by the last doubled wait."""
-    given_ = policy.cloud_scheduler
-    assert given_ is not None
-    wait = step = given_.min_backoff_duration // timedelta(microseconds=1)
+    rules = policy.cloud_scheduler
+    assert rules is not None
+    wait = step = rules.min_backoff_duration // timedelta(microseconds=1)
     for number in range(2, attempt + 1):
-        wait = wait * 2 if number <= given_.max_doublings + 1 else wait + step
-        step = wait if number <= given_.max_doublings + 1 else step
-    longest = min(given_.max_backoff_duration, LONGEST_WAIT) // timedelta(microseconds=1)
+        wait = wait * 2 if number <= rules.max_doublings + 1 else wait + step
+        step = wait if number <= rules.max_doublings + 1 else step
+    longest = min(rules.max_backoff_duration, LONGEST_WAIT) // timedelta(microseconds=1)
     assert policy.interval(attempt) == min(wait, longest) * timedelta(microseconds=1)
 
 

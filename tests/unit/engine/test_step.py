@@ -199,19 +199,19 @@ def test_31_the_failure_of_an_attempt_is_kept_in_short_form_while_others_follow(
     assert drive.open.last_failure == application(details="small")
 
 
-@pytest.mark.parametrize("most", [0, 2])
-def test_an_activity_fails_when_more_attempts_are_lost_than_its_policy_allows(most: int) -> None:
+@pytest.mark.parametrize("losses", [0, 2])
+def test_an_activity_fails_when_more_attempts_are_lost_than_its_policy_allows(losses: int) -> None:
     """airflow#53015."""
-    policy = RetryPolicy(maximum_losses=most)
+    policy = RetryPolicy(maximum_losses=losses)
     drive = Drive.by(Reacting((activity(retry_policy=policy),)))
-    for number in range(most):
+    for number in range(losses):
         drive.lost(10 * number)
         assert drive.open.losses == number + 1
         drive.at(10 * number + 5)
     drive.lost(100)
     failed = drive.history[-1]
     assert isinstance(failed, ev.ActivityTaskFailed)
-    assert (failed.failure.type, failed.losses, failed.failure.non_retryable) == ("TooManyLosses", most + 1, True)
+    assert (failed.failure.type, failed.losses, failed.failure.non_retryable) == ("TooManyLosses", losses + 1, True)
     assert failed.failure.cause is not None
     assert failed.failure.cause.message == "node gone"
     drive.check_replay()

@@ -163,7 +163,7 @@ def test_another_observation_of_a_pod_changes_nothing_while_its_end_is_buffered(
     run.signal()
     run.take()
     run.at(1, inp.AttemptCompleted(**attempt, result=1, started_time=T0))
-    seen: inp.AttemptInput = {
+    observation: inp.AttemptInput = {
         "completed": inp.AttemptCompleted(**attempt, result=1, started_time=T0),
         "failed": inp.AttemptFailed(
             **attempt, failure=Failure(kind=FailureKind.APPLICATION, message="no"), started_time=T0
@@ -171,7 +171,7 @@ def test_another_observation_of_a_pod_changes_nothing_while_its_end_is_buffered(
         "lost": inp.AttemptLost(**attempt, failure=Failure(kind=FailureKind.SERVER, message="gone")),
         "cancelled": inp.AttemptCancelled(**attempt, started_time=T0),
     }[again]
-    run.at(2, seen)
+    run.at(2, observation)
     assert not effects.attempt_effects(run.state, T0 + timedelta(seconds=2)), "its pod is needed no longer"
     answer = run.ask(inp.ActivityAnswered, activity_id="work", result=2)
     assert answer.reason == "ActivityNotFound"

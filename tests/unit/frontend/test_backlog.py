@@ -50,9 +50,9 @@ def test_more_urgent_levels_go_first_and_the_default_is_the_middle_level() -> No
 
 def test_a_tenant_with_many_items_delays_others_by_one_at_a_time() -> None:
     many = [Item(number, Rank(fairness_key="many")) for number in range(100)]
-    few = [Item(number, Rank(fairness_key="few")) for number in range(100, 103)]
-    found = emptied(backlog(*many, *few))
-    assert [found.index(item) for item in few] == [1, 3, 5]
+    items = [Item(number, Rank(fairness_key="few")) for number in range(100, 103)]
+    found = emptied(backlog(*many, *items))
+    assert [found.index(item) for item in items] == [1, 3, 5]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -157,10 +157,10 @@ async def test_two_operators_agree_on_one_certificate() -> None:
     store.put(SECRET, {"metadata": {"name": "perdure-temporal-tls"}})
     other = renewed({}, NAMES, now())
     store.interrupt = {"data": {key: base64.b64encode(value).decode() for key, value in other.items()}}
-    own = OperatorCertificate(store, SECRET, NAMES, None)  # type: ignore[arg-type]
-    await own.renew()
-    assert own.material() == Material(other["tls.key"], other["tls.crt"], None)
-    assert own.bundle() == bundle(other)
+    certificate = OperatorCertificate(store, SECRET, NAMES, None)  # type: ignore[arg-type]
+    await certificate.renew()
+    assert certificate.material() == Material(other["tls.key"], other["tls.crt"], None)
+    assert certificate.bundle() == bundle(other)
     assert len(store.writes) == 1
 
 

@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.door import MAX_READ, Connections, Door, Peer, Places, peer_of, size_of
+from perdure.frontend.transport.door import MAX_READ, Connections, Door, Peer, Places, peer_of, size_of, strangers_of
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, options, stop
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import rpcs
@@ -87,10 +87,13 @@ class Frontend:
 
 
 @asynccontextmanager
-async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = None) -> AsyncIterator[Frontend]:
-    server = grpc.aio.server(options=options(Settings()))
+async def serving(
+    *, refusal_seconds: float = 0.0, long_polls: Places | None = None, max_connections: int = 1_000
+) -> AsyncIterator[Frontend]:
+    server = grpc.aio.server(options=options(Settings(max_connections=max_connections)))
     port = server.add_insecure_port("127.0.0.1:0")
-    api, connections = ApiServer(), Connections(port, serves=lambda: frontend.able)
+    strangers = strangers_of(max_connections)
+    api, connections = ApiServer(), Connections(port, strangers=strangers, serves=lambda: frontend.able)
     api.allowed = True
     guard = Guard(api, AUDIENCE)  # type: ignore[arg-type]
     door = Door(guard, connections, refusal_seconds=refusal_seconds, long_polls=long_polls)
@@ -360,6 +363,31 @@ async def test_a_connection_without_a_valid_token_in_time_is_closed() -> None:
         while await reader.read(1_000):  # until the other side closes it
             pass
         writer.close()
+
+
+async def stranger(frontend: Frontend) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that gRPC has accepted, and on which no call arrives."""
+    reader, writer = await asyncio.open_connection(*frontend.address.split(":"))
+    writer.write(_PREFACE + _EMPTY_SETTINGS)
+    assert await reader.read(1)
+    return reader, writer
+
+
+async def test_idle_strangers_leave_connections_to_callers() -> None:
+    """Of 17 when 16 may stay, the one that is open longest is closed."""
+    async with serving(max_connections=1) as frontend, calling(frontend) as channel:
+        first = await stranger(frontend)
+        frontend.connections.sweep(100.0)
+        others = [await stranger(frontend) for _ in range(16)]
+        frontend.connections.sweep(101.0)
+        frontend.connections.close_now()
+        while await first[0].read(1_000):  # until the other side closes it
+            pass
+        others[0][1].write(_PING)
+        assert await others[0][0].readuntil(_PONG), "it is still open"
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
+        for _, writer in (first, *others):
+            writer.close()
 
 
 async def test_an_operator_that_cannot_serve_for_long_closes_its_connections() -> None:

@@ -16,6 +16,8 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.api.workflowservice.v1 import service_pb2 as workflow_service
 
 from perdure.frontend.errors import RpcError
+from perdure.frontend.server import guard_of
+from perdure.frontend.settings import settings_of
 from perdure.frontend.transport.guard import Guard, User, tenant_of
 from perdure.frontend.transport.rights import FREE, needed
 from perdure.frontend.transport.rpc import UNSERVED, check_inside, namespace_of
@@ -271,6 +273,32 @@ async def test_tokens_for_the_api_server_are_accepted_if_enabled() -> None:
     assert await code_of(guard, token(aud=["https://kubernetes.default.svc"])) is grpc.StatusCode.OK
     assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
     assert server.asked_for == [None, [AUDIENCE]]
+
+
+async def test_tokens_of_a_provider_are_accepted_for_the_configured_client_only() -> None:
+    """The API server reviews them as its own: for an audience that it does not know, it accepts none of them."""
+    server = ApiServer()
+    settings = settings_of(
+        {
+            "PERDURE_TEMPORAL_OIDC_ISSUER": "https://id.example.com",
+            "PERDURE_TEMPORAL_OIDC_CLIENT_IDS": "kubernetes,perdure-ui",
+        }
+    )
+    guard = guard_of(server, settings)  # type: ignore[arg-type]
+    server.audiences = ["https://kubernetes.default.svc"]
+    provider = {"iss": "https://id.example.com", "sub": "ada"}
+    assert await code_of(guard, token(aud="perdure-ui", **provider)) is grpc.StatusCode.OK
+    assert await code_of(guard, token(aud=["other", "kubernetes"], **provider)) is grpc.StatusCode.OK
+    assert server.asked_for == [None, None]
+    for foreign in (
+        token(aud="another-app", **provider),
+        token(aud=["https://kubernetes.default.svc"]),
+        token(aud="perdure-ui", iss="https://id.example.com.example.org"),
+    ):
+        assert await code_of(guard, foreign) is grpc.StatusCode.UNAUTHENTICATED
+    assert len(server.asked_for) == 2
+    server.valid = False
+    assert await code_of(guard, token(1, aud="perdure-ui", **provider)) is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_workers_can_register_versions_but_routing_requires_another_permission() -> None:

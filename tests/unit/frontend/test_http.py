@@ -6,7 +6,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -25,6 +25,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.http import messages
+from perdure.frontend.http.connections import Budgets, HttpConnections
 from perdure.frontend.http.messages import from_query
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.routes import Routes
@@ -79,11 +80,11 @@ def test_payloads_are_written_in_shorthand() -> None:
     "other", [BINARY, TYPED, payload(b"{", encoding=b"json/plain")], ids=["bytes", "type", "no JSON"]
 )
 def test_a_payload_without_shorthand_is_written_completely(other: Payload) -> None:
-    whole = {
+    complete = {
         "metadata": {key: base64.b64encode(each).decode() for key, each in other.metadata.items()},
         "data": base64.b64encode(other.data).decode(),
     }
-    assert written(PLAIN, other) == {"payloads": [{"a": [1, 2.5, None]}, whole]}
+    assert written(PLAIN, other) == {"payloads": [{"a": [1, 2.5, None]}, complete]}
 
 
 @pytest.mark.parametrize("one", [PLAIN, PROTOBUF, NULL, BINARY, TYPED])
@@ -172,6 +173,8 @@ class Api:
     def __init__(self, address: str) -> None:
         self.address = address
         self.handled = 0
+        self.connected = 0
+        """The connections of clients of the test's sessions."""
 
     async def count(self, *_: Any) -> CountWorkflowExecutionsResponse:
         self.handled += 1
@@ -189,7 +192,7 @@ class Api:
 async def serving(
     *,
     shown: ServerCertificate | None = None,
-    connections: int = 100,
+    budgets: Budgets = Budgets.of(100),  # noqa: B008 (immutable)
     allowed: bool = True,
     only: tuple[str, str] = ("", ""),
 ) -> AsyncIterator[tuple[Api, aiohttp.ClientSession]]:
@@ -205,8 +208,14 @@ async def serving(
     dispatch = Rpc("", "DispatchNexusTask", api.dispatch, DispatchNexusTaskRequest, served, api.ready, door)
     nexus = NexusGateway(dispatch, EndpointRegistry(reviews, "operator"))  # type: ignore[arg-type]
     context = shown.context() if shown else None
-    served_here = serve_http(offered, [nexus], listening, secured=context, connections=connections)
-    async with served_here, aiohttp.ClientSession() as session:
+    served_here = serve_http(offered, [nexus], listening, HttpConnections(budgets, door), secured=context)
+    traced = aiohttp.TraceConfig()
+
+    async def connected(*_: Any) -> None:
+        api.connected += 1
+
+    traced.on_connection_create_end.append(connected)
+    async with served_here, aiohttp.ClientSession(trace_configs=[traced]) as session:
         yield api, session
 
 
@@ -263,13 +272,43 @@ async def test_an_unauthenticated_caller_is_rejected_before_the_body_is_read() -
         writer.close()
 
 
-async def test_connections_beyond_the_limit_are_closed() -> None:
-    async with serving(connections=1) as (api, session):
-        assert await count(api, session, token()) == 200
+async def stranger(api: Api) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that the server has accepted, and on which no complete request arrives."""
+    host, _, port = api.address.rpartition("//")[2].partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
+    return reader, writer
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_slow_strangers_take_no_connection_from_callers(encrypted: bool) -> None:
+    """They are disconnected in the order of their arrival, also those that never finish the TLS handshake."""
+    made = renewed({}, ("127.0.0.1",), now())
+    shown = ServerCertificate(Material(made["tls.key"], made["tls.crt"], None)) if encrypted else None
+    secured = {"ssl": ssl.create_default_context(cadata=bundle(made))} if encrypted else {}
+    async with serving(shown=shown, budgets=Budgets(callers=1, senders=1, strangers=2)) as (api, session):
+        assert await count(api, session, token(), **secured) == 200
+        slow = [await stranger(api) for _ in range(6)]
+        for reader, writer in slow[:4]:
+            with suppress(ConnectionError):
+                assert not await reader.read(), "it is closed"
+            writer.close()
+        assert await count(api, session, token(), **secured) == 200
+        assert api.connected == 1, "the first caller has kept its connection"
         async with aiohttp.ClientSession() as other:
-            with pytest.raises(aiohttp.ClientConnectionError):
-                await count(api, other, token())
+            assert await count(api, other, token(), **secured) == 200
+        for _, writer in slow[4:]:
+            writer.close()
+
+
+async def test_callers_beyond_their_budget_lose_their_connection_when_others_need_it() -> None:
+    async with serving(budgets=Budgets(callers=1, senders=1, strangers=1)) as (api, session):
         assert await count(api, session, token()) == 200
+        async with aiohttp.ClientSession() as other, aiohttp.ClientSession() as third:
+            assert await count(api, other, token()) == 200
+            assert await count(api, third, token()) == 200
+            assert await count(api, session, token()) == 200
+            assert api.connected == 1, "the first caller has kept its connection"
 
 
 async def test_the_grpc_certificate_is_served_and_renewed_without_a_restart() -> None:

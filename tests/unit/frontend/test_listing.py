@@ -21,11 +21,13 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.manager import Manager
+from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError
+from perdure.frontend.settings import Settings
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.listing import Listing
 from support.http_server import api_server
-from support.managers import frontend_over
+from support.managers import manager_over
 from support.recorded_runs import recorded
 
 Json = dict[str, Any]
@@ -76,9 +78,11 @@ async def stage() -> AsyncIterator[Stage]:
         return web.json_response(runs[name])
 
     async with api_server(answer) as client:
-        frontend = frontend_over(client)
-        listing = Listing(frontend.runs, frontend.visibility, frontend.search_attributes)
-        yield Stage(frontend.manager, listing, runs, read)
+        manager = manager_over(client)
+        frontend = Frontend(manager, Settings(authentication=False))
+        manager.attach(frontend)
+        listing = Listing(client, manager.directory, frontend.runs, frontend.visibility, frontend.search_attributes)
+        yield Stage(manager, listing, runs, read)
 
 
 def names(response: ListWorkflowExecutionsResponse) -> list[str]:

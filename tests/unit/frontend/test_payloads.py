@@ -87,8 +87,8 @@ def test_payloads_are_stored_in_the_status_while_they_fit() -> None:
     room = Room(ROOM - 3_000)
 
     def stays(size: int) -> bool:
-        given = Payload(metadata={"encoding": b"binary/plain"}, data=b"x" * size)
-        return reference_in(data.to_json([given], allow_blob=True, room=room)) is None
+        payload = Payload(metadata={"encoding": b"binary/plain"}, data=b"x" * size)
+        return reference_in(data.to_json([payload], allow_blob=True, room=room)) is None
 
     assert [stays(size) for size in (2_000, 2_000, 900, 400, 400)] == [True, False, True, True, True]
 

@@ -45,8 +45,8 @@ FIELDS: dict[str, Field] = {
 }
 
 
-def next_times(obj: dict[str, Any], most: int) -> list[datetime]:
-    return list(islice(messages.upcoming(obj, NOW, Work()), most))
+def next_times(obj: dict[str, Any], count: int) -> list[datetime]:
+    return list(islice(messages.upcoming(obj, NOW, Work()), count))
 
 
 @st.composite
@@ -66,8 +66,8 @@ calendars = st.builds(
 
 
 @given(st.lists(calendars, max_size=1), st.lists(calendars, max_size=1))
-def test_structured_calendars_survive_conversion(given_: list[Any], excluded: list[Any]) -> None:
-    sent = ScheduleSpec(structured_calendar=given_, exclude_structured_calendar=excluded)
+def test_structured_calendars_survive_conversion(included: list[Any], excluded: list[Any]) -> None:
+    sent = ScheduleSpec(structured_calendar=included, exclude_structured_calendar=excluded)
     obj = made_of(Schedule(spec=sent, action=asked().action))
     assert from_times(messages.spec_of(obj)) == sent
 

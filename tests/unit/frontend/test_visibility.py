@@ -66,10 +66,10 @@ def test_a_damaged_run_is_listed_and_does_not_hide_others(place: tuple[str | int
     for key in place[:-1]:
         part = part[key]
     part[place[-1]] = junk
-    whole = deepcopy(RUN)
-    whole["metadata"]["uid"] = "whole"
+    intact = deepcopy(RUN)
+    intact["metadata"]["uid"] = "whole"
     directory, visibility = Directory(), Visibility()
-    for run in (damaged, whole):
+    for run in (damaged, intact):
         directory.put(run)
         visibility.update(run)
     assert set(find(visibility)) == {RUN["metadata"]["uid"], "whole"}

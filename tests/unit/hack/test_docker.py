@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.docker import OwnDaemon, has_cap_sys_resource, install_runc_wrapper
+from cluster.docker import ProjectDaemon, has_cap_sys_resource, install_runc_wrapper
 from cluster.paths import LONGEST_RUN_FOLDER, Cache
 
 
@@ -14,7 +14,7 @@ def test_the_capability_is_read_from_the_bounding_set(tmp_path: Path, bounding: 
 
 
 def test_runc_is_wrapped_only_where_the_capability_is_missing(tmp_path: Path) -> None:
-    daemon = OwnDaemon(Cache(tmp_path))
+    daemon = ProjectDaemon(Cache(tmp_path))
     assert "runtimes" not in daemon.settings(capable=True)
     settings = daemon.settings(capable=False)
     runtimes = settings["runtimes"]
@@ -23,7 +23,7 @@ def test_runc_is_wrapped_only_where_the_capability_is_missing(tmp_path: Path) ->
 
 
 def test_the_daemon_writes_only_to_the_cache_folder() -> None:
-    settings = OwnDaemon(Cache(Path("/cache"))).settings(capable=True)
+    settings = ProjectDaemon(Cache(Path("/cache"))).settings(capable=True)
     for key in ("data-root", "exec-root", "pidfile"):
         assert str(settings[key]).startswith("/cache/")
 
@@ -35,7 +35,7 @@ def test_socket_paths_of_a_deep_cache_folder_are_short() -> None:
 
 
 def test_two_caches_have_two_bridges_whose_names_the_kernel_accepts() -> None:
-    bridges = {OwnDaemon(Cache(Path(root))).bridge for root in ("/a", "/b")}
+    bridges = {ProjectDaemon(Cache(Path(root))).bridge for root in ("/a", "/b")}
     assert len(bridges) == 2
     assert all(len(bridge) <= 15 for bridge in bridges)
 

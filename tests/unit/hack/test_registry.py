@@ -35,7 +35,11 @@ STOCK = "kindest/node:v1.37.0"
 )
 def test_the_node_image_is_chosen(chosen: str, minor: str, local: set[str], reachable: bool, want: NodeImage) -> None:
     choice = choose_node_image(
-        chosen=chosen, minor=minor, local_images=frozenset(local), own_image=OWN, registry_reachable=lambda: reachable
+        chosen=chosen,
+        minor=minor,
+        local_images=frozenset(local),
+        project_image=OWN,
+        registry_reachable=lambda: reachable,
     )
     assert choice.image is want
     assert choice.reason
@@ -45,7 +49,7 @@ def test_the_registry_is_not_queried_if_the_image_exists() -> None:
     def ask() -> bool:
         pytest.fail("asked")
 
-    choose_node_image(chosen="", minor="", local_images=frozenset({OWN}), own_image=OWN, registry_reachable=ask)
+    choose_node_image(chosen="", minor="", local_images=frozenset({OWN}), project_image=OWN, registry_reachable=ask)
 
 
 @contextmanager

@@ -98,9 +98,9 @@ class Kopf:
         async with response, aclosing(response.content.iter_chunked(1024)) as chunks:
             async for chunk in chunks:
                 assert chunk.endswith(b"\n")
-                seen = json.loads(chunk)
-                obj = seen["object"]
-                reported.append((seen["type"], (obj.get("metadata") or {}).get("name", str(obj.get("code", "")))))
+                report = json.loads(chunk)
+                obj = report["object"]
+                reported.append((report["type"], (obj.get("metadata") or {}).get("name", str(obj.get("code", "")))))
                 if len(reported) == until:
                     break
         return reported
@@ -162,9 +162,9 @@ async def test_a_kind_is_listed_in_pages_and_watched_from_its_version(stage: Sta
 
 async def test_kopf_gets_no_events_of_namespaces_that_are_not_served(stage: Stage) -> None:
     stage.client.lists.serves = ServedNamespaces(excluded=("team-*",)).__contains__
-    elsewhere = [run(name, version).replace('"default"', '"team-a"') for name, version in (("x", 2), ("y", 9))]
-    stage.server.pages = [lambda: page(7, run("a", 1), elsewhere[0])]
-    stage.server.streams = [[event("ADDED", run("b", 8)), event("ADDED", elsewhere[1])], []]
+    unserved = [run(name, version).replace('"default"', '"team-a"') for name, version in (("x", 2), ("y", 9))]
+    stage.server.pages = [lambda: page(7, run("a", 1), unserved[0])]
+    stage.server.streams = [[event("ADDED", run("b", 8)), event("ADDED", unserved[1])], []]
     assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", ""), ("ADDED", "b")]
     assert await stage.kopf.watch(initial=False) == []
     assert stage.server.asked[-1]["resourceVersion"] == "9"  # after omitted events, too

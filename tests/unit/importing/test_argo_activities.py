@@ -61,10 +61,10 @@ def test_variables_in_a_script_of_a_pod_are_escaped(tmp_path: Path) -> None:
 
 
 def test_a_memoized_template_becomes_an_activity_with_a_cache(tmp_path: Path) -> None:
-    given = """- name: main
+    templates = """- name: main
   memoize: {key: "v-{{workflow.parameters.v}}", maxAge: 90, cache: {configMap: {name: c}}}
   container: {image: a}"""
-    made = one(tmp_path, given, "entrypoint: main\narguments: {parameters: [{name: v, value: 1}]}")
+    made = one(tmp_path, templates, "entrypoint: main\narguments: {parameters: [{name: v, value: 1}]}")
     assert made["cache"] == {"key": "v-${input.v}", "maxAge": "1m30s"}
 
 

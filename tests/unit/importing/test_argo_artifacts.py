@@ -25,8 +25,8 @@ def test_an_artifact_is_passed_from_step_to_step(tmp_path: Path) -> None:
     assert made.complete, made.sentences
     assert sum("create the Secret `perdure-artifacts`" in each for each in made.sentences) == 1
     assert made.activity("make")["artifacts"] == {"outputs": [{"name": "hello-art", "path": "/tmp/hello.txt"}]}
-    given = {"name": "message", "path": "/tmp/message", "from": "${input['artifact-message']}"}
-    assert made.activity("use")["artifacts"] == {"inputs": [given]}
+    artifact = {"name": "message", "path": "/tmp/message", "from": "${input['artifact-message']}"}
+    assert made.activity("use")["artifacts"] == {"inputs": [artifact]}
     passed = {"artifact-message": "${steps.make.artifacts['hello-art']}"}
     assert made.step("use")["activity"]["input"] == passed
     assert made.activity("use")["container"]["command"] == ["cat", "/tmp/message"]
@@ -163,8 +163,8 @@ def test_keys_connect_artifacts_that_are_not_passed(tmp_path: Path) -> None:
     made = argo(tmp_path, workflow(templates))
     assert made.complete, made.sentences
     (output,) = made.activity("make")["artifacts"]["outputs"]
-    (given,) = made.activity("use")["artifacts"]["inputs"]
-    assert output["key"] == given["key"] == "${run.name}/my-file"
+    (artifact,) = made.activity("use")["artifacts"]["inputs"]
+    assert output["key"] == artifact["key"] == "${run.name}/my-file"
     assert made.simulate()["phase"] == "Completed"
 
 
@@ -176,8 +176,8 @@ def test_hooks_use_the_artifacts_of_their_step(tmp_path: Path) -> None:
     )
     made = argo(tmp_path, workflow(templates))
     assert made.complete, made.sentences
-    given = made.step("make")["onEnd"]["input"]["exit"]["input"]
-    assert given == {"artifact-message": "${step.artifacts['hello-art']}"}
+    params = made.step("make")["onEnd"]["input"]["exit"]["input"]
+    assert params == {"artifact-message": "${step.artifacts['hello-art']}"}
     assert made.simulate()["phase"] == "Completed"
 
 

@@ -26,8 +26,8 @@ def one(folder: Path, template: str, spec: str = PARAMETERS) -> Json:
 
 def pod_of(activity: Json) -> Json:
     """The spec of the pod of an attempt."""
-    given = {"input": {"size": "1Gi", "zone": "west"}, "run": RUN, "attempt": 1}
-    resolved = containers.resolve(Activity.parse(activity), **given)
+    context = {"input": {"size": "1Gi", "zone": "west"}, "run": RUN, "attempt": 1}
+    resolved = containers.resolve(Activity.parse(activity), **context)
     spec: Json = build_trial("shop", resolved, PodSettings())["spec"]
     return spec
 

@@ -70,17 +70,17 @@ def test_durations_of_templates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "given", "elapsed"),
+    ("field", "duration", "elapsed"),
     [("timeout", "5s", 5), ("timeout", "0.1m", 6), ("timeout", "1m", 10), ("activeDeadlineSeconds", "7", 7)],
 )
-def test_a_deadline_that_the_run_knows(tmp_path: Path, field: str, given: str, elapsed: int) -> None:
+def test_a_deadline_that_the_run_knows(tmp_path: Path, field: str, duration: str, elapsed: int) -> None:
     """The form of a duration of Go is converted when the run knows it, too."""
     made = argo(
         tmp_path,
         workflow(
             f"- name: main\n  {field}: '{{{{inputs.parameters.limit}}}}'\n"
             "  inputs: {parameters: [{name: limit}]}\n  container: {image: i}",
-            f"entrypoint: main\narguments: {{parameters: [{{name: limit, value: '{given}'}}]}}",
+            f"entrypoint: main\narguments: {{parameters: [{{name: limit, value: '{duration}'}}]}}",
         ),
     )
     assert made.complete, made.sentences
@@ -96,12 +96,12 @@ TASK = "taskSpec: {steps: [{name: s, image: i, command: [work]}]}"
 @pytest.mark.parametrize("kind", ["Pipeline", "TaskRun", "PipelineRun"])
 def test_limits_of_tasks(tmp_path: Path, kind: str, text: str, want: str) -> None:
     """tektoncd/pipeline#1303: the limits were copied, and then rejected."""
-    given = f"timeout: {text}" if text else "{}"
+    timeout = f"timeout: {text}" if text else "{}"
     specs = {
-        "Pipeline": f"spec:\n  tasks:\n  - name: t\n    {TASK}\n    {given.replace('{}', 'retries: 0')}\n",
-        "TaskRun": f"spec:\n  {TASK}\n  {given.replace('{}', 'retries: 0')}\n",
+        "Pipeline": f"spec:\n  tasks:\n  - name: t\n    {TASK}\n    {timeout.replace('{}', 'retries: 0')}\n",
+        "TaskRun": f"spec:\n  {TASK}\n  {timeout.replace('{}', 'retries: 0')}\n",
         "PipelineRun": f"spec:\n  pipelineSpec:\n    tasks:\n    - name: t\n      {TASK}\n      timeout: 7s\n"
-        f"  taskRunSpecs:\n  - {{pipelineTaskName: t, {given.replace('{}', 'timeout: 1h')}}}\n",
+        f"  taskRunSpecs:\n  - {{pipelineTaskName: t, {timeout.replace('{}', 'timeout: 1h')}}}\n",
     }
     made = tekton(tmp_path, f"apiVersion: tekton.dev/v1\nkind: {kind}\nmetadata: {{name: t}}\n{specs[kind]}")
     assert made.complete, made.sentences

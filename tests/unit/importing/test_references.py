@@ -133,8 +133,8 @@ LOOP = """- name: main
 )
 def test_a_loop_without_items_is_skipped(tmp_path: Path, loop: str, want: list[str]) -> None:
     """argo-workflows#3378: a loop whose items were all skipped, or an empty one, counts as Succeeded."""
-    given = "entrypoint: main\narguments: {parameters: [{name: list, value: '[1,2]'}, {name: none, value: '[]'}]}"
-    made = argo(tmp_path, workflow(LOOP % loop + ECHO, given))
+    arguments = "entrypoint: main\narguments: {parameters: [{name: list, value: '[1,2]'}, {name: none, value: '[]'}]}"
+    made = argo(tmp_path, workflow(LOOP % loop + ECHO, arguments))
     assert made.complete, made.sentences
     report = made.simulate({"echo": [{"output": "x"}]})
     assert [each["is"] for each in inputs(report) if isinstance(each, dict) and "is" in each] == want
@@ -181,7 +181,7 @@ SHOW = f"- name: main\n  steps:\n  - - {{name: s, template: echo, {TEXT % 'workf
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "want"),
+    ("kind", "input_", "want"),
     [
         ("Workflow", None, "reg.io/app:latest"),
         ("WorkflowTemplate", None, "reg.io/app:latest"),
@@ -190,18 +190,18 @@ SHOW = f"- name: main\n  steps:\n  - - {{name: s, template: echo, {TEXT % 'workf
         ("WorkflowTemplate", {"registry": "eu"}, "eu/app:latest"),
     ],
 )
-def test_parameters_of_a_workflow_are_composed(tmp_path: Path, kind: str, given: Any, want: str) -> None:
+def test_parameters_of_a_workflow_are_composed(tmp_path: Path, kind: str, input_: Any, want: str) -> None:
     """tektoncd/pipeline#9270, the same in Argo: references in defaults stay literal text, in any order."""
     made = argo(tmp_path, workflow(SHOW, COMPOSED).replace("kind: Workflow", f"kind: {kind}"))
     assert made.complete, made.sentences
-    assert texts(started(made, given)) == [want]
+    assert texts(started(made, input_)) == [want]
 
 
-def started(made: Result, given: Any) -> dict[str, Any]:
+def started(made: Result, input_: Any) -> dict[str, Any]:
     """Simulate a run with an input."""
-    if given is None:
+    if input_ is None:
         return made.simulate()
-    return made.simulate(input=given)
+    return made.simulate(input=input_)
 
 
 @pytest.mark.parametrize("system", ["argo", "tekton"])
@@ -244,19 +244,19 @@ PARAMS = """
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("input_", "want"),
     [
         (None, ("reg.io/app:latest", ["first", "latest", "x", "last"], "reg.io-a")),
         ({"tag": "v2"}, ("reg.io/app:v2", ["first", "v2", "x", "last"], "reg.io-a")),
         ({"image": "mine", "list": [], "registry": "r"}, ("mine", ["first", "last"], "r-a")),
     ],
 )
-def test_parameters_of_a_pipeline_are_composed(tmp_path: Path, given: Any, want: tuple[Any, ...]) -> None:
+def test_parameters_of_a_pipeline_are_composed(tmp_path: Path, input_: Any, want: tuple[Any, ...]) -> None:
     """tektoncd/pipeline#9270 and #8157: references in defaults, and `[*]` among other elements is one flat list."""
     made = tekton(tmp_path, TEKTON % PARAMS)
     assert made.complete, made.sentences
     image, items, a = want
-    assert inputs(started(made, given)) == [{"image": image, "list": items, "a": a, "more": f"{a}-{image}"}]
+    assert inputs(started(made, input_)) == [{"image": image, "list": items, "a": a, "more": f"{a}-{image}"}]
 
 
 RUN = """
@@ -332,10 +332,10 @@ def test_what_remains_foreign_is_reported(tmp_path: Path) -> None:
 
 
 def test_references_to_known_values_are_replaced() -> None:
-    given = {"a.b": "x", "list": ["p", "q"], "map": {"k": "v"}}
+    values = {"a.b": "x", "list": ["p", "q"], "map": {"k": "v"}}
     text = "$(params[\"a.b\"]) $(params['a.b']) $(params.list[1]) $(params.map.k) $(params.none) $(tasks.t.status)"
-    assert substituted(text, given) == "x x q v $(params.none) $(tasks.t.status)"
-    assert substituted(["o", "$(params.list[*])", "$(params.none[*])"], given) == ["o", "p", "q", "$(params.none[*])"]
+    assert substituted(text, values) == "x x q v $(params.none) $(tasks.t.status)"
+    assert substituted(["o", "$(params.list[*])", "$(params.none[*])"], values) == ["o", "p", "q", "$(params.none[*])"]
     assert composed(
         {"b": "$(params.a)1", "a": "$(params.c)2", "c": "3"}, {"b": "$(params.a)1", "a": "$(params.c)2"}
     ) == {

@@ -137,8 +137,8 @@ def test_each_kind_and_type_has_a_schema(system: str) -> None:
 
 
 def test_other_kinds_have_no_schema() -> None:
-    given = {"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": 1, "b": [2]}, "immutable": True}
-    assert gaps("argo", given) == [("data.b", "must be a string, not `[2]`")]
+    document = {"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": 1, "b": [2]}, "immutable": True}
+    assert gaps("argo", document) == [("data.b", "must be a string, not `[2]`")]
 
 
 def test_fields_of_earlier_versions_are_known() -> None:

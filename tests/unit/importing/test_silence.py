@@ -179,13 +179,13 @@ def outcome(convert: Convert, document: Json) -> tuple[str, list[str]]:
 class Feeder:
     """Feeds each field of a kind to a conversion."""
 
-    def __init__(self, system: str, document: str, whole: frozenset[str] = frozenset()) -> None:
-        """`whole`: the fields whose own fields are not fed."""
-        self._whole = whole
+    def __init__(self, system: str, document: str, opaque: frozenset[str] = frozenset()) -> None:
+        """`opaque`: the fields whose own fields are not fed."""
+        self._opaque = opaque
         self._schema = Schema(system)
         self._convert = (argo_ if system == "argo" else tekton_).convert
         self._document: Json = yaml.safe_load(document)
-        self._seen: set[tuple[Any, ...]] = set()
+        self._visited: set[tuple[Any, ...]] = set()
         self.fed = 0
 
     def silent(self, start: Path = (), skip: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -209,9 +209,9 @@ class Feeder:
             return
         # A type is fed once below the same two names; its fields follow their place there.
         key = (shape, *[each for each in path if isinstance(each, str)][-2:])
-        if key in self._seen:
+        if key in self._visited:
             return
-        self._seen.add(key)
+        self._visited.add(key)
         for name, each in self._schema.fields(shape).items():
             where = (*path, name)
             if name in skip or name == "inline" or where[0] == "metadata":
@@ -219,7 +219,7 @@ class Feeder:
             inner = value.get(name) if isinstance(value, dict) else None
             if not inner and self._is_silent(where, each):
                 yield ".".join("*" if isinstance(part, int) else part for part in where)
-            elif name not in self._whole and len(where) < _DEEPEST:
+            elif name not in self._opaque and len(where) < _DEEPEST:
                 yield from self._below(each, inner, where, frozenset())
 
     def _is_silent(self, path: Path, shape: Any) -> bool:
@@ -293,10 +293,10 @@ def unexplained(paths: Iterator[str], kind: str = "") -> list[str]:
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_no_field_of_a_template_is_dropped_silently(kind: str) -> None:
     """argo-workflows#4275: `mode` was dropped silently, also with `--strict`."""
-    whole = {"container": frozenset[str](), "steps": PODS, "dag": PODS}.get(kind, PODS | {"artifacts"})
-    feeder = Feeder("argo", STEP % TEMPLATES[kind], whole)
-    own = "container" if kind == "daemon" else kind
-    assert unexplained(feeder.silent(("spec", "templates", 0), WORK - {own}), kind) == []
+    opaque = {"container": frozenset[str](), "steps": PODS, "dag": PODS}.get(kind, PODS | {"artifacts"})
+    feeder = Feeder("argo", STEP % TEMPLATES[kind], opaque)
+    field = "container" if kind == "daemon" else kind
+    assert unexplained(feeder.silent(("spec", "templates", 0), WORK - {field}), kind) == []
     assert feeder.fed > 100
 
 

@@ -205,8 +205,8 @@ finally:
 """),
     )
     assert made.complete, made.sentences
-    given = {"work": [{"exitCode": 1}]}
-    for script, go, expected in (({}, "no", "Completed"), ({}, "yes", "Succeeded"), (given, "no", "Failed")):
+    failing = {"work": [{"exitCode": 1}]}
+    for script, go, expected in (({}, "no", "Completed"), ({}, "yes", "Succeeded"), (failing, "no", "Failed")):
         report = made.simulate(script, input={"go": go})
         assert inputs(report)[-1]["all"] == expected
 

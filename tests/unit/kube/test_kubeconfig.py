@@ -22,13 +22,13 @@ def config(name: str = "a", **user: Any) -> dict[str, Any]:
     }
 
 
-def read(folder: Path, *configs: dict[str, Any], **given: Any) -> Access:
+def read(folder: Path, *configs: dict[str, Any], **overrides: Any) -> Access:
     files = []
     for index, content in enumerate(configs):
         files.append(folder / f"config-{index}")
         files[-1].write_text(yaml.safe_dump(content))
     environment = {**os.environ, "KUBECONFIG": os.pathsep.join(map(str, files))}
-    return load_kubeconfig(Overrides(environment=environment, **given))
+    return load_kubeconfig(Overrides(environment=environment, **overrides))
 
 
 def test_the_current_context_of_the_first_file_is_used(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_missing_plugin_shows_its_hint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("overrides", "message"),
     [
         ({"context": "x"}, "the kubeconfig has no context `x`; it has `a`"),
         ({"cluster": "x"}, "the kubeconfig has no cluster `x`"),
@@ -121,9 +121,9 @@ def test_a_missing_plugin_shows_its_hint(tmp_path: Path) -> None:
         ({"kubeconfig": "/no/such/file"}, "the kubeconfig /no/such/file does not exist"),
     ],
 )
-def test_a_missing_context_cluster_or_user_is_named(tmp_path: Path, given: dict[str, str], message: str) -> None:
+def test_a_missing_context_cluster_or_user_is_named(tmp_path: Path, overrides: dict[str, str], message: str) -> None:
     with pytest.raises(NoAccessError, match=message):
-        read(tmp_path, config("a"), **given)
+        read(tmp_path, config("a"), **overrides)
 
 
 def test_without_a_kubeconfig_there_is_no_access() -> None:

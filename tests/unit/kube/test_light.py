@@ -191,11 +191,11 @@ async def test_a_client_certificate_is_presented() -> None:
     authority.issue_cert("127.0.0.1").configure_cert(served)
     authority.configure_trust(served)
     served.verify_mode = ssl.CERT_REQUIRED
-    own = authority.issue_cert("ada@example.com")
+    certificate = authority.issue_cert("ada@example.com")
     access = {
         "ca_data": authority.cert_pem.bytes().decode(),
-        "client_cert_data": own.cert_chain_pems[0].bytes().decode(),
-        "client_key_data": own.private_key_pem.bytes().decode(),
+        "client_cert_data": certificate.cert_chain_pems[0].bytes().decode(),
+        "client_key_data": certificate.private_key_pem.bytes().decode(),
     }
     with serving(lambda handler: handler.reply({"a": 1}), served) as url:
         async with LightClient.open(Access(server=url, **access), user_agent="test") as client:

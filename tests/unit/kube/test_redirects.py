@@ -32,21 +32,21 @@ async def watched(client: Client) -> None:
 async def test_a_redirect_is_an_error_and_is_not_followed(
     servers: tuple[str, list[str]], request_with: Callable[[Client], Awaitable[Any]], status: int
 ) -> None:
-    address, elsewhere = servers
+    address, requests = servers
     async with Client.open(Access(server=f"{address}/{status}", token="t"), user_agent="test") as client:
         with pytest.raises(ApiError) as caught:
             await request_with(client)
     assert caught.value.status == status
-    assert not elsewhere
+    assert not requests
 
 
 @pytest.fixture
 async def servers() -> AsyncIterator[tuple[str, list[str]]]:
     """The address of a server that redirects to another one, and the requests to that one."""
-    elsewhere: list[str] = []
+    requests: list[str] = []
 
     async def other(request: web.Request) -> web.Response:
-        elsewhere.append(f"{request.method} {request.path} {request.headers} {await request.text()}")
+        requests.append(f"{request.method} {request.path} {request.headers} {await request.text()}")
         return web.json_response({})
 
     async def redirects(request: web.Request) -> web.Response:
@@ -57,4 +57,4 @@ async def servers() -> AsyncIterator[tuple[str, list[str]]]:
     here.router.add_route("*", "/{status}/{path:.*}", redirects)
     async with TestServer(there) as receiver, TestServer(here) as server:
         target = str(receiver.make_url("/"))
-        yield str(server.make_url("/")).rstrip("/"), elsewhere
+        yield str(server.make_url("/")).rstrip("/"), requests

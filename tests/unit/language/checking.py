@@ -32,9 +32,9 @@ IDLE = {"name": "idle", "steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
 
 
 def checked(text: str = "", **spec: Any) -> CheckedDefinition:
-    given = yaml.safe_load(text) or {}
+    document = yaml.safe_load(text) or {}
     defaults = {**yaml.safe_load(ACTIVITIES), **STEPS}
-    return check(WorkflowSpec.parse({**defaults, **given, **spec}))
+    return check(WorkflowSpec.parse({**defaults, **document, **spec}))
 
 
 def findings_of(text: str = "", **spec: Any) -> list[str]:
@@ -49,6 +49,6 @@ def findings_of(text: str = "", **spec: Any) -> list[str]:
 def of_value(expression: str, **spec: Any) -> list[str]:
     """The findings for an expression in a `set`, with the input of the schema above."""
     text = SCHEMA + "steps:\n- {name: do, activity: {name: work}}\n- {name: s, set: {v: x}}\n"
-    given = yaml.safe_load(text)
-    given["steps"][1]["set"]["v"] = expression
-    return findings_of(**{**given, **spec})
+    document = yaml.safe_load(text)
+    document["steps"][1]["set"]["v"] = expression
+    return findings_of(**{**document, **spec})

@@ -28,19 +28,19 @@ def make(*steps: Json, activities: tuple[Json, ...] = (work(),), **spec: Any) ->
     return compile_program(WorkflowSpec.parse({"activities": list(activities), "steps": list(steps), **spec}))
 
 
-def interpreter(program: Program, given_input: Any = None) -> Interpreter:
-    return Interpreter(program, SCOPE, input=with_defaults(program, given_input), start_time=T0)
+def interpreter(program: Program, input_: Any = None) -> Interpreter:
+    return Interpreter(program, SCOPE, input=with_defaults(program, input_), start_time=T0)
 
 
-def run(program: Program, given_input: Any = None) -> Drive:
+def run(program: Program, input_: Any = None) -> Drive:
     """A run of the program, after its first pass."""
-    drive = Drive(interpreter(program, given_input))  # type: ignore[arg-type]
+    drive = Drive(interpreter(program, input_))  # type: ignore[arg-type]
     first = ev.WorkflowExecutionStarted(
         event_id=1,
         event_time=T0,
         workflow_type="t",
         workflow_id="order",
-        input=with_defaults(program, given_input),
+        input=with_defaults(program, input_),
         original_execution_run_id="uid-1",
         first_execution_run_id="uid-1",
     )

@@ -29,10 +29,12 @@ Command = TypeVar("Command")
 class Play:
     """A run of a program that is given in YAML, begun."""
 
-    def __init__(self, text: str, given: Any = None, *, begin: bool = True, steps_timeout: float | None = None) -> None:
+    def __init__(
+        self, text: str, input_: Any = None, *, begin: bool = True, steps_timeout: float | None = None
+    ) -> None:
         spec = {"activities": ACTIVITIES, **yaml.safe_load(text)}
         self.program = compile_program(WorkflowSpec.parse(spec))
-        self.interpreter = Interpreter(self.program, SCOPE, input=with_defaults(self.program, given), start_time=T0)
+        self.interpreter = Interpreter(self.program, SCOPE, input=with_defaults(self.program, input_), start_time=T0)
         self.now = T0
         self.next_id = 1
         self._memory: Any = None

@@ -56,9 +56,9 @@ def test_a_limit_missing_from_the_files_is_reported() -> None:
     assert "`database`" in finding.message
 
 
-def keys(given: Any, *limits: dict[str, Any]) -> list[tuple[str, str]]:
+def keys(input_: Any, *limits: dict[str, Any]) -> list[tuple[str, str]]:
     definition = Activity.parse(work(*limits))
-    return [(use.name, key) for use, key in activity_limit_keys(definition, given, RUN)]
+    return [(use.name, key) for use, key in activity_limit_keys(definition, input_, RUN)]
 
 
 def test_keys_are_evaluated_in_the_order_of_the_names_of_the_limits() -> None:
@@ -67,12 +67,12 @@ def test_keys_are_evaluated_in_the_order_of_the_names_of_the_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reported"),
+    ("input_", "reported"),
     [({}, "limits[a].key: "), ({"n": "x" * 254}, "limits[a].key: has 254 characters, but must have at most 253")],
 )
-def test_a_key_without_a_value_fails_the_activity(given: Any, reported: str) -> None:
+def test_a_key_without_a_value_fails_the_activity(input_: Any, reported: str) -> None:
     with pytest.raises(StepError) as caught:
-        keys(given, {"name": "a", "key": "${input.n}"})
+        keys(input_, {"name": "a", "key": "${input.n}"})
     assert caught.value.failure.type == "ExpressionError"
     assert caught.value.failure.non_retryable
     assert reported in caught.value.failure.message

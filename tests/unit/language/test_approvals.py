@@ -17,8 +17,8 @@ steps:
 """
 
 
-def decide(play: Play, given: Any, *, by: str = "jane") -> None:
-    play.happens(ev.WorkflowExecutionSignaled, signal_name="go", input=given, principal=by)
+def decide(play: Play, decision: Any, *, by: str = "jane") -> None:
+    play.happens(ev.WorkflowExecutionSignaled, signal_name="go", input=decision, principal=by)
 
 
 def test_the_approver_is_the_authenticated_sender() -> None:
@@ -39,10 +39,10 @@ def test_an_approval_that_arrived_before_the_step_keeps_its_sender() -> None:
     assert play.scheduled["do"] == {"approved": True, "comment": None, "by": "jane"}
 
 
-@pytest.mark.parametrize("given", [{"approved": False}, {"approved": "true"}, {}, None, True, [1]])
-def test_anything_else_is_a_rejection(given: Any) -> None:
+@pytest.mark.parametrize("decision", [{"approved": False}, {"approved": "true"}, {}, None, True, [1]])
+def test_anything_else_is_a_rejection(decision: Any) -> None:
     play = Play(APPROVAL, "v7")
-    decide(play, given)
+    decide(play, decision)
     assert play.failure.type == "Rejected"
     assert play.failure.message == "step `ask`: jane rejected it"
     assert play.failure.details == {"approved": False, "comment": None, "by": "jane"}

@@ -198,10 +198,10 @@ def test_handlers_and_compensations_see_the_outcome_of_the_run() -> None:
     assert play.scheduled["a"] is None
     play.completes("a")
     play.fails("b", "Declined", "no funds")
-    seen = {"status": "Failed", "type": "Declined", "suppressed": 0}
-    assert play.scheduled["a:compensate/note"] == seen
+    outcome = {"status": "Failed", "type": "Declined", "suppressed": 0}
+    assert play.scheduled["a:compensate/note"] == outcome
     play.fails("a:compensate/note")
-    assert play.scheduled[":finally/note"] == {**seen, "suppressed": 1}
+    assert play.scheduled[":finally/note"] == {**outcome, "suppressed": 1}
     play.completes(":finally/note")
     assert play.failure.cause is not None
 

@@ -123,7 +123,7 @@ PARAMS = {
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("input_", "want"),
     [
         ({"n": 1}, None),
         ({"n": "${input.nights}"}, None),
@@ -139,9 +139,9 @@ PARAMS = {
         (None, "is not of type"),
     ],
 )
-def test_the_input_of_a_call_must_match_the_params_of_the_block(given: Any, want: str | None) -> None:
+def test_the_input_of_a_call_must_match_the_params_of_the_block(input_: Any, want: str | None) -> None:
     block = {"name": "b", "params": PARAMS, "steps": IDLE["steps"]}
-    findings = findings_of(SCHEMA, steps=[{"name": "c", "call": {"block": "b", "input": given}}], blocks=[block])
+    findings = findings_of(SCHEMA, steps=[{"name": "c", "call": {"block": "b", "input": input_}}], blocks=[block])
     assert len(findings) == (1 if want else 0), findings
     assert (want or "") in "".join(findings)
 

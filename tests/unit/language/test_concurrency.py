@@ -17,18 +17,18 @@ def graphs(draw: st.DrawFn) -> list[list[int]]:
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(), st.integers(1, 4), st.randoms(use_true_random=False))
-def test_random_graphs_use_exactly_the_allowed_concurrency(graph: list[list[int]], most: int, random: Random) -> None:
+def test_random_graphs_use_exactly_the_allowed_concurrency(graph: list[list[int]], limit: int, random: Random) -> None:
     names = [f"s{i}" for i in range(len(graph))]
     needs = {name: {names[j] for j in of} for name, of in zip(names, graph, strict=True)}
     steps = [do(name, needs=f"[{', '.join(sorted(needs[name]))}]") for name in names]
-    play = Play(f"{{maxConcurrency: {most}, steps: [{', '.join(steps)}]}}")
+    play = Play(f"{{maxConcurrency: {limit}, steps: [{', '.join(steps)}]}}")
     ended: set[str] = set()
     while not play.closed:
         begun = list(play.scheduled)
         running = [name for name in begun if name not in ended]
         ready = [name for name in names if name not in begun and needs[name] <= ended]
-        assert 1 <= len(running) <= most
-        assert not ready or len(running) == most
+        assert 1 <= len(running) <= limit
+        assert not ready or len(running) == limit
         name = random.choice(running)
         ended.add(name)
         play.completes(name, name)

@@ -19,8 +19,8 @@ def activity(**container: Any) -> Activity:
     return Activity.parse({"name": "a", "startToCloseTimeout": "1m", "container": {"image": "i", **container}})
 
 
-def resolved(given: Any, **container: Any) -> dict[str, Any]:
-    found = containers.resolve(activity(**container), input=given, run=RUN, attempt=2).container
+def resolved(input_: Any, **container: Any) -> dict[str, Any]:
+    found = containers.resolve(activity(**container), input=input_, run=RUN, attempt=2).container
     assert found is not None
     return found.dump()
 
@@ -33,9 +33,9 @@ def findings_of(text: str) -> list[str]:
 
 
 def test_args_env_and_image_are_evaluated() -> None:
-    given = {"amount": 3, "tag": "1.2", "list": [1, {"b": None, "a": "ä"}], "text": "x y"}
+    input_ = {"amount": 3, "tag": "1.2", "list": [1, {"b": None, "a": "ä"}], "text": "x y"}
     found = resolved(
-        given,
+        input_,
         image="shop/charge:${input.tag}",
         command=["run", "${input.amount}"],
         args=["--amount=${input.amount}", "${input.list}", "${input.text}", "${run.workflowId}/${attempt}", "$${HOME}"],
@@ -54,13 +54,13 @@ def test_args_env_and_image_are_evaluated() -> None:
 
 
 def test_values_are_not_expanded_by_kubernetes() -> None:
-    given = "$(PASSWORD) $ $$ a$"
+    input_ = "$(PASSWORD) $ $$ a$"
     found = resolved(
-        given, image="${input}", args=["${input}(HOME)", "$$(x)"], env=[{"name": "A", "value": "${input}"}]
+        input_, image="${input}", args=["${input}(HOME)", "$$(x)"], env=[{"name": "A", "value": "${input}"}]
     )
     assert found["args"] == ["$$(PASSWORD) $$ $$$$ a$$(HOME)", "$$(x)"]
     assert found["env"][0]["value"] == "$$(PASSWORD) $$ $$$$ a$$"
-    assert found["image"] == given  # nothing in it is expanded
+    assert found["image"] == input_  # nothing in it is expanded
 
 
 def test_a_definition_without_expressions_is_unchanged() -> None:

@@ -41,12 +41,12 @@ def fans(step: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def simulate(workflow: dict[str, Any], **scenario: Any) -> Report:
-    given = read_scenario({"children": {"child": [{"after": "1h"}]}, **scenario}, "s")
+    parsed = read_scenario({"children": {"child": [{"after": "1h"}]}, **scenario}, "s")
     if "child" not in str(workflow["spec"]["blocks"]):
-        given = read_scenario(scenario, "s")
-    definitions = read_definitions([Manifest("f", yaml.safe_load(yaml.safe_dump(workflow)))], given, "s")
+        parsed = read_scenario(scenario, "s")
+    definitions = read_definitions([Manifest("f", yaml.safe_load(yaml.safe_dump(workflow)))], parsed, "s")
     assert isinstance(definitions.target.spec, WorkflowRunSpec)
-    world = Simulator(definitions, given)
+    world = Simulator(definitions, parsed)
     world.run()
     return Report(world)
 

@@ -12,8 +12,8 @@ from unit.language.checking import ACTIVITIES, IDLE, SCHEMA, checked
 # Several definitions
 
 
-def child(workflow: str, given: Any = None, **more: Any) -> dict[str, Any]:
-    return {"name": "c", "childWorkflow": {"workflow": {"name": workflow}, "input": given}, **more}
+def child(workflow: str, input_: Any = None, **more: Any) -> dict[str, Any]:
+    return {"name": "c", "childWorkflow": {"workflow": {"name": workflow}, "input": input_}, **more}
 
 
 def together(**workflows: list[dict[str, Any]]) -> list[str]:

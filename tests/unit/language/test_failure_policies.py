@@ -131,8 +131,8 @@ finally:
     if policy == "Continue":
         play.completes("d")
         play.fails("e")
-    seen = play.scheduled[":finally/note"]
-    assert seen == {"b": want, "c": "Failed", "e": "Failed" if policy == "Continue" else "None", "run": "Failed"}
+    params = play.scheduled[":finally/note"]
+    assert params == {"b": want, "c": "Failed", "e": "Failed" if policy == "Continue" else "None", "run": "Failed"}
 
 
 @pytest.mark.parametrize("policy", ["FinishRunning", "Continue"])
@@ -340,8 +340,8 @@ def test_run_failure_in_expressions_has_the_others() -> None:
     play = diamond("FinishRunning", SEES)
     play.fails("c", "First")
     play.fails("b", "Second")
-    seen: Any = play.scheduled[":finally/note"]
-    assert seen == {"status": "Failed", "type": "First", "suppressed": 1}
+    params: Any = play.scheduled[":finally/note"]
+    assert params == {"status": "Failed", "type": "First", "suppressed": 1}
 
 
 def test_the_memory_of_ordinary_runs_has_no_new_fields() -> None:

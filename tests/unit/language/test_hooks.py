@@ -44,8 +44,8 @@ def test_the_end_hook_sees_the_failure_and_does_not_change_it() -> None:
     play = Play(HOOKED)
     play.completes("a:onStart/tell")
     play.fails("a", "Declined")
-    seen = play.scheduled["a:onEnd/tell"]
-    assert (seen["status"], seen["failure"]["type"]) == ("Failed", "Declined")
+    params = play.scheduled["a:onEnd/tell"]
+    assert (params["status"], params["failure"]["type"]) == ("Failed", "Declined")
     play.completes("a:onEnd/tell")
     assert play.failure.chain()[-1].type == "Declined"
     assert "b" not in play.scheduled

@@ -20,12 +20,12 @@ from unit.language.deciding import Json, do, failure, main, make, memory, restor
 
 
 def test_an_activity_gets_its_input_with_every_expression_evaluated() -> None:
-    given_input = {"n": 2}
+    input_ = {"n": 2}
     drive = run(
         make(
             do(input={"twice": "${input.n * 2}", "text": "n is ${input.n}", "run": "${run.name}", "plain": [1, None]})
         ),
-        given_input,
+        input_,
     )
     assert drive.open.activity_id == "do"
     assert drive.open.activity_type == "work"
@@ -287,12 +287,12 @@ def test_a_fail_without_fields_has_the_type_failed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_input", "want"),
+    ("input_", "want"),
     [("no", "no"), (7, "7"), (None, ""), ({"b": 1, "a": "ü"}, '{"a":"ü","b":1}'), ([True], "[true]")],
     ids=["text", "a number", "nothing", "an object, its keys in order", "a list"],
 )
-def test_the_message_of_a_fail_is_converted_to_text(given_input: Any, want: str) -> None:
-    drive = run(make({"name": "stop", "fail": {"message": "${input}"}}), given_input)
+def test_the_message_of_a_fail_is_converted_to_text(input_: Any, want: str) -> None:
+    drive = run(make({"name": "stop", "fail": {"message": "${input}"}}), input_)
     assert failure(drive).message == want
     assert history.decode_state(history.encode(drive.state)) == restored(drive.state)
 
@@ -384,7 +384,7 @@ def test_an_invalid_definition_fails_its_run_immediately_and_permanently() -> No
 
 
 @pytest.mark.parametrize(
-    ("default", "given_input", "want"),
+    ("default", "input_", "want"),
     [
         (None, None, None),
         (None, {"a": 1}, {"a": 1}),
@@ -408,10 +408,10 @@ def test_an_invalid_definition_fails_its_run_immediately_and_permanently() -> No
         "false",
     ],
 )
-def test_the_input_takes_precedence_over_the_default(default: Any, given_input: Any, want: Any) -> None:
+def test_the_input_takes_precedence_over_the_default(default: Any, input_: Any, want: Any) -> None:
     program = make(do(input="${input}"), input={"default": default})
-    assert with_defaults(program, given_input) == want
-    assert run(program, given_input).open.input == want
+    assert with_defaults(program, input_) == want
+    assert run(program, input_).open.input == want
 
 
 def test_without_an_input_section_the_input_is_unchanged() -> None:

@@ -41,10 +41,10 @@ templates = st.one_of(
 )
 bodies = st.one_of(
     st.builds(
-        lambda given_input, attempts, close: {
+        lambda input_, attempts, close: {
             "activity": {
                 "name": "work",
-                "input": given_input,
+                "input": input_,
                 "retryPolicy": {"exponential": {"maximumAttempts": attempts}},
                 **({"scheduleToCloseTimeout": close} if close else {}),
             }
@@ -118,16 +118,16 @@ def as_inputs(state: RunState, kind: str, value: Any, drive: Drive) -> list[Atte
 
 @given(definitions, outcomes, st.sampled_from([{"n": 1}, {"n": "4s"}, None]))
 def test_a_restart_at_any_point_changes_nothing_and_every_history_replays(
-    definition: Json, happenings: list[Any], given_input: Any
+    definition: Json, happenings: list[Any], input_: Any
 ) -> None:
     program = compile_program(WorkflowSpec.parse(definition))
-    live, restarted = run(program, given_input), run(program, given_input)
+    live, restarted = run(program, input_), run(program, input_)
     offset = 0.0
     for kind, value, wait in happenings:
         offset += wait
         assert restarted.last is not None
         # Another process: it has the stored state, and compiles the definition again.
-        again = Drive(interpreter(compile_program(WorkflowSpec.parse(definition)), given_input))  # type: ignore[arg-type]
+        again = Drive(interpreter(compile_program(WorkflowSpec.parse(definition)), input_))  # type: ignore[arg-type]
         again.history = restarted.history
         again.last = type(restarted.last)(restored(restarted.state), (), (), durable=False, more=False)
         again.now = live.now
@@ -141,5 +141,5 @@ def test_a_restart_at_any_point_changes_nothing_and_every_history_replays(
         assert history.encode(restarted.state) == history.encode(live.state)
     assert restored(live.state) == restored(restarted.state)
     reported = history.decode_events(json.loads(json.dumps(history.encode(live.history))))
-    replayed = history.replay(reported, interpreter(program, given_input))
+    replayed = history.replay(reported, interpreter(program, input_))
     assert history.encode(replayed) == history.encode(as_recorded(live.state))

@@ -114,9 +114,9 @@ def test_only_finally_runs_again_if_all_steps_succeeded() -> None:
     again = run.reset()
     assert again.open() == [":finally/note"]
     assert again.done(":finally/note").status is RunStatus.COMPLETED
-    whole = Run(f"[{do('a')}]").done("a", ":finally/note")
-    assert whole.status is RunStatus.COMPLETED
-    assert whole.reset().open() == [":finally/note"]
+    completed = Run(f"[{do('a')}]").done("a", ":finally/note")
+    assert completed.status is RunStatus.COMPLETED
+    assert completed.reset().open() == [":finally/note"]
 
 
 def test_an_open_run_is_reset_to_its_newest_decision() -> None:

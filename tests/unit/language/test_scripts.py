@@ -22,7 +22,7 @@ def findings_of(**script: Any) -> list[str]:
 
 
 def test_the_source_is_evaluated_and_not_expanded_by_kubernetes() -> None:
-    given = Activity.parse(
+    parsed = Activity.parse(
         activity(
             image="shop:${input.tag}",
             source='echo "${input.text}" $(date) $${HOME} $$',
@@ -30,7 +30,7 @@ def test_the_source_is_evaluated_and_not_expanded_by_kubernetes() -> None:
             env=[{"name": "A", "value": "${attempt}"}],
         )
     )
-    found = containers.resolve(given, input={"tag": 1, "text": "$(x)"}, run=RUN, attempt=2).script
+    found = containers.resolve(parsed, input={"tag": 1, "text": "$(x)"}, run=RUN, attempt=2).script
     assert found is not None
     made = found.dump()
     assert made["source"] == 'echo "$(x)" $(date) ${HOME} $$'
@@ -38,8 +38,8 @@ def test_the_source_is_evaluated_and_not_expanded_by_kubernetes() -> None:
 
 
 def test_a_script_without_expressions_is_unchanged() -> None:
-    given = Activity.parse(activity(source="echo $HOME", command=["bash"], result="LastLine"))
-    assert containers.resolve(given, input=1, run=RUN, attempt=1).dump() == given.dump()
+    parsed = Activity.parse(activity(source="echo $HOME", command=["bash"], result="LastLine"))
+    assert containers.resolve(parsed, input=1, run=RUN, attempt=1).dump() == parsed.dump()
 
 
 def test_an_expression_in_the_source_causes_a_warning() -> None:

@@ -109,7 +109,7 @@ steps:
   activity: {name: work}
 """
     )
-    assert {path: given[0]["key"] for path, given in play.scheduled.items()} == {
+    assert {path: params[0]["key"] for path, params in play.scheduled.items()} == {
         "each[0]:limits": "a",
         "each[1]:limits": "b",
     }
@@ -119,10 +119,10 @@ steps:
 
 
 @pytest.mark.parametrize(
-    ("given", "reported"), [({}, "step `pay`: "), ({"bank": "x" * 254}, "the key of limit `bank` has 254 characters")]
+    ("input_", "reported"), [({}, "step `pay`: "), ({"bank": "x" * 254}, "the key of limit `bank` has 254 characters")]
 )
-def test_a_key_without_a_value_fails_the_step(given: Json, reported: str) -> None:
-    play = Play(LIMITED, given)
+def test_a_key_without_a_value_fails_the_step(input_: Json, reported: str) -> None:
+    play = Play(LIMITED, input_)
     assert play.failure.type == "ExpressionError"
     assert reported in play.failure.message
 

@@ -36,8 +36,8 @@ output: ${{steps.c.output}}
     assert play.result == "sum"
 
 
-def limited(most: int, *steps: str) -> Play:
-    return Play(f"{{maxConcurrency: {most}, steps: [{', '.join(steps)}]}}")
+def limited(limit: int, *steps: str) -> Play:
+    return Play(f"{{maxConcurrency: {limit}, steps: [{', '.join(steps)}]}}")
 
 
 def test_a_limit_starts_ready_steps_in_the_order_of_the_list_as_others_end() -> None:

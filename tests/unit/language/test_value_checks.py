@@ -270,8 +270,8 @@ def test_search_attributes_become_labels_and_annotations(attributes: dict[str, A
 )
 def test_computed_timeouts_are_checked(step: dict[str, Any], path: str) -> None:
     def of(expression: str) -> list[str]:
-        given = json.loads(json.dumps({"name": "s", **step}).replace("%", expression))
-        return findings_of(SCHEMA, steps=[given])
+        parsed = json.loads(json.dumps({"name": "s", **step}).replace("%", expression))
+        return findings_of(SCHEMA, steps=[parsed])
 
     where = f"spec.steps[0].{path}: "
     assert of("${input.guest}") == of("${duration('1h')}") == []

@@ -25,8 +25,8 @@ def resource(**fields: Any) -> dict[str, Any]:
     return activity(resource={"action": "Create", "serviceAccountName": "a", "manifest": JOB, **fields})
 
 
-def resolve(definition: dict[str, Any], given: Any) -> Activity:
-    return containers.resolve(Activity.parse(definition), input=given, run=RUN, attempt=2)
+def resolve(definition: dict[str, Any], input_: Any) -> Activity:
+    return containers.resolve(Activity.parse(definition), input=input_, run=RUN, attempt=2)
 
 
 def findings_of(definition: dict[str, Any]) -> list[str]:
@@ -36,7 +36,7 @@ def findings_of(definition: dict[str, Any]) -> list[str]:
 
 
 def test_everything_in_a_request_is_evaluated_before_it_is_sent() -> None:
-    given = {"id": 7, "items": [{"n": 1}], "text": "$(x)"}
+    input_ = {"id": 7, "items": [{"n": 1}], "text": "$(x)"}
     definition = http(
         url="https://shop/orders/${input.id}",
         query={"n": "${input.id}", "all": ["${input.text}"]},
@@ -45,7 +45,7 @@ def test_everything_in_a_request_is_evaluated_before_it_is_sent() -> None:
         successCondition="${response.status == input.id}",
         output="${response.body}",
     )
-    found = resolve(definition, given).http
+    found = resolve(definition, input_).http
     assert found is not None
     assert found.url == "https://shop/orders/7"
     assert found.query == {"n": "7", "all": ["$(x)"]}

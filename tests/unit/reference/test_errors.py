@@ -22,9 +22,9 @@ def types() -> Iterator[str]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             match node:
                 case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in MAKERS:
-                    given = [keyword.value for keyword in node.keywords if keyword.arg == "type"]
-                    given += node.args[:1] if name == "application" else []
-                    for each in given:
+                    types_ = [keyword.value for keyword in node.keywords if keyword.arg == "type"]
+                    types_ += node.args[:1] if name == "application" else []
+                    for each in types_:
                         match each:
                             case ast.Constant(value=value):
                                 yield str(value)

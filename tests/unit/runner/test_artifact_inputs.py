@@ -187,9 +187,9 @@ def test_a_download_that_fails_leaves_no_artifact(
 
 
 def test_a_truncated_archive_is_an_error(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
-    whole = archive(member("first"), member("second"), mode="w:gz")
+    complete = archive(member("first"), member("second"), mode="w:gz")
     with pytest.raises(ArtifactError):
-        prepare({"name": "code", "url": serve(content(whole[:-20])), "archive": "Tar"}, tmp_path)
+        prepare({"name": "code", "url": serve(content(complete[:-20])), "archive": "Tar"}, tmp_path)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/x", "/etc/passwd", "http://127.0.0.1:1/"])

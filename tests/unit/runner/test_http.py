@@ -76,8 +76,8 @@ async def secured(shop: Shop) -> AsyncIterator[tuple[str, str]]:
 
 
 async def send(shop: Shop, later: DeferredExpressions, *, secrets: dict[str, str] | None = None, **fields: Any) -> Any:
-    given = Http.parse({"url": f"{shop.url}orders", **fields}).dump()
-    return await http.send(given, later, secrets or {})
+    request = Http.parse({"url": f"{shop.url}orders", **fields}).dump()
+    return await http.send(request, later, secrets or {})
 
 
 async def failure(shop: Shop, later: DeferredExpressions, **fields: Any) -> ApplicationError:

@@ -24,18 +24,18 @@ _HTTP = {
 
 
 def test_an_init_container_prepares_the_inputs_of_the_activity(make: Any) -> None:
-    given = {
+    artifacts = {
         "inputs": [_RAW, _HTTP, {**_HTTP, "name": "plain", "path": "/plain", "archive": "None"}],
         "sizeLimit": "2Gi",
     }
     template = {
         "spec": {"initContainers": [{"name": "own", "image": "i"}], "containers": [{"name": "main", "image": "i"}]}
     }
-    definition = make.activity(podTemplate=template, artifacts=given)
+    definition = make.activity(podTemplate=template, artifacts=artifacts)
     settings = PodSettings(sidecar_image="perdure:test")
     spec = build_pod(make.run, make.attempt, with_artifacts(definition, settings.sidecar_image), settings)["spec"]
-    first, own = spec["initContainers"]
-    assert (first["name"], first["image"], own["name"]) == ("perdure-artifacts", "perdure:test", "own")
+    first, second = spec["initContainers"]
+    assert (first["name"], first["image"], second["name"]) == ("perdure-artifacts", "perdure:test", "own")
     assert first["securityContext"]["runAsUser"] == 65532
     (variable,) = first["env"]
     assert "$(B)" not in variable["value"].replace("$$", ""), "Kubernetes expands nothing"
@@ -65,8 +65,8 @@ def test_texts_with_a_too_large_total_size_fail_the_activity(make: Any) -> None:
 
 
 def test_a_script_mounts_its_artifacts(make: Any) -> None:
-    given = {"image": "i", "command": ["sh"], "source": "cat /etc/app.yaml"}
-    work = {"name": "charge", "startToCloseTimeout": "5m", "script": given, "artifacts": {"inputs": [_RAW]}}
+    script = {"image": "i", "command": ["sh"], "source": "cat /etc/app.yaml"}
+    work = {"name": "charge", "startToCloseTimeout": "5m", "script": script, "artifacts": {"inputs": [_RAW]}}
     settings = PodSettings()
     definition = with_artifacts(Activity.parse(work), settings.sidecar_image)
     pod = build_pod(make.run, make.attempt, definition, settings)
@@ -74,9 +74,9 @@ def test_a_script_mounts_its_artifacts(make: Any) -> None:
     (main,) = spec["containers"]
     assert [each["name"] for each in spec["initContainers"]] == ["perdure-artifacts"]
     assert main["command"] == ["sh", "/perdure/script"]
-    assert pod["metadata"]["annotations"][labels.SCRIPT_ANNOTATION] == given["source"]
-    (own,) = [each for each in spec["volumes"] if each["name"] == "perdure"]
-    assert "annotations['perdure.dev/script']" in str(own)
+    assert pod["metadata"]["annotations"][labels.SCRIPT_ANNOTATION] == script["source"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "perdure"]
+    assert "annotations['perdure.dev/script']" in str(volume)
     assert "/etc/app.yaml" in [each["mountPath"] for each in main["volumeMounts"]]
 
 
@@ -96,8 +96,8 @@ def wanted_of(make: Any, *references_: Any, **fields: Any) -> Any:
     """The artifacts that the init container prepares for a resolved `from`."""
     inputs = [{"name": "in", "path": "/in", "from": "${input}", **fields}]
     definition = make.activity(artifacts={"inputs": inputs})
-    (given,) = references_
-    resolved = definition.artifacts.inputs[0].model_copy(update={"from_": given})
+    (reference,) = references_
+    resolved = definition.artifacts.inputs[0].model_copy(update={"from_": reference})
     artifacts = definition.artifacts.model_copy(update={"inputs": [resolved]})
     spec = with_artifacts(definition.model_copy(update={"artifacts": artifacts}), "i").pod_template.spec.dump()
     variables = {each["name"]: each for each in spec["initContainers"][0]["env"]}
@@ -136,7 +136,7 @@ def test_a_missing_optional_artifact_is_omitted(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("value", "said"),
     [
         (None, "`from` is null; set `optional`"),
         ("report", "`from` must be an artifact"),
@@ -146,9 +146,9 @@ def test_a_missing_optional_artifact_is_omitted(make: Any) -> None:
         ({**_REPORT, "store": "other"}, "is in the artifact store `other`, and the activity uses `perdure-artifacts`"),
     ],
 )
-def test_a_value_that_is_not_an_artifact_fails_the_activity(make: Any, given: Any, said: str) -> None:
+def test_a_value_that_is_not_an_artifact_fails_the_activity(make: Any, value: Any, said: str) -> None:
     with pytest.raises(InvalidDefinitionError, match=said):
-        wanted_of(make, given)
+        wanted_of(make, value)
 
 
 def test_only_the_sidecar_has_the_credentials_of_the_store(make: Any) -> None:

@@ -171,8 +171,8 @@ def test_continue_as_new_of_code_passes_on_only_given_fields() -> None:
 
 
 def test_a_child_inherits_unset_fields_of_the_priority() -> None:
-    own = StartExtras(priority={"fairnessKey": "other"})
-    start = WorkflowStart(workflow_type="Kid", task_queue="kids", workflow_id="kid", extras=own)
+    extras = StartExtras(priority={"fairnessKey": "other"})
+    start = WorkflowStart(workflow_type="Kid", task_queue="kids", workflow_id="kid", extras=extras)
     pending = PendingChild(
         initiated_event_id=5,
         child_id="1",

@@ -36,10 +36,10 @@ def run(stored: Json | None, *, labels: Json | None = None, annotations: Json | 
     return {"metadata": meta} if stored is None else {"metadata": meta, "status": stored}
 
 
-def witness(*seen: Json, starts_work: bool = True) -> Witness:
+def witness(*statuses: Json, starts_work: bool = True) -> Witness:
     """One that has seen these statuses."""
     found = Witness(OF_RUNS, UID, starts_work=starts_work)
-    for each in seen:
+    for each in statuses:
         assert found.damage(run(each)) == ""
     return found
 
@@ -101,11 +101,11 @@ def test_an_older_status_is_detected_after_a_newer_one_was_seen() -> None:
 
 
 def test_own_writes_count_as_seen() -> None:
-    seen = witness(at(2))
-    written = seen.commit(status(7), at(2))
+    witness_ = witness(at(2))
+    written = witness_.commit(status(7), at(2))
     assert written["commit"]["number"] == 3
-    seen.recorded(written)
-    assert "commit 2, after commit 3" in seen.damage(run(at(2)))
+    witness_.recorded(written)
+    assert "commit 2, after commit 3" in witness_.damage(run(at(2)))
 
 
 @pytest.mark.parametrize("stored", [None, {}, {"phase": "Pending", "conditions": []}], ids=["none", "empty", "bare"])
@@ -159,17 +159,17 @@ def test_a_run_restored_by_velero_without_its_status_does_not_start() -> None:
 def test_an_administrator_can_accept_exactly_the_current_status(
     before: tuple[Json, ...], stored: Json | None, labels: Json
 ) -> None:
-    seen = witness(*before)
-    damage = seen.damage(run(stored, labels=labels))
+    witness_ = witness(*before)
+    damage = witness_.damage(run(stored, labels=labels))
     annotations = accepting(damage)
     # The condition that reports the damage is part of the status by now.
     reported = {**(stored or {"phase": "Pending"}), "conditions": [{"type": "Succeeded", "message": damage}]}
-    assert seen.damage(run(reported, labels=labels)) == damage
+    assert witness_.damage(run(reported, labels=labels)) == damage
     changed = {**reported, "state": {"nextEventId": 99}, "runId": "another"}
-    assert seen.damage(run(changed, labels=labels, annotations=annotations))
-    assert seen.damage(run(reported, labels=labels, annotations=annotations)) == ""
-    assert seen.accepted
-    assert seen.commit(status(9), reported)["commit"]["uid"] == UID
+    assert witness_.damage(run(changed, labels=labels, annotations=annotations))
+    assert witness_.damage(run(reported, labels=labels, annotations=annotations)) == ""
+    assert witness_.accepted
+    assert witness_.commit(status(9), reported)["commit"]["uid"] == UID
 
 
 @pytest.mark.parametrize(("kind", "fields"), [(WorkflowRun, OF_RUNS), (Schedule, OF_SCHEDULES)])

@@ -104,15 +104,15 @@ def test_runs_with_the_same_name_have_separate_dead_letters() -> None:
     assert len(names) == 2
 
 
-@pytest.mark.parametrize("given", [{"amount": 7}, None, False, 0, "", []])
-def test_a_redrive_has_the_same_input(given: Any) -> None:
+@pytest.mark.parametrize("input_", [{"amount": 7}, None, False, 0, "", []])
+def test_a_redrive_has_the_same_input(input_: Any) -> None:
     found = letter()
-    found["spec"]["input"] = given
+    found["spec"]["input"] = input_
     again = redrive_run(found, "op-1", 1)
     assert again is not None
     parsed = WorkflowRun.parse(again)
     assert parsed.spec.inline is not None
-    assert parsed.spec.input == given
+    assert parsed.spec.input == input_
     program = compile_program(WorkflowSpec.parse(parsed.spec.inline.dump()))
     assert program.activities["charge"].start_to_close_timeout == timedelta(minutes=2)
     assert again["metadata"]["name"] == f"{found['metadata']['name']}-redrive-1"

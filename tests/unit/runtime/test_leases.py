@@ -113,7 +113,7 @@ def test_a_missing_heartbeat_is_detected_soon_after_the_timeout_with_any_clock(
     """
     attempt = Attempt(scheduled_event_id=5, attempt=2, activity_id="a", activity_type="a")
     notes = {"perdure.dev/scheduled-event-id": "5", "perdure.dev/attempt": "2"}
-    moments = list(itertools.accumulate(gap * timeout for gap in beats))
+    times = list(itertools.accumulate(gap * timeout for gap in beats))
     pulse, length = Pulse.begin(NOW), timedelta(seconds=timeout)
     again = itertools.cycle(ways)
     answered = NOW
@@ -122,14 +122,14 @@ def test_a_missing_heartbeat_is_detected_soon_after_the_timeout_with_any_clock(
         asked = max(pulse.next_read(length), answered)
         now = asked + there
         answered = now + back
-        seen = [n for n, moment in enumerate(moments) if NOW + timedelta(seconds=moment) <= now]
+        received = [n for n, moment in enumerate(times) if NOW + timedelta(seconds=moment) <= now]
         metadata = {"annotations": notes, "labels": {"perdure.dev/run-id": "a run's"}}
         lease: dict[str, Any] = {"metadata": metadata, "spec": {}}
-        if seen:
-            by_its_clock = NOW + timedelta(seconds=moments[seen[-1]] + offsets[len(seen)])
-            lease["spec"]["renewTime"] = f"{write_micro_time(by_its_clock)} of beat {len(seen)}"
+        if received:
+            by_its_clock = NOW + timedelta(seconds=times[received[-1]] + offsets[len(received)])
+            lease["spec"]["renewTime"] = f"{write_micro_time(by_its_clock)} of beat {len(received)}"
         pulse = pulse.read(attempt, lease, asked, answered)
-    silent_since = NOW + timedelta(seconds=moments[-1] if moments else 0)
+    silent_since = NOW + timedelta(seconds=times[-1] if times else 0)
     assert silent_since + length <= pulse.read_at <= answered <= silent_since + 1.2 * length + timedelta(seconds=1)
 
 

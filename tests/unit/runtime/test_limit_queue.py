@@ -149,9 +149,9 @@ def test_a_place_is_kept_for_the_first_that_reserves_one() -> None:
 def test_a_place_of_a_later_round_is_not_given_back() -> None:
     queue = LimitQueue().claim(both("a", round=1), 1).claim(entry("b"), 1)
     assert queue.give_back(both("a"), 0, 1, NOW, None) == queue
-    given = queue.give_back(both("a"), 1, 1, NOW, None)
-    assert (names(given.holders), names(given.waiters)) == (["b"], ["a"])
-    (waiter,) = given.claim(both("a", round=2), 1).waiters
+    rest = queue.give_back(both("a"), 1, 1, NOW, None)
+    assert (names(rest.holders), names(rest.waiters)) == (["b"], ["a"])
+    (waiter,) = rest.claim(both("a", round=2), 1).waiters
     assert waiter.round == 2
 
 

@@ -166,9 +166,9 @@ def outcome_of(make: Any, *init: dict[str, Any], phase: str = "Running", due: bo
     return outcome(make.attempt, definition, pod, now=make.now, due=due)
 
 
-@pytest.mark.parametrize("given", [{"archiveLogs": False}, {"largeResults": False, "archiveLogs": False}])
-def test_an_activity_that_says_that_it_archives_no_log_is_unchanged(make: Any, given: Any) -> None:
-    definition = make.activity(artifacts=given)
+@pytest.mark.parametrize("artifacts", [{"archiveLogs": False}, {"largeResults": False, "archiveLogs": False}])
+def test_an_activity_that_says_that_it_archives_no_log_is_unchanged(make: Any, artifacts: Any) -> None:
+    definition = make.activity(artifacts=artifacts)
     assert with_artifacts(definition, "i") is definition
     done = outcome(make.attempt, definition, make.pod(make.terminated(message="7")), now=make.now)
     assert (done.result, done.artifacts) == (7, {})

@@ -13,7 +13,7 @@ from perdure.runtime.pods.builder import build_pod, patched
 
 
 @pytest.mark.parametrize(
-    ("given", "patch", "made"),
+    ("template", "patch", "made"),
     [
         ({"a": 1, "b": {"c": 2}}, {"b": {"d": 3}}, {"a": 1, "b": {"c": 2, "d": 3}}),
         ({"a": 1, "b": 2}, {"a": None}, {"b": 2}),
@@ -30,10 +30,10 @@ from perdure.runtime.pods.builder import build_pod, patched
         ({"a": 1}, {"a": {"b": 2}}, {"a": {"b": 2}}),
     ],
 )
-def test_objects_are_merged_and_lists_of_objects_merged_by_key(given: Any, patch: Any, made: Any) -> None:
+def test_objects_are_merged_and_lists_of_objects_merged_by_key(template: Any, patch: Any, made: Any) -> None:
     if made is None:
-        made = {"a": [*given["a"], *patch["a"]]}
-    assert patched(given, patch) == made
+        made = {"a": [*template["a"], *patch["a"]]}
+    assert patched(template, patch) == made
 
 
 def build(make: Any, patch: dict[str, Any], **work: Any) -> dict[str, Any]:
@@ -80,17 +80,17 @@ def test_expressions_in_a_patch_keep_their_type() -> None:
             {"name": "activity", "resources": {"limits": {"memory": "${input.n}Mi"}}, "args": ["${input.text}"]}
         ],
     }
-    given = Activity.parse(
+    parsed = Activity.parse(
         {"name": "a", "startToCloseTimeout": "1m", "container": {"image": "i"}, "podSpecPatch": patch}
     )
     run = {"name": "r", "namespace": "n", "workflowId": "w", "runId": "u"}
-    found = containers.resolve(given, input={"n": 3, "text": "$(X)"}, run=run, attempt=1).pod_spec_patch
+    found = containers.resolve(parsed, input={"n": 3, "text": "$(X)"}, run=run, attempt=1).pod_spec_patch
     assert found == {
         "priority": 3,
         "containers": [{"name": "activity", "resources": {"limits": {"memory": "3Mi"}}, "args": ["$$(X)"]}],
     }
-    assert containers.with_placeholders(given).pod_spec_patch is None
-    fixed = given.model_copy(update={"pod_spec_patch": {"priority": 1}})
+    assert containers.with_placeholders(parsed).pod_spec_patch is None
+    fixed = parsed.model_copy(update={"pod_spec_patch": {"priority": 1}})
     assert containers.with_placeholders(fixed).pod_spec_patch == {"priority": 1}
 
 

@@ -278,7 +278,7 @@ def test_run_as_user_settings_are_kept(
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("settings", "want"),
     [
         pytest.param(
             {"capabilities": {"add": ["NET_BIND_SERVICE"]}},
@@ -303,8 +303,8 @@ def test_run_as_user_settings_are_kept(
         ),
     ],
 )
-def test_security_context_settings_are_kept(make: Any, given: dict[str, Any], want: dict[str, Any]) -> None:
-    pod = build(make, make.activity(container={"image": "a", "securityContext": given}))
+def test_security_context_settings_are_kept(make: Any, settings: dict[str, Any], want: dict[str, Any]) -> None:
+    pod = build(make, make.activity(container={"image": "a", "securityContext": settings}))
     context = pod["spec"]["containers"][0]["securityContext"]
     assert {k: v for k, v in context.items() if k != "runAsUser"} == want
 
@@ -358,7 +358,7 @@ def test_a_service_account_token_is_mounted_only_for_a_lease(
 
 
 @pytest.mark.parametrize(
-    ("start_to_close", "given", "want"),
+    ("start_to_close", "deadline", "want"),
     [
         pytest.param(timedelta(minutes=5), None, 600, id="five minutes beyond start-to-close"),
         pytest.param(timedelta(seconds=0.5), None, 301, id="rounded up"),
@@ -368,9 +368,9 @@ def test_a_service_account_token_is_mounted_only_for_a_lease(
     ],
 )
 def test_the_active_deadline_is_slightly_after_the_timeout(
-    make: Any, start_to_close: timedelta | None, given: int | None, want: int | None
+    make: Any, start_to_close: timedelta | None, deadline: int | None, want: int | None
 ) -> None:
-    spec = {"containers": [{"name": "a", "image": "a"}], "activeDeadlineSeconds": given}
+    spec = {"containers": [{"name": "a", "image": "a"}], "activeDeadlineSeconds": deadline}
     built = build(make, make.activity(**template(spec)), start_to_close=start_to_close)["spec"]
     assert built.get("activeDeadlineSeconds") == want
 
@@ -410,7 +410,7 @@ def test_the_pod_is_json(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("policy", "kept"),
     [
         (None, ("Expire", "Keep")),
         ({}, ("Expire", "Keep")),
@@ -420,9 +420,9 @@ def test_the_pod_is_json(make: Any) -> None:
     ],
 )
 def test_the_retention_policy_is_recorded_on_the_pod(
-    make: Any, given: dict[str, str] | None, kept: tuple[str, str]
+    make: Any, policy: dict[str, str] | None, kept: tuple[str, str]
 ) -> None:
-    pod = build(make, make.activity(**({"podRetention": given} if given is not None else {})))
+    pod = build(make, make.activity(**({"podRetention": policy} if policy is not None else {})))
     assert (retention_of(pod, succeeded=True), retention_of(pod, succeeded=False)) == kept
     assert retention_of({"metadata": {}}, succeeded=False) == "Keep"
     unknown = {"metadata": {"annotations": {"perdure.dev/pod-retention": "Later/Never"}}}

@@ -57,9 +57,9 @@ def test_the_order_of_runs_does_not_matter() -> None:
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(0, 12), st.integers(0, 200), st.sets(st.integers(0, 11)))
 def test_remaining_runs_are_within_the_limits_or_protected(
-    sizes: list[int], most: int, size: int, kept: set[int]
+    sizes: list[int], count: int, size: int, kept: set[int]
 ) -> None:
-    limits, found = Limits(runs=most, size=size), runs(*sizes)
+    limits, found = Limits(runs=count, size=size), runs(*sizes)
     gone = set(removed(found, limits, *kept))
     assert not gone & kept
     left = [n for n in range(len(sizes)) if n not in gone]

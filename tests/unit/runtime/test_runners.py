@@ -56,8 +56,8 @@ def test_pods_with_the_operators_image_get_its_pull_secrets(make: Any) -> None:
     assert secrets(container={"image": "theirs"}) == []
     assert secrets(container={"image": "theirs"}, sidecar={}) == ["one", "two"]
     assert secrets(container={"image": "theirs"}, sidecar={"image": "mine"}) == []
-    given = {"spec": {"containers": [{"image": "ours"}], "imagePullSecrets": [{"name": "two"}]}}
-    assert secrets(podTemplate=given) == ["two", "one"]
+    template = {"spec": {"containers": [{"image": "ours"}], "imagePullSecrets": [{"name": "two"}]}}
+    assert secrets(podTemplate=template) == ["two", "one"]
 
 
 def test_an_action_has_the_permissions_of_its_service_account(make: Any) -> None:

@@ -30,8 +30,8 @@ def test_the_activity_waits_for_the_readiness_probe_as_a_startup_probe(make: Any
 
 
 def test_a_startup_probe_of_its_own_is_kept() -> None:
-    own = {"tcpSocket": {"port": 1}, "failureThreshold": 5}
-    assert service_container({**WEB, "startupProbe": own})["startupProbe"] == own
+    probe = {"tcpSocket": {"port": 1}, "failureThreshold": 5}
+    assert service_container({**WEB, "startupProbe": probe})["startupProbe"] == probe
     assert "startupProbe" not in service_container({"name": "web", "image": "web:1"})
 
 

@@ -40,12 +40,12 @@ def spec_of(
 
 
 def test_a_claim_is_owned_by_its_run_and_follows_the_template(make: Any) -> None:
-    given = {
+    claim_template = {
         "metadata": {"labels": {"team": "shop", "perdure.dev/run-id": "mine"}, "annotations": {"a": "b"}},
         "spec": {**ONCE, "storageClassName": "fast"},
     }
-    made = build_claim(make.run, ORIGINAL, workspace(volumeClaimTemplate=given))
-    assert made["spec"] == given["spec"]
+    made = build_claim(make.run, ORIGINAL, workspace(volumeClaimTemplate=claim_template))
+    assert made["spec"] == claim_template["spec"]
     assert made["metadata"] == {
         "name": claim_name(*ORIGINAL, "files"),
         "namespace": "shop",
@@ -131,7 +131,7 @@ def test_a_container_gets_its_volumes_and_the_pod_their_group(make: Any) -> None
 
 def test_settings_of_a_pod_template_are_kept(make: Any) -> None:
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
-    given = {
+    pod_spec = {
         "securityContext": {"fsGroup": 7, "runAsUser": 5},
         "affinity": {
             "nodeAffinity": {},
@@ -143,7 +143,7 @@ def test_settings_of_a_pod_template_are_kept(make: Any) -> None:
             {"name": "side", "image": "i", "volumeMounts": [{"name": "workspace-files", "mountPath": "/files"}]},
         ],
     }
-    template = {"metadata": {"labels": {"app": "a"}}, "spec": given}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": pod_spec}
     definition = make.activity(podTemplate=template, workspaces=[{"name": "files"}])
     pod = spec_of(make, definition, {"files": volume_of(claim("ReadWriteOnce"))})
     spec = pod["spec"]
@@ -155,7 +155,7 @@ def test_settings_of_a_pod_template_are_kept(make: Any) -> None:
         "/workspaces/files",
         "/perdure",
     ]
-    assert spec["containers"][1]["volumeMounts"] == given["containers"][1]["volumeMounts"]
+    assert spec["containers"][1]["volumeMounts"] == pod_spec["containers"][1]["volumeMounts"]
     assert spec["affinity"] == {
         "nodeAffinity": {},
         "podAffinity": {
@@ -200,11 +200,11 @@ def test_an_activity_without_workspaces_is_unchanged(make: Any) -> None:
 
 
 def test_a_script_mounts_workspaces(make: Any) -> None:
-    given = make.activity(
+    parsed = make.activity(
         script={"image": "shell", "source": "ls /data", "args": ["a"]},
         workspaces=[{"name": "data", "mountPath": "/data"}],
     )
-    definition = with_volumes(given, {"data": Volume(source={"emptyDir": {}})}, 65532)
+    definition = with_volumes(parsed, {"data": Volume(source={"emptyDir": {}})}, 65532)
     pod = build_pod(make.run, make.attempt, definition, PodSettings())
     (container,) = pod["spec"]["containers"]
     assert (container["name"], container["command"], container["args"]) == (

@@ -121,8 +121,8 @@ def both(*command: str) -> dict[str, Any]:
     return grouped(logged(*command))[0]
 
 
-def grouped(own: dict[str, Any]) -> list[dict[str, Any]]:
-    spec: dict[str, Any] = {"containers": [own, {"name": "next", "command": ["true"], "needs": ["own"]}]}
+def grouped(container: dict[str, Any]) -> list[dict[str, Any]]:
+    spec: dict[str, Any] = {"containers": [container, {"name": "next", "command": ["true"], "needs": ["own"]}]}
     order_containers(spec)
     containers: list[dict[str, Any]] = spec["containers"]
     return containers

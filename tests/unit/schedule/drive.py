@@ -26,8 +26,8 @@ M = timedelta(minutes=1)
 
 
 def rules(policy: RetryPolicy | None = None, **spec: Any) -> Rules:
-    given = {"cron": ["* * * * *"], "workflowRunTemplate": {"spec": {"workflow": {"name": "none"}}}, **spec}
-    parsed = ScheduleSpec.parse(given)
+    fields = {"cron": ["* * * * *"], "workflowRunTemplate": {"spec": {"workflow": {"name": "none"}}}, **spec}
+    parsed = ScheduleSpec.parse(fields)
     return Rules(
         name="nightly",
         seed="default/nightly",

@@ -108,7 +108,7 @@ def test_an_invalid_cron_line_is_rejected_with_a_sentence(line: str, want: str) 
 
 def test_the_canonical_form_means_the_same() -> None:
     template = {"spec": {"workflow": {"name": "none"}}}
-    given = ScheduleSpec.parse(
+    parsed = ScheduleSpec.parse(
         {
             "cron": ["CRON_TZ=Europe/Berlin 30 2,14 * * MON-FRI # work", "@every 7h/5m"],
             "intervals": [{"every": "5h"}],
@@ -117,7 +117,7 @@ def test_the_canonical_form_means_the_same() -> None:
             "workflowRunTemplate": template,
         }
     )
-    times = Times(given)
+    times = Times(parsed)
     canonical = times.canonical()
     assert canonical.time_zone == "Europe/Berlin"
     assert canonical.summary == "CRON_TZ=Europe/Berlin 30 2,14 * * MON-FRI; @every 7h/5m; every 5h; 10-20/5 */5 * * *"
@@ -136,8 +136,8 @@ def test_the_canonical_form_means_the_same() -> None:
 
 
 def firsts(spec: dict[str, object], year: int = 2026, count: int = 12) -> list[str]:
-    given = {"timeZone": "UTC", "workflowRunTemplate": {"spec": {"workflow": {"name": "none"}}}, **spec}
-    times = Times(ScheduleSpec.parse(given)).nominal(datetime(year - 1, 12, 31, 23, 59, 59, tzinfo=UTC))
+    fields = {"timeZone": "UTC", "workflowRunTemplate": {"spec": {"workflow": {"name": "none"}}}, **spec}
+    times = Times(ScheduleSpec.parse(fields)).nominal(datetime(year - 1, 12, 31, 23, 59, 59, tzinfo=UTC))
     return [time.strftime("%m-%d") for _, time in zip(range(count), times, strict=False)]
 
 

@@ -178,8 +178,8 @@ def test_a_retry_waits_while_a_thousand_runs_are_open() -> None:
     ],
 )
 def test_cloud_scheduler_retries(policy: dict[str, Any], want: int) -> None:
-    given = {"minBackoffDuration": "10s", "maxBackoffDuration": "10s", **policy}
-    drive = Drive(rules(retry_rules(RetryRules.parse({"cloudScheduler": given})), cron=["0 * * * *"]))
+    backoff = {"minBackoffDuration": "10s", "maxBackoffDuration": "10s", **policy}
+    drive = Drive(rules(retry_rules(RetryRules.parse({"cloudScheduler": backoff})), cron=["0 * * * *"]))
     drive.now = T0 + timedelta(hours=1)
     drive.advance()
     while drive.open:

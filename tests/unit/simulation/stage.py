@@ -10,7 +10,7 @@ import yaml
 from perdure.engine import history
 from perdure.engine.fold import as_recorded
 from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
-from perdure.simulation.report import Report, status_of
+from perdure.simulation.report import Report
 from perdure.simulation.simulator import Simulator
 from perdure.simulation.transcript import SimulatedChain, SimulatedRun, make_run
 
@@ -62,7 +62,7 @@ class Played:
 
     def steps(self) -> dict[str, str]:
         """The status of every node of the tree, by path."""
-        return {step.path: status_of(step) for top in self.report.last.steps for step in top.walk()}
+        return {step.path: step.state for top in self.report.last.steps for step in top.walk()}
 
     def child(self, workflow_name: str) -> Json:
         (only,) = [child for child in self.json["children"] if child["workflow"] == workflow_name]

@@ -185,11 +185,11 @@ def test_entries_can_be_selected_by_input() -> None:
 
 
 def test_expressions_in_a_container_are_evaluated_or_fail_the_activity() -> None:
-    given = one("retryPolicy: {exponential: {}}").replace(
+    manifest = one("retryPolicy: {exponential: {}}").replace(
         "image: i", 'image: i, args: ["${input.amount}", "${attempt}"]'
     )
-    assert play(given, "input: {amount: 3}").phase == "Completed"
-    played = play(given, "input: {amout: 3}")
+    assert play(manifest, "input: {amount: 3}").phase == "Completed"
+    played = play(manifest, "input: {amout: 3}")
     assert played.attempts("work") == [(0, 0, "Failed")]
     cause = played.json["failure"]["cause"]
     assert cause["type"] == "ExpressionError"

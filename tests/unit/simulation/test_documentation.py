@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from perdure.cli.app import build
 from perdure.simulation.scenario import Expect, Scenario, ScriptedAttempt
+from support.cli import perdure
 from support.manuals import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "testing.md").read_text(encoding="utf-8")
@@ -25,7 +24,7 @@ def test_the_documented_first_test_has_the_documented_output(tmp_path: Path, mon
     assert len(shown) == 2
     for command, _, want in shown:
         arguments = command.removeprefix("$ perdure ").split()
-        assert CliRunner().invoke(build("perdure"), arguments, prog_name="perdure").stdout == want
+        assert perdure(*arguments).stdout == want
 
 
 def names(section: str) -> set[str]:

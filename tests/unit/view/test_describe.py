@@ -90,10 +90,10 @@ def test_the_claims_of_workspaces_are_shown() -> None:
     flow = charged_after_two_refusals().at(56)
     obj = flow.object
     obj["status"] = obj["status"] | {"definition": obj["status"]["definition"] | {"workspaces": workspaces}}
-    own = claim_name("order-42", obj["metadata"]["uid"], "files")
+    claim_of_files = claim_name("order-42", obj["metadata"]["uid"], "files")
     shown = plain(describe(read_run(obj, now=at(60)), flow.page(60)))
     assert [line for line in shown.splitlines() if line.startswith("Workspace:")] == [
-        f"Workspace:    files (PersistentVolumeClaim {own})",
+        f"Workspace:    files (PersistentVolumeClaim {claim_of_files})",
         "Workspace:    cache (PersistentVolumeClaim shared)",
     ]
     lineage = [

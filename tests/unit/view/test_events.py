@@ -158,7 +158,7 @@ def test_every_event_type_has_its_own_format() -> None:
             "ResetWorkflow  by ada  mended",
         ),
     ],
-    ids=lambda given: given["eventType"] if isinstance(given, dict) else "",
+    ids=lambda event: event["eventType"] if isinstance(event, dict) else "",
 )
 def test_an_event_is_formatted_with_its_main_attributes(event: dict[str, Any], line: str) -> None:
     assert short({"eventId": 1, "eventTime": "2026-01-01T12:00:00Z", **event}) == line

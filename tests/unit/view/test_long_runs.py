@@ -83,9 +83,9 @@ def test_a_run_of_1200_activities_fits_a_screen() -> None:
 
 def test_the_whole_run_is_shown_on_request() -> None:
     flow = sweep()
-    whole = plain(describe(flow.run(30), flow.page(30)))
-    assert len(whole.splitlines()) > 80
-    assert "All steps" not in whole
+    shown = plain(describe(flow.run(30), flow.page(30)))
+    assert len(shown.splitlines()) > 80
+    assert "All steps" not in shown
 
 
 def test_a_short_run_is_shown_completely_on_a_brief_page() -> None:

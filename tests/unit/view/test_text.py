@@ -33,7 +33,7 @@ def test_remaining_time_is_rounded_up_and_age_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "want"),
+    ("string", "want"),
     [
         ("a\n\tb", "a b"),
         ("\x1b]0;title\x07x", "?]0;title?x"),
@@ -42,8 +42,8 @@ def test_remaining_time_is_rounded_up_and_age_down() -> None:
     ],
     ids=["white space", "escape sequences", "letters of the world", "half a character"],
 )
-def test_one_line_escapes_control_characters(given: str, want: str) -> None:
-    assert text.one_line(given) == want
+def test_one_line_escapes_control_characters(string: str, want: str) -> None:
+    assert text.one_line(string) == want
 
 
 @pytest.mark.parametrize(("width", "want"), [(4, "日…"), (5, "日本…"), (6, "日本語")])

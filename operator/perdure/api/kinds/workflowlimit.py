@@ -1,5 +1,6 @@
 """WorkflowLimit: how many runs, or activities of runs, may be open at the same time, or start per time, for each key."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from operator import not_
@@ -43,10 +44,13 @@ MAX_LIMITS = 10
 """Maximum number of WorkflowLimits that one run, or one activity, takes."""
 
 MAX_SELECTED = 100
-"""Maximum number of Workflows that a WorkflowLimit selects by name."""
+"""Maximum number of names in each list with which a WorkflowLimit selects what takes it."""
 
 MAX_STEP_LIMITS = 3
 """Maximum number of WorkflowLimits that one step takes."""
+
+SelectedName = Annotated[str, Field(min_length=1, max_length=1000)]
+"""A type or a task queue of Temporal."""
 
 Priority = Annotated[int, Field(strict=True, ge=-1000, le=1000, json_schema_extra={"format": "int32"})]
 """The priority of a run in the queues of WorkflowLimits; higher values go first."""
@@ -159,37 +163,60 @@ class LimitTakers(StrEnum):
     """What takes a WorkflowLimit without naming it."""
 
     RUNS = "Runs"
-    """Runs of Workflows, from their start until they have ended. Children are left out: a parent that holds the limit could wait
-    for them forever."""
+    """Runs, from their start until they have ended; a workflow as code from its first workflow task. Children are left out: a
+    parent that holds the limit could wait for them forever."""
 
     ACTIVITIES = "Activities"
-    """Activities in pods, from their first attempt until they have ended."""
+    """Activities in pods and of SDK workers, from their first attempt until they have ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitTaker:
+    """A run or an activity that may take limits without naming them."""
+
+    kind: LimitTakers
+    workflow: str = ""
+    """Name of the Workflow that defines it; empty for an inline definition, and for work of SDK workers."""
+    type: str = ""
+    """Type of the workflow or of the activity."""
+    task_queue: str = ""
+    """The task queue of the workers; empty for what has none."""
+    group: str = ""
+    """The key if the limit applies to each Workflow separately: its name, or the type of a workflow as code."""
 
 
 class LimitSelector(SpecModel):
-    """The runs or activities of a namespace that take a WorkflowLimit without naming it."""
+    """The runs or activities of a namespace that take a WorkflowLimit without naming it: those that match all of the lists."""
 
     takers: LimitTakers = LimitTakers.RUNS
     """Runs or Activities. Default: Runs."""
 
     workflows: Annotated[list[ResourceName], atomic_list(MAX_SELECTED)] = Field(default_factory=list)
-    """Names of the Workflows whose runs, or whose activities, take the limit. Default: empty, those of all Workflows and inline
-    definitions of the namespace."""
+    """Names of the Workflows whose runs, or whose activities, take the limit. Default: empty, those of all Workflows, inline
+    definitions, and workflows as code of the namespace."""
+
+    types: Annotated[list[SelectedName], atomic_list(MAX_SELECTED)] = Field(default_factory=list)
+    """Types of the workflows or activities that take the limit, such as the names of activities. The type of a run of a Workflow
+    is the name of the Workflow. Default: empty, all types."""
+
+    task_queues: Annotated[list[SelectedName], atomic_list(MAX_SELECTED)] = Field(default_factory=list)
+    """Task queues of SDK workers whose workflows or activities take the limit. Default: empty, all task queues, and what has
+    none."""
 
     per_workflow: Flag = False
-    """Whether the limit applies to each Workflow separately: its name is the key. Inline definitions share an empty key. Default:
-    false."""
+    """Whether the limit applies to each Workflow separately: its name is the key, or the type of a workflow as code. Inline
+    definitions share an empty key. Default: false."""
 
-    def key(self, takers: LimitTakers, workflow: str) -> str | None:
+    def key(self, taker: LimitTaker) -> str | None:
         """Return the key that something takes the limit for; None if it does not take it.
 
         Args:
-            takers: What it is.
-            workflow: Name of the Workflow that defines it; empty for an inline definition.
+            taker: The run or the activity.
         """
-        if takers is not self.takers or (self.workflows and workflow not in self.workflows):
+        lists = ((self.workflows, taker.workflow), (self.types, taker.type), (self.task_queues, taker.task_queue))
+        if taker.kind is not self.takers or any(names and name not in names for names, name in lists):
             return None
-        return workflow if self.per_workflow else ""
+        return taker.group[:MAX_KEY] if self.per_workflow else ""
 
 
 class WorkflowLimitSpec(SpecModel):

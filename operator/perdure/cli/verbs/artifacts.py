@@ -29,10 +29,16 @@ from perdure.cli.options import (
     run_argument,
     workflow_id_option,
 )
-from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, page_of, program_of
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError
 from perdure.client.requests import Object
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.runtime.pods import artifacts as export_pods
+    from perdure.view import run as run_view
+    from perdure.view import tables
 
 PART = 6 * 1024 * 1024
 """Bytes of an artifact that one container writes to its log: nodes rotate logs at 10 MiB, and base64 takes a third more."""
@@ -40,9 +46,6 @@ PART = 6 * 1024 * 1024
 PARTS_PER_POD = 8
 
 _SECONDS = 180
-
-
-_USER = 65532
 
 
 @group()
@@ -90,14 +93,13 @@ def list_(
 
     run, artifacts = asyncio.run(read())
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, artifacts, artifacts)
-    elif not artifacts:
-        click.echo(f"The steps of `{run}` have left no artifacts.", err=True)
-    else:
-        from perdure.view.tables import artifacts as table
-
-        screen.show(table(artifacts, page_of(context, screen)))
+    screen.show_all(
+        output,
+        artifacts,
+        lambda: tables.artifacts(artifacts, page_of(context, screen)),
+        otherwise=f"The steps of `{run}` have left no artifacts.",
+        names=artifacts,
+    )
 
 
 @artifacts.command("get")
@@ -157,9 +159,8 @@ def get(
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     """Return the references to the output artifacts of a run, by step and name."""
     past = await cluster.runs.history(run)
-    from perdure.view.run import artifacts_of
 
-    return artifacts_of(past.events)
+    return run_view.artifacts_of(past.events)
 
 
 class ArtifactDownload:
@@ -220,16 +221,13 @@ class ArtifactDownload:
         Raises:
             CliError: A part cannot be read.
         """
-        from perdure.runtime.pods.artifacts import build_export_pod
-
         key, store = self._reference["key"], self._reference["store"]
-        pod = build_export_pod(
+        pod = export_pods.build_export_pod(
             {"generateName": "perdure-artifact-get-", "namespace": self._cluster.namespace},
             store,
             key,
             ranges,
             image=self._image,
-            user=_USER,
             seconds=_SECONDS,
         )
         try:

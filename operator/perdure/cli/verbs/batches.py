@@ -13,7 +13,11 @@ from perdure.cli.command import AnyCase, argument, group, option
 from perdure.cli.inputs import json_or_text
 from perdure.cli.options import color_option, output_option, report_option
 from perdure.cli.routes import RouteOptions, routed
-from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, page_of, program_of
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.view import frontend
 
 if TYPE_CHECKING:
     from perdure.cli.frontend import FrontendApi
@@ -133,12 +137,12 @@ def _operation(
         BadParameter: An option is missing, or does not belong to the request.
     """
     of_activities = request in {Request.UNPAUSE_ACTIVITIES, Request.RESET_ACTIVITIES}
-    for given, name, fits in (
+    for is_set, name, fits in (
         (signal is not None or bool(inputs), "--name", request is Request.SIGNAL),
         (point is not None, "--to", request is Request.RESET),
         (activity_type is not None, "--activity-type", of_activities),
     ):
-        if given and not fits:
+        if is_set and not fits:
             raise click.BadParameter(f"does not belong to `{request}`", param_hint=name)
     if request is Request.SIGNAL:
         if signal is None:
@@ -168,14 +172,13 @@ def list_(context: click.Context, route: RouteOptions, *, output: Output, color:
     """
     found = route.call(context, lambda api: api.each("operationInfo", _PATH))
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, found, [each["jobId"] for each in found])
-    elif not found:
-        click.echo("There are no batches.", err=True)
-    else:
-        from perdure.view.frontend import batches
-
-        screen.show(batches(found, page_of(context, screen)))
+    screen.show_all(
+        output,
+        found,
+        lambda: frontend.batches(found, page_of(context, screen)),
+        otherwise="There are no batches.",
+        names=[each["jobId"] for each in found],
+    )
 
 
 @batch.command("describe")
@@ -195,9 +198,8 @@ def describe(context: click.Context, route: RouteOptions, *, job: str, output: O
     if output != "text":
         screen.write_data(output, found)
         return
-    from perdure.view.frontend import batch as show
 
-    screen.show(show(found, page_of(context, screen)))
+    screen.show(frontend.batch(found, page_of(context, screen)))
 
 
 @batch.command("stop")

@@ -27,6 +27,12 @@ from perdure.cli.options import (
 )
 from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.cli import web_ui as web_ui_proxy
+    from perdure.console import server as console_server
+    from perdure.console import site as console_site
 
 
 @verb()
@@ -64,7 +70,6 @@ def ui(
       {program} ui --service-account web-ui
       {program} ui -n shop --service-account me --no-browser
     """
-    from perdure.cli.web_ui import Proxy
 
     async def serve() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
@@ -73,7 +78,7 @@ def ui(
             forward = PortForward(system, service, 8080, kubectl_arguments(cluster))
             try:
                 await forward.address()
-                proxy = Proxy(forward.address, token.current)
+                proxy = web_ui_proxy.Proxy(forward.address, token.current)
                 async with proxy.serve(port):
                     await _show("Web UI", proxy.url(f"/namespaces/{found.namespace}/workflows"), browser=browser)
             finally:
@@ -129,8 +134,7 @@ def console(
       {program} console --read-only
     """
     try:
-        from perdure.console.server import serve_console
-        from perdure.console.site import ConsoleSettings, KubeconfigAccess
+        serve_console = console_server.serve_console
     except ModuleNotFoundError as error:
         raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
 
@@ -140,10 +144,10 @@ def console(
     async def serve() -> None:
         reached = connect(context=cluster, namespace=namespace, program=program_of(context), connections=_CONNECTIONS)
         async with reached as found:
-            settings = ConsoleSettings(
+            settings = console_site.ConsoleSettings(
                 namespace=found.namespace, system_namespace=system, web_ui=web_ui, read_only=read_only
             )
-            async with serve_console(KubeconfigAccess(found), settings, port) as guard:
+            async with serve_console(console_site.KubeconfigAccess(found), settings, port) as guard:
                 await _show("console", guard.url(f"/namespaces/{found.namespace}/runs"), browser=browser)
 
     asyncio.run(serve())

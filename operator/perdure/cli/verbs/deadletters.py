@@ -19,6 +19,10 @@ from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.requests import Object
 from perdure.kube import clock
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.view import deadletters as view
 
 KIND, PLURAL = "DeadLetter", "deadletters"
 
@@ -81,14 +85,12 @@ def list_(
 
     letters = sorted(_of(asyncio.run(read()), activity), key=_failed_time, reverse=True)
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_objects(output, letters)
-    elif not letters:
-        click.echo("There are no DeadLetters.", err=True)
-    else:
-        from perdure.view.deadletters import table
-
-        screen.show(table(letters, page_of(context, screen), namespaces=everywhere))
+    screen.show_all(
+        output,
+        letters,
+        lambda: view.table(letters, page_of(context, screen), namespaces=everywhere),
+        otherwise="There are no DeadLetters.",
+    )
 
 
 @deadletters.command("show")
@@ -119,9 +121,7 @@ def show(
     if not is_for_users(output):
         screen.write_object(output, letter)
     else:
-        from perdure.view.deadletters import describe
-
-        screen.show(describe(letter, page_of(context, screen)))
+        screen.show(view.describe(letter, page_of(context, screen)))
 
 
 @deadletters.command("redrive")
@@ -153,9 +153,8 @@ def redrive(
         chosen = list(dict.fromkeys(names or ()))
         if every:
             letters = _of(await cluster.list(PLURAL), activity)
-            from perdure.view.deadletters import redriven
 
-            chosen = [each["metadata"]["name"] for each in letters if redriven(each) not in {"True", "Unknown"}]
+            chosen = [each["metadata"]["name"] for each in letters if view.redriven(each) not in {"True", "Unknown"}]
         return [{"kind": KIND, "name": name} for name in chosen]
 
     if not send_several(context, "redrive", {}, options, find_targets):
@@ -195,12 +194,11 @@ def delete(
             chosen = list(names or ())
             if not names:
                 letters = await found.list(PLURAL)
-                from perdure.view.deadletters import redriven
 
                 chosen = [
                     each["metadata"]["name"]
                     for each in letters
-                    if (not done or redriven(each) == "True")
+                    if (not done or view.redriven(each) == "True")
                     and (age is None or _failed_time(each) < clock.now() - age)
                 ]
             for each in chosen:

@@ -12,6 +12,16 @@ from perdure.cli.inputs import value
 from perdure.cli.options import color_option, report_option, time_option
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, page_of
 from perdure.client.errors import CliError, ExitCode
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.cli.files import conversion, documents, replays, scenarios
+    from perdure.cli.files import lint as linter
+    from perdure.importing.argo import manifests as argo_manifests
+    from perdure.importing.tekton import manifests as tekton_manifests
+    from perdure.language import program
+    from perdure.simulation import manifests as simulation_manifests
+    from perdure.view import simulation as view
 
 if TYPE_CHECKING:
     from perdure.cli.files.conversion import ConversionResult
@@ -45,21 +55,18 @@ def lint(context: click.Context, *, file: tuple[str, ...], strict: bool, output:
       {program} lint -f workflows/ -f policies.yaml --strict
       helm template shop | {program} lint -f - --output json
     """
-    from perdure.cli.files import lint as linter
-    from perdure.language.program import Severity
-
     screen = Screen(color)
     linted = linter.lint(file)
-    count = {severity: linted.count(severity) for severity in Severity}
+    count = {severity: linted.count(severity) for severity in program.Severity}
     if output != "text":
         screen.write_data(
             output,
             {
                 "findings": [found.as_json() for found in linted.found],
                 "objects": linted.objects,
-                "errors": count[Severity.ERROR],
-                "warnings": count[Severity.WARNING],
-                "notes": count[Severity.NOTE],
+                "errors": count[program.Severity.ERROR],
+                "warnings": count[program.Severity.WARNING],
+                "notes": count[program.Severity.NOTE],
                 "unreadable": linted.unreadable,
             },
         )
@@ -72,7 +79,7 @@ def lint(context: click.Context, *, file: tuple[str, ...], strict: bool, output:
     if not linted.objects:
         click.echo("Error: there is nothing to check: the files contain no Perdure manifests", err=True)
         raise Exit(ExitCode.TROUBLE)
-    bad = count[Severity.ERROR] + (count[Severity.WARNING] if strict else 0)
+    bad = count[program.Severity.ERROR] + (count[program.Severity.WARNING] if strict else 0)
     raise Exit(ExitCode.NO if bad else ExitCode.YES)
 
 
@@ -113,16 +120,12 @@ def simulate(
       {program} simulate --file order.yaml --scenario declined.yaml
       {program} simulate --scenario declined.yaml --output json
     """
-    from perdure.cli.files.scenarios import simulate_scenario
-    from perdure.simulation.manifests import BadFileError
-    from perdure.view import simulation as view
-
     if not file and scenario is None:
         raise click.BadParameter("set a manifest, or a scenario that names one", param_hint="--file")
     screen = Screen(color)
     try:
-        wanted, report = simulate_scenario(file or [], scenario, value(input_text, "--input"))
-    except BadFileError as error:
+        wanted, report = scenarios.simulate_scenario(file or [], scenario, value(input_text, "--input"))
+    except simulation_manifests.BadFileError as error:
         for line in str(error).splitlines():
             click.echo(f"Error: {line}", err=True)
         raise Exit(ExitCode.TROUBLE) from error
@@ -153,14 +156,10 @@ def test(context: click.Context, *, folder: Path, output: Output, color: Color) 
       {program} test scenarios/
       {program} test scenarios/declined.yaml --output json
     """
-    from perdure.cli.files.scenarios import scenarios_in
-    from perdure.simulation.manifests import BadFileError
-    from perdure.view import simulation as view
-
     screen = Screen(color)
     try:
-        files = scenarios_in(folder)
-    except BadFileError as error:
+        files = scenarios.scenarios_in(folder)
+    except simulation_manifests.BadFileError as error:
         click.echo(f"Error: {error}", err=True)
         raise Exit(ExitCode.TROUBLE) from error
     if not files:
@@ -182,13 +181,9 @@ def test(context: click.Context, *, folder: Path, output: Output, color: Color) 
 
 def _simulate(file: Path) -> dict[str, Any]:
     """Simulate one scenario and return a summary of its result."""
-    from perdure.cli.files.documents import UnreadableFileError
-    from perdure.cli.files.scenarios import simulate_scenario
-    from perdure.simulation.manifests import BadFileError
-
     try:
-        scenario, report = simulate_scenario([], str(file))
-    except (BadFileError, UnreadableFileError) as error:
+        scenario, report = scenarios.simulate_scenario([], str(file))
+    except (simulation_manifests.BadFileError, documents.UnreadableFileError) as error:
         return {"file": str(file), "verdict": "Bad", "errors": str(error).splitlines()}
     unmet = report.unmet(scenario.expect) if scenario.expect else []
     return {
@@ -224,8 +219,6 @@ def replay(
       {program} history order-42 --output json > order-42.json
       {program} replay --file order-42.json --workflow workflow.yaml
     """
-    from perdure.cli.files import replays
-
     screen = Screen(color)
     events = replays.read_history(_read_text(file), file)
     manifest = replays.read_manifest(_read_text(workflow), workflow, replays.workflow_type(events))
@@ -290,10 +283,7 @@ def argo(*, files: tuple[str, ...], strict: bool) -> None:
       {program} import argo workflow.yaml > perdure.yaml
       {program} import argo templates/ crons.yaml --strict
     """
-    from perdure.cli.files.conversion import convert_files
-    from perdure.importing.argo.manifests import KINDS, convert
-
-    _print(convert_files(list(files), KINDS, convert), strict=strict)
+    _print(conversion.convert_files(list(files), argo_manifests.KINDS, argo_manifests.convert), strict=strict)
 
 
 @import_.command("tekton")
@@ -311,10 +301,7 @@ def tekton(*, files: tuple[str, ...], strict: bool) -> None:
       {program} import tekton pipeline.yaml run.yaml > perdure.yaml
       {program} import tekton - --strict < taskrun.yaml
     """
-    from perdure.cli.files.conversion import convert_files
-    from perdure.importing.tekton.manifests import KINDS, convert
-
-    _print(convert_files(list(files), KINDS, convert), strict=strict)
+    _print(conversion.convert_files(list(files), tekton_manifests.KINDS, tekton_manifests.convert), strict=strict)
 
 
 def _print(converted: "ConversionResult", *, strict: bool) -> None:

@@ -29,7 +29,11 @@ from perdure.cli.options import (
 from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
 from perdure.client.errors import CliError, ExitCode, ForbiddenError
 from perdure.kube import clock
+from perdure.lazy import lazily
 from perdure.runtime.upgrades import UpgradeRecord
+
+with lazily():
+    from perdure.view import fleet as view
 
 if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
@@ -156,23 +160,22 @@ def fleet(
             return await found.leases(), await _records(found)
 
     leases, records = asyncio.run(read())
-    from perdure.view.fleet import as_json, members_of, owners_of, table, upgrade_line
 
     screen = Screen(color)
     page = page_of(context, screen)
-    members = members_of(leases, page.now)
+    members = view.members_of(leases, page.now)
     if owner_of:
-        members = owners_of(members, of, workflow_id)
+        members = view.owners_of(members, of, workflow_id)
     if not is_for_users(output):
-        screen.write_data(output, as_json(members), (member.name for member in members))
+        screen.write_data(output, view.as_json(members), (member.name for member in members))
         return
     if members:
-        screen.show(table(members, page))
+        screen.show(view.table(members, page))
     else:
         click.echo(f"No operators share the work in namespace `{namespace}`.", err=True)
     if not owner_of:
         for record in records:
-            screen.write(upgrade_line(members, UpgradeRecord.read(record), page.now))
+            screen.write(view.upgrade_line(members, UpgradeRecord.read(record), page.now))
 
 
 async def _records(cluster: Cluster) -> list[dict[str, Any]]:
@@ -190,8 +193,6 @@ async def _finish(cluster: Cluster, seconds: float) -> None:
         CliError: The record is not found or cannot be written, or an older operator is left.
         Exit: An older operator is left, or the operators do not write the version in time.
     """
-    from perdure.view.fleet import behind, members_of
-
     records = await _records(cluster)
     if not records:
         raise CliError(
@@ -199,8 +200,8 @@ async def _finish(cluster: Cluster, seconds: float) -> None:
         )
     for stored in records:
         record = UpgradeRecord.read(stored)
-        members = members_of(await cluster.leases(), clock.now())
-        newest, older = behind(members)
+        members = view.members_of(await cluster.leases(), clock.now())
+        newest, older = view.behind(members)
         if older:
             click.echo(
                 f"Error: these operators do not read state version {newest}: {', '.join(older)}; wait until the upgrade has "

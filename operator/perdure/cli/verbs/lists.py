@@ -25,6 +25,12 @@ from perdure.cli.selection import Selection, newest, phase_of, selects_runs
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of
 from perdure.client.errors import UnreachableError
 from perdure.kube import clock
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.runtime import operation_requests
+    from perdure.view import runs as runs_view
+    from perdure.view import tables
 
 if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
@@ -127,10 +133,10 @@ def list_(  # noqa: C901 (one case for each kind of output)
         )
         click.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    from perdure.view.runs import read_summary, table
 
     page = page_of(context, screen, times=times)
-    screen.show(table([read_summary(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))
+    summaries = [runs_view.read_summary(item) for item in items]
+    screen.show(runs_view.table(summaries, page, namespaces=everywhere, wide=output == "wide"))
 
 
 def _check_query(query: str | None, everywhere: bool) -> None:
@@ -228,18 +234,17 @@ def operations(
             "operations", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere
         )
     )
-    from perdure.runtime.operation_requests import arrival
-    from perdure.view.tables import operations as table
 
-    items.sort(key=arrival, reverse=True)
-    if not is_for_users(output):
-        screen.write_objects(output, items)
-    elif not items:
-        where = "any namespace" if everywhere else f"namespace {searched}"
-        click.echo(f"There are no Operations in {where}.", err=True)
-    else:
-        page = page_of(context, screen, times=times)
-        screen.show(table(items, page, namespaces=everywhere, wide=output == "wide"))
+    items.sort(key=operation_requests.arrival, reverse=True)
+    where = "any namespace" if everywhere else f"namespace {searched}"
+    screen.show_all(
+        output,
+        items,
+        lambda: tables.operations(
+            items, page_of(context, screen, times=times), namespaces=everywhere, wide=output == "wide"
+        ),
+        otherwise=f"There are no Operations in {where}.",
+    )
 
 
 @verb()
@@ -271,15 +276,13 @@ def webhooks(
     items, searched = asyncio.run(
         list_kind("webhooks", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere)
     )
-    if not is_for_users(output):
-        screen.write_objects(output, items)
-    elif not items:
-        where = "any namespace" if everywhere else f"namespace {searched}"
-        click.echo(f"There are no Webhooks in {where}.", err=True)
-    else:
-        from perdure.view.tables import webhooks as table
-
-        screen.show(table(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))
+    where = "any namespace" if everywhere else f"namespace {searched}"
+    screen.show_all(
+        output,
+        items,
+        lambda: tables.webhooks(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"),
+        otherwise=f"There are no Webhooks in {where}.",
+    )
 
 
 _PAUSE = 1.0
@@ -314,9 +317,8 @@ class RunWatcher:
         """
         async with connect(context=cluster, namespace=namespace, program=program_of(self._context)) as found:
             runs = newest(await self._selection.read(found, clock.now(), everywhere=everywhere), None)
-            from perdure.view.runs import GrowingTable
 
-            table = GrowingTable(namespaces=everywhere, wide=self._wide)
+            table = runs_view.GrowingTable(namespaces=everywhere, wide=self._wide)
             for run in runs[limit:] if limit else ():
                 self._changed_line(run)
             self._print(table, runs[:limit])
@@ -349,9 +351,7 @@ class RunWatcher:
 
     def _changed_line(self, run: Object) -> RunSummary | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
-        from perdure.view.runs import read_summary
-
-        shown = read_summary(run)
+        shown = runs_view.read_summary(run)
         contents = (shown.phase, shown.progress, shown.reason, shown.start)
         uid = run["metadata"]["uid"]
         if self._shown.get(uid) == contents:

@@ -15,12 +15,18 @@ from perdure.cli.flags import GLOBAL
 from perdure.cli.options import context_option, report_option, system_namespace_option
 from perdure.cli.terminal import Output, Screen, program_of
 from perdure.client.errors import CliError
+from perdure.lazy import lazily
+
+with lazily():
+    import asyncio
+
+    from perdure.api import crdgen
+    from perdure.cli import connection, doctor, explanations
 
 
 def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    from perdure.cli.explanations import topics
 
-    return [each for each in topics() if each.startswith(incomplete)]
+    return [each for each in explanations.topics() if each.startswith(incomplete)]
 
 
 @verb()
@@ -37,9 +43,7 @@ def explain(*, topic: str) -> None:
       {program} explain workflow.spec.activities.retryPolicy
       {program} explain NoWorker
     """
-    from perdure.cli.explanations import explain
-
-    for line in explain(topic):
+    for line in explanations.explain(topic):
         click.echo(line)
 
 
@@ -60,13 +64,11 @@ def schemas(*, folder: Path) -> None:
       {program} schemas schemas
       {program} schemas ~/.config/schemas
     """
-    from perdure.api.crdgen import KINDS, json_schema, kustomize_schema, schema_path
-
     files = {
-        schema_path(kind, served): json.dumps(json_schema(kind, served), indent=1)
-        for kind, served in product(KINDS, SERVED_VERSIONS)
+        crdgen.schema_path(kind, served): json.dumps(crdgen.json_schema(kind, served), indent=1)
+        for kind, served in product(crdgen.KINDS, SERVED_VERSIONS)
     }
-    files["kustomize.json"] = json.dumps(kustomize_schema())
+    files["kustomize.json"] = json.dumps(crdgen.kustomize_schema())
     for path, content in files.items():
         target = folder / path
         try:
@@ -144,13 +146,9 @@ def version(context: click.Context, *, server: bool, system: str, output: Output
     """
     versions = {"perdure": __version__, **({"commit": REVISION} if REVISION else {})}
     if server:
-        import asyncio
-
-        from perdure.cli import doctor
-        from perdure.cli.connection import connect
 
         async def read() -> dict[str, str]:
-            async with connect(context=cluster, namespace=None, program=program_of(context)) as found:
+            async with connection.connect(context=cluster, namespace=None, program=program_of(context)) as found:
                 api = found.diagnosis
                 operator = await doctor.find_deployment(api, system)
                 return {

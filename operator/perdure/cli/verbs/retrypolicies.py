@@ -15,6 +15,16 @@ from perdure.cli.connection import connect
 from perdure.cli.options import Named, context_option, namespace_option, report_option
 from perdure.cli.terminal import Output, Screen, program_of
 from perdure.client.errors import CliError
+from perdure.lazy import lazily
+
+with lazily():
+    import pydantic
+    import yaml
+
+    from perdure.api import models
+    from perdure.api.kinds import retrypolicy as retrypolicy_kind
+    from perdure.language import program as programs
+    from perdure.runtime import retry_policies
 
 
 @group()
@@ -71,17 +81,16 @@ def preview(
         if file is not None
         else asyncio.run(_of_cluster(str(name), cluster, namespace, program_of(context)))
     )
-    from perdure.runtime.retry_policies import backoffs, limits
 
     policy = _read(spec, source)
-    shown = backoffs(policy, count)
+    shown = retry_policies.backoffs(policy, count)
     if output != "text":
         Screen().write_data(output, [_seconds(wait) for wait in shown])
         return
 
     for wait in shown:
         click.echo(format_decimal_duration(wait))
-    click.echo(f"# {limits(policy)}")
+    click.echo(f"# {retry_policies.limits(policy)}")
 
 
 def _seconds(wait: timedelta) -> int | float:
@@ -91,8 +100,6 @@ def _seconds(wait: timedelta) -> int | float:
 
 def _of_file(file: str) -> Any:
     """Return the spec of the first RetryPolicy of a file."""
-    import yaml
-
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         documents = list(yaml.safe_load_all(text))
@@ -118,13 +125,7 @@ def _read(spec: Any, source: str) -> Any:
     Raises:
         CliError: The policy is not valid; the message has every mistake.
     """
-    import pydantic
-
-    from perdure.api.kinds.retrypolicy import RetryPolicySpec
-    from perdure.api.models import mistakes
-    from perdure.language.program import retry_rules
-
     try:
-        return retry_rules(RetryPolicySpec.parse(spec or {}))
+        return programs.retry_rules(retrypolicy_kind.RetryPolicySpec.parse(spec or {}))
     except pydantic.ValidationError as error:
-        raise CliError(f"{source}: {'; '.join(mistakes(error))}") from error
+        raise CliError(f"{source}: {'; '.join(models.mistakes(error))}") from error

@@ -41,6 +41,14 @@ from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, page_
 from perdure.client.cluster import Cluster
 from perdure.client.errors import AlreadyExistsError, CliError, ExitCode, ForbiddenError, NotFoundError
 from perdure.kube import clock
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.cli import schedules as schedule_specs
+    from perdure.cli.files import documents
+    from perdure.importing import reader
+    from perdure.importing import schedules as conversion
+    from perdure.view import schedules as view
 
 _CONCURRENCY_POLICIES = {"forbid": "Skip", "allow": "AllowAll", "replace": "TerminateOther, or CancelOther"}
 """The names of some policies in CronJob and CronWorkflow."""
@@ -115,15 +123,14 @@ def list_schedules(
 
     screen = Screen()
     items, runs = _with_cluster(context, cluster, namespace, read)
-    if not is_for_users(output):
-        screen.write_objects(output, items)
-    elif items:
-        from perdure.view.schedules import table
-
-        page = page_of(context, screen, times=times)
-        screen.show(table(items, page, runs, namespaces=everywhere, wide=output == "wide"))
-    else:
-        click.echo(f"There are no Schedules; create one with `{program_of(context)} schedule create`.", err=True)
+    screen.show_all(
+        output,
+        items,
+        lambda: view.table(
+            items, page_of(context, screen, times=times), runs, namespaces=everywhere, wide=output == "wide"
+        ),
+        otherwise=f"There are no Schedules; create one with `{program_of(context)} schedule create`.",
+    )
 
 
 @schedule.command("describe")
@@ -155,9 +162,7 @@ def describe(
     if not is_for_users(output):
         screen.write_object(output, found)
     else:
-        from perdure.view.schedules import description
-
-        screen.show(description(found, page_of(context, screen, times=times), runs))
+        screen.show(view.description(found, page_of(context, screen, times=times), runs))
 
 
 @schedule.command("create")
@@ -228,16 +233,14 @@ def create(
       {program} schedule create quarters --workflow bill \\
         --calendar '{{"month": "Jan,Apr,Jul,Oct", "dayOfMonth": "1", "hour": "6"}}'
     """
-    from perdure.cli.schedules import new_schedule, outlook_of, read_json, times_of
-
     run: dict[str, Any] = {"workflow": {"name": workflow}}
     run |= {"workflowId": workflow_id} if workflow_id else {}
-    run |= {"input": read_json("--input", input_)} if input_ is not None else {}
+    run |= {"input": schedule_specs.read_json("--input", input_)} if input_ is not None else {}
     spec = {
         "cron": list(cron),
         "intervals": [dict(zip(("every", "offset"), each.split("/", 1), strict=False)) for each in interval],
-        "calendars": [read_json("--calendar", each) for each in calendar],
-        "exclude": [read_json("--exclude-calendar", each) for each in exclude_calendar],
+        "calendars": [schedule_specs.read_json("--calendar", each) for each in calendar],
+        "exclude": [schedule_specs.read_json("--exclude-calendar", each) for each in exclude_calendar],
         "timeZone": time_zone,
         "jitter": jitter,
         "overlapPolicy": overlap_policy and overlap_policy.value,
@@ -251,10 +254,10 @@ def create(
     }
     limits = {"startTime": start_time, "endTime": end_time}
     if any(limits.values()):
-        zone = times_of(new_schedule(name, spec)).zone.rules
+        zone = schedule_specs.times_of(schedule_specs.new_schedule(name, spec)).zone.rules
         spec |= {field: format_time(parse_time(text, zone)) for field, text in limits.items() if text}
-    manifest = new_schedule(name, spec)
-    found = outlook_of(manifest, clock.now())
+    manifest = schedule_specs.new_schedule(name, spec)
+    found = schedule_specs.outlook_of(manifest, clock.now())
     if not found.ready:
         raise CliError(f"{found.path}: {found.message}; nothing was created")
     if found.message:
@@ -403,9 +406,8 @@ def backfill(
     zone: tzinfo = UTC
     if date is not None or not (has_zone(str(start_time)) and has_zone(str(end_time))):
         schedule = asyncio.run(read_schedule(str(target.name), target.namespace, target.cluster, program_of(context)))
-        from perdure.cli.schedules import times_of
 
-        zone = times_of(schedule).zone.rules
+        zone = schedule_specs.times_of(schedule).zone.rules
     if date is not None:
         start, end = parse_days(date, zone, clock.now())
     else:
@@ -457,15 +459,12 @@ def import_(*, file: str, name: str | None, namespace: str | None) -> None:
       temporal schedule describe -s nightly -o json > nightly.json
       {program} schedule import -f nightly.json --name nightly
     """
-    from perdure.cli.files.documents import read_manifests
-    from perdure.importing.schedules import UnsupportedScheduleError, convert
-
-    found = read_manifests(file)
+    found = documents.read_manifests(file)
     if name is not None and len(found) > 1:
         raise CliError(f"--name: {file} has {len(found)} manifests, which cannot all have the same name")
     try:
-        made = [each for manifest in found for each in convert(manifest, file, name)]
-    except UnsupportedScheduleError as error:
+        made = [each for manifest in found for each in conversion.convert(manifest, file, name)]
+    except reader.UnsupportedScheduleError as error:
         raise CliError(str(error)) from error
     for each in made:
         if namespace:
@@ -536,22 +535,20 @@ def next_times(
     if file is None and name is None:
         raise click.BadParameter("set either NAME or --file")
     stored = None if file else asyncio.run(read_schedule(str(name), namespace, cluster, program_of(context)))
-    from perdure.cli.schedules import outlook_of, schedule_in, times_of, upcoming
-    from perdure.view.schedules import is_paused, times_json, times_table
 
-    found = stored if stored is not None else schedule_in(str(file), name)
-    times = times_of(found)
+    found = stored if stored is not None else schedule_specs.schedule_in(str(file), name)
+    times = schedule_specs.times_of(found)
     start = parse_time(after, times.zone.rules) if after else clock.now()
-    dues = upcoming(times, found, namespace or "default", start, count)
+    dues = schedule_specs.upcoming(times, found, namespace or "default", start, count)
     screen = Screen()
     if output != "text":
-        screen.write_data(output, times_json(dues, times))
+        screen.write_data(output, view.times_json(dues, times))
     elif dues:
-        screen.show(times_table(dues, times))
-    if dues and is_paused(found):
+        screen.show(view.times_table(dues, times))
+    if dues and view.is_paused(found):
         click.echo("The schedule is paused: no runs start at these times until it is unpaused.", err=True)
     if not dues:
-        click.echo(f"{outlook_of(found, start).message}.", err=True)
+        click.echo(f"{schedule_specs.outlook_of(found, start).message}.", err=True)
         raise Exit(ExitCode.NO)
 
 

@@ -1,20 +1,22 @@
 """`search-attributes`: the registered names and types for Temporal clients and workers of a namespace."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import click
 
-from perdure.api.search_attributes import PREDEFINED, REGISTRY, SYSTEM, AttributeType, unfit
+from perdure.api.search_attributes import PREDEFINED, SYSTEM, AttributeType, unfit
 from perdure.cli.command import AnyCase, argument, group, option
 from perdure.cli.connection import connect
 from perdure.cli.options import color_option, context_option, namespace_option, output_option
-from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of, program_of
+from perdure.cli.terminal import Color, Output, Screen, page_of, program_of
 from perdure.client.errors import CliError, ExitCode
+from perdure.client.search_attributes import change_types, read_types
+from perdure.lazy import lazily
 
-if TYPE_CHECKING:
-    from perdure.client.cluster import Cluster
+with lazily():
+    from perdure.view import tables
 
 names_argument = argument("names", metavar="NAME...", nargs=-1, required=True, help="Names of search attributes")
 
@@ -52,18 +54,17 @@ def list_(context: click.Context, *, namespace: str | None, output: Output, colo
 
     async def read() -> tuple[str, dict[str, str]]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return found.namespace, _types_of(await found.config_maps.read(REGISTRY))
+            return found.namespace, await read_types(found)
 
     where, types = asyncio.run(read())
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, types, sorted(types))
-    elif not types:
-        click.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
-    else:
-        from perdure.view.tables import search_attributes
-
-        screen.show(search_attributes(types, page_of(context, screen)))
+    screen.show_all(
+        output,
+        types,
+        lambda: tables.search_attributes(types, page_of(context, screen)),
+        otherwise=f"No search attributes are registered in namespace `{where}`.",
+        names=sorted(types),
+    )
 
 
 @search_attributes.command("create")
@@ -144,34 +145,7 @@ def _change(
 
     async def write() -> dict[str, str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            before = await _change_types(found, change)
+            before = await change_types(found, change)
             return {name: before.get(name, "") for name in names}
 
     return asyncio.run(write())
-
-
-def _types_of(stored: dict[str, Any] | None) -> dict[str, str]:
-    """The types in a registry, by name; empty for None."""
-    return dict((stored or {}).get("data") or {})
-
-
-async def _change_types(cluster: "Cluster", change: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
-    """Change the registry of a namespace.
-
-    Args:
-        cluster: The cluster, with the namespace.
-        change: Returns the new types for the current ones.
-
-    Returns:
-        The previous types.
-
-    Raises:
-        CliError: The registry cannot be read or written.
-    """
-    stored = await cluster.config_maps.read(REGISTRY)
-    before = _types_of(stored)
-    after = change(before)
-    if after != before:
-        empty = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": REGISTRY}}
-        await cluster.config_maps.store({**(stored or empty), "data": after})
-    return before

@@ -28,6 +28,16 @@ from perdure.cli.selection import Selection, newest
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of, reference
 from perdure.client.errors import CliError, UnreachableError
 from perdure.kube import clock
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.cli import logs as log_reader
+    from perdure.cli import temporal_history
+    from perdure.view import describe as view
+    from perdure.view import events as events_view
+    from perdure.view import logs as log_lines
+    from perdure.view import replay, timeline
+    from perdure.view import run as run_view
 
 if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
@@ -91,7 +101,6 @@ def describe(
         asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
     run, events = asyncio.run(_read_with_events(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster, brief=not every)
-    from perdure.view import describe as view
 
     if is_for_users(output):
         screen.show(view.describe(run, page))
@@ -121,10 +130,8 @@ async def _read_with_events(
         found = await cluster.runs.with_history(await cluster.runs.find(name, workflow_id))
         live = await cluster.runs.live_state(found)
         events = await cluster.runs.events(found)
-    from perdure.view import replay
-    from perdure.view.run import read_run
 
-    return read_run(found, now=clock.now(), live=live, trace=replay.trace(found)), events
+    return run_view.read_run(found, now=clock.now(), live=live, trace=replay.trace(found)), events
 
 
 _PAUSE = 0.5
@@ -195,10 +202,8 @@ def history(
                 if output != "text":
                     screen.write_data(output, {"events": events[::-1] if reverse else events})
                 elif len(events) > shown:
-                    from perdure.view.events import table
-
                     page = page_of(context, screen, times=times)
-                    screen.show(table(events, page, detailed=detailed, reverse=reverse, after=shown))
+                    screen.show(events_view.table(events, page, detailed=detailed, reverse=reverse, after=shown))
                     shown = len(events)
                 elif not follow:
                     message = f"The run `{run['metadata']['name']}` has not started: it has no events yet."
@@ -217,10 +222,9 @@ async def _as_temporal(cluster: Cluster, run: Object, events: list[Event]) -> Ob
         CliError: A package is missing, or the history cannot be converted.
     """
     try:
-        from perdure.cli.temporal_history import temporal_history
+        return await temporal_history.temporal_history(cluster, run, events)
     except ModuleNotFoundError as error:
         raise CliError(f"{error}; install it with `pip install 'perdure[temporal]'`") from error
-    return await temporal_history(cluster, run, events)
 
 
 async def _events(cluster: Cluster, run: Object) -> list[Event]:
@@ -230,12 +234,11 @@ async def _events(cluster: Cluster, run: Object) -> list[Event]:
         CliError: A part of the history is missing.
     """
     past = await cluster.runs.history(run)
-    from perdure.view.events import GapError, check
 
     wrong = [damage.message for damage in past.damage]
     try:
-        check(past.events)
-    except GapError as error:
+        events_view.check(past.events)
+    except events_view.GapError as error:
         wrong.append(str(error))
     if wrong:
         raise CliError(
@@ -309,30 +312,26 @@ def trace(
         raise click.BadParameter("has a format of its own; leave out --output", param_hint="--otlp")
     screen = Screen(color)
     found, pods = asyncio.run(_read_with_pods(name, workflow_id, namespace, cluster, program_of(context)))
-    from perdure.view import replay
-    from perdure.view.run import read_run
-    from perdure.view.timeline import as_chrome_trace, spans
 
     now = clock.now()
-    run = read_run(found, now=now, trace=replay.trace(found))
-    steps = spans(run, pods)
+    run = run_view.read_run(found, now=now, trace=replay.trace(found))
+    steps = timeline.spans(run, pods)
     if otlp:
         if run.start is None or run.end is None:
             raise CliError(
                 f"the run `{run.name}` has not ended, and exported spans cannot change; wait for it with "
                 f"`{program_of(context)} wait {run.name}`"
             )
-        from perdure.view.timeline import as_otlp
 
-        screen.write_data("json", as_otlp(run, steps, (found["metadata"].get("labels") or {}).get(PARENT_RUN_ID_LABEL)))
+        screen.write_data(
+            "json", timeline.as_otlp(run, steps, (found["metadata"].get("labels") or {}).get(PARENT_RUN_ID_LABEL))
+        )
     elif output != "text":
-        screen.write_data(output, as_chrome_trace(run.name, steps, run.start, run.end, now))
+        screen.write_data(output, timeline.as_chrome_trace(run.name, steps, run.start, run.end, now))
     elif not steps or run.start is None:
         click.echo(f"No step of the run `{run.name}` has started.", err=True)
     else:
-        from perdure.view.timeline import timeline_lines
-
-        screen.show(timeline_lines(steps, run.start, run.end or now, page_of(context, screen, times=times)))
+        screen.show(timeline.timeline_lines(steps, run.start, run.end or now, page_of(context, screen, times=times)))
 
 
 async def _read_with_pods(
@@ -417,18 +416,16 @@ def logs(
             context=cluster, namespace=namespace, program=program, connections=LOG_STREAMS + 4
         ) as reached:
             found = await reached.runs.find(name, workflow_id)
-            from perdure.cli.logs import LogReader
-            from perdure.view.logs import LogLines, LogSelection
 
-            reader = LogReader(
+            reader = log_reader.LogReader(
                 cluster=reached,
                 run=found,
-                selection=LogSelection(steps=tuple(steps or ()), attempt=attempt, failed=failed),
+                selection=log_lines.LogSelection(steps=tuple(steps or ()), attempt=attempt, failed=failed),
                 children=children,
                 prefix=prefix,
                 query=query,
                 streams=asyncio.Semaphore(LOG_STREAMS),
-                lines=lambda: LogLines(timestamps=timestamps, pattern=pattern),
+                lines=lambda: log_lines.LogLines(timestamps=timestamps, pattern=pattern),
             )
             await reader.check_steps()
             await (reader.follow() if follow else reader.read())

@@ -40,6 +40,14 @@ from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.requests import Object
 from perdure.client.runs import copy_of
+from perdure.kube import clock
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.cli.files import documents
+    from perdure.schedule import run_manifests
+    from perdure.view import logs, replay
+    from perdure.view import run as run_view
 
 
 @verb()
@@ -132,9 +140,7 @@ def start(
     launch.check()
     base: Object = {"metadata": {"generateName": f"{workflow or _name_prefix(kind or 'run')}-"}, "spec": {}}
     if file is not None:
-        from perdure.cli.files.documents import read_run
-
-        base = read_run(file)
+        base = documents.read_run(file)
     meta, started = base["metadata"], base["spec"] if what is None else {"workflow": what}
     spec: dict[str, Any] = {
         "workflow": what,
@@ -285,9 +291,7 @@ def _check_several(launch: Launch, new_name: str | None = None) -> None:
 
 def _warn_of_previous(run: Object) -> None:
     """Warn if a run of a Schedule reads the outcome of the Schedule's previous run, which only the operator can pass on."""
-    from perdure.schedule.run_manifests import scheduled_by
-
-    tie = scheduled_by(run)
+    tie = run_manifests.scheduled_by(run)
     if tie is None:
         return
     definition = mapping(run.get("status")).get("definition")  # code has none, and may read both
@@ -333,7 +337,8 @@ def retry(
     Starts a new run with the history up to the first failed step. It keeps the
     results of all successful steps, including later ones in other branches and
     items. Handlers such as `finally` and compensated steps run again. --from names
-    further steps to run again, with all steps that follow; with it, you can also
+    further steps to run again, with all steps that follow, and items of loops by
+    their index or by the values that `describe` shows; with it, you can also
     retry a completed run.
 
     With --workflow or --selector, retries all failed and timed-out runs that match,
@@ -352,6 +357,7 @@ def retry(
     Examples:
       {program} retry order-42 --reason "charge is fixed"
       {program} retry order-42 --from charge --from 'rooms[3]'
+      {program} retry sweep-7 --from 'train[lr=0.1]'
       {program} retry order-42 --logs
       {program} retry order-42 order-43
       {program} retry --workflow order-flow --since 12h --yes
@@ -365,9 +371,11 @@ def retry(
         "timeout": ANSWER_TIMEOUT,
         "output": launch.output,
     }
-    request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
     if not choice.single:
         _check_several(launch)
+    if any(_BY_VALUE.search(step) for step in steps):
+        steps = asyncio.run(_paths_of(context, choice, launch, steps))
+    request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
     if not (choice.matching or force or steps):
         asyncio.run(_check_not_retried(context, choice, launch))
     if not choice.single or dry:
@@ -377,6 +385,33 @@ def retry(
     started = send_to_start(context, "retry", request, target, follows=launch.follows)
     if started is not None:
         follow(context, started, launch)
+
+
+_BY_VALUE = re.compile(r"\[[^\]]*=")
+"""An item of a loop that is named by its values, such as `train[lr=0.1]`."""
+
+
+async def _paths_of(context: click.Context, choice: Choice, launch: Launch, steps: tuple[str, ...]) -> tuple[str, ...]:
+    """The paths of steps, some of which are named by the values of items, in the chosen run.
+
+    Raises:
+        UsageError: Several runs are chosen, whose items differ.
+        CliError: The run cannot be read, or does not have exactly one step of a name.
+    """
+    if not choice.single:
+        raise click.UsageError("--from names items by their values, which needs exactly one run")
+    async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
+        found = await reached.runs.find(choice.names[0] if choice.names else None, choice.workflow_id)
+        found = await reached.runs.with_history(found)
+    view = run_view.read_run(found, now=clock.now(), trace=replay.trace(found))
+    paths = []
+    for step in steps:
+        matching = [path for path, title in view.titles().items() if step in logs.names_of(path, title)]
+        if len(matching) != 1:
+            which = f"several: {', '.join(f'`{path}`' for path in matching[:10])}" if matching else "none"
+            raise CliError(f"--from: the run `{view.name}` must have one step `{step}`, but has {which}")
+        paths += matching
+    return tuple(paths)
 
 
 async def _check_not_retried(context: click.Context, choice: Choice, launch: Launch) -> None:

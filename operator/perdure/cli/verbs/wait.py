@@ -24,6 +24,11 @@ from perdure.cli.terminal import Color, Output, Screen, TimeFormat, program_of
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.kube import clock
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.view import failure
+    from perdure.view import run as run_view
 
 if TYPE_CHECKING:
     from perdure.view.run import RunView
@@ -136,9 +141,8 @@ def result(
     if run.phase == "Completed":
         Screen().write_value(output, run.output)
         return
-    from perdure.view.failure import summary
 
-    why = summary(run.failure) if run.failure else run.message
+    why = failure.summary(run.failure) if run.failure else run.message
     click.echo(f"Error: the run `{run.name}` ended as {run.phase}{why and f': {why}'}", err=True)
     raise Exit(ExitCode.NO)
 
@@ -166,7 +170,5 @@ async def _ended(cluster: Cluster, name: str) -> "RunView":
             raise CliError(f"the run `{name}` was deleted, and another one of that name was created")
         uid = found["metadata"]["uid"]
         if (found.get("status") or {}).get("completionTime"):
-            from perdure.view.run import read_run
-
-            return read_run(found, now=clock.now())
+            return run_view.read_run(found, now=clock.now())
         await asyncio.sleep(_PAUSE)

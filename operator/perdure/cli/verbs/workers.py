@@ -9,7 +9,11 @@ import click
 from perdure.cli.command import argument, group, option
 from perdure.cli.options import color_option, output_option, report_option
 from perdure.cli.routes import RouteOptions, routed
-from perdure.cli.terminal import Color, Output, Screen, is_for_users, page_of
+from perdure.cli.terminal import Color, Output, Screen, page_of
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.view import frontend
 
 if TYPE_CHECKING:
     from perdure.cli.frontend import FrontendApi
@@ -52,14 +56,13 @@ def list_deployments(context: click.Context, route: RouteOptions, *, output: Out
     """
     found = route.call(context, lambda api: api.each("workerDeployments", "worker-deployments"))
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, found, [each["name"] for each in found])
-    elif not found:
-        click.echo("There are no worker deployments: no worker has polled with a deployment version.", err=True)
-    else:
-        from perdure.view.frontend import deployments
-
-        screen.show(deployments(found, page_of(context, screen)))
+    screen.show_all(
+        output,
+        found,
+        lambda: frontend.deployments(found, page_of(context, screen)),
+        otherwise="There are no worker deployments: no worker has polled with a deployment version.",
+        names=[each["name"] for each in found],
+    )
 
 
 @deployment.command("describe")
@@ -81,9 +84,8 @@ def describe_deployment(
     if output != "text":
         screen.write_data(output, found)
         return
-    from perdure.view.frontend import deployment as show
 
-    screen.show(show(found["workerDeploymentInfo"], page_of(context, screen)))
+    screen.show(frontend.deployment(found["workerDeploymentInfo"], page_of(context, screen)))
 
 
 @deployment.command("set-current")
@@ -204,9 +206,8 @@ def describe_task_queue(
     if output != "text":
         screen.write_data(output, found)
         return
-    from perdure.view.frontend import task_queue as show
 
-    screen.show(show(name, found, page_of(context, screen)))
+    screen.show(frontend.task_queue(name, found, page_of(context, screen)))
 
 
 @group()
@@ -236,14 +237,13 @@ def list_workers(context: click.Context, route: RouteOptions, *, query: str, out
     wanted = {"query": query} if query else {}
     found = route.call(context, lambda api: api.each("workers", "workers", **wanted))
     screen = Screen(color)
-    if not is_for_users(output):
-        screen.write_data(output, found, [each.get("workerInstanceKey", "") for each in found])
-    elif not found:
-        click.echo(f"No workers {'match' if query else 'have polled recently'}.", err=True)
-    else:
-        from perdure.view.frontend import workers
-
-        screen.show(workers(found, page_of(context, screen)))
+    screen.show_all(
+        output,
+        found,
+        lambda: frontend.workers(found, page_of(context, screen)),
+        otherwise=f"No workers {'match' if query else 'have polled recently'}.",
+        names=[each.get("workerInstanceKey", "") for each in found],
+    )
 
 
 @worker.command("describe")
@@ -263,6 +263,5 @@ def describe_worker(context: click.Context, route: RouteOptions, *, key: str, ou
     if output != "text":
         screen.write_data(output, found)
         return
-    from perdure.view.frontend import worker as show
 
-    screen.show(show((found.get("workerInfo") or {}).get("workerHeartbeat") or {}, page_of(context, screen)))
+    screen.show(frontend.worker((found.get("workerInfo") or {}).get("workerHeartbeat") or {}, page_of(context, screen)))

@@ -64,7 +64,7 @@ class FleetRuns:
         self._index = index
         self._queue = queue
         self._shards = services.shards
-        self._workers = services.workers
+        self._services = services
         self._fetch = fetch
         self._work_on = work_on
         self._gained = GainedRuns(services.client, index.directory, update=self._update, wake=self._wake)
@@ -150,7 +150,7 @@ class FleetRuns:
 
     def _leave(self, run: Run) -> None:
         """Drop a run that another member owns. A run with pending requests here stays as a guest."""
-        self._workers.release(run)
+        self._services.workers.release(run)
         if run.inbox and self._shards.active:
             self._add_guest(run)
             return

@@ -1,5 +1,6 @@
 """Pass changes of pods to their runs. If this process does not work on the run, release the pod."""
 
+from datetime import datetime
 from typing import NamedTuple
 
 from perdure.api import labels
@@ -100,34 +101,40 @@ class RunPods:
         run = self._index.directory.get(run_id)
         return run_id if run is None else run.workflow_id
 
-    async def release(self, key: OrphanKey) -> None:
+    async def release(self, key: OrphanKey) -> datetime | None:
         """Release a pod whose run is closed or deleted; do nothing if the run is open and merely not known yet.
+
+        Returns:
+            When to call this again, unless the pod changes before; None if it is released.
 
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         if key not in self._orphans:
-            return
+            return None
         observed = self._orphans.pop(key)
         try:
             pod = observed or await self._read("pods", key.namespace, key.name, key.uid)
             if pod is None or not pods.held(pod):
                 self._held.pop(key.uid, None)
-            else:
-                await self._release(pod)
+                return None
+            until = await self._release(pod)
         except BaseException:
             self._orphans.setdefault(key, observed)  # unless it was seen again
             raise
+        if until is not None:
+            self._orphans.setdefault(key, None)  # its containers are being stopped
+        return until
 
-    async def _release(self, pod: kube.Object) -> None:
+    async def _release(self, pod: kube.Object) -> datetime | None:
         owner = _owning_run(pod)
         if owner is None:  # orphaned on purpose, or not ours: only remove our finalizer
             await self._services.pods.drop_finalizer(pod)
-            return
+            return None
         name, uid = owner
         if self._runs.get(uid) is not None:
             self.update(pod)
-            return
+            return None
         run = await self._read("workflowruns", pod["metadata"]["namespace"], name, uid)
         if run is not None and distrust(run):
             self._runs.suspect(run)
@@ -136,7 +143,8 @@ class RunPods:
             self._runs.update(run)
             self.update(pod)
         else:
-            await self._services.pods.release_by_name(pod, keep=run is not None)
+            return await self._services.pods.release_by_name(pod, keep=run is not None)
+        return None
 
     async def _read(self, plural: str, namespace: str, name: str, uid: str) -> kube.Object | None:
         group = kube.CORE if plural == "pods" else kube.PERDURE

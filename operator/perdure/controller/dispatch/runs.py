@@ -24,7 +24,6 @@ from perdure.controller.queue import DeadLetterKey, ExpiryKey, Key, KeyedQueue, 
 from perdure.controller.reconcile.newer_states import is_reported
 from perdure.controller.runs.run import Run
 from perdure.controller.services import Services
-from perdure.controller.workers import Workers
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
@@ -39,9 +38,9 @@ class RunNeighbors:
 
     def __init__(
         self,
+        services: Services,
         index: Index,
         queue: KeyedQueue[Key],
-        workers: Workers,
         *,
         releases: LimitReleases,
         changed: Callable[[str], None],
@@ -50,16 +49,16 @@ class RunNeighbors:
         """Create it without runs.
 
         Args:
+            services: The server for workers, which gets every run.
             index: The runs and Schedules; runs are added to its directory here.
             queue: The queue of their keys.
-            workers: The server for workers, which gets every run.
             releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with the namespace of each finished run.
             send: Delivers a request to a run.
         """
         self._index = index
         self._queue = queue
-        self._workers = workers
+        self._services = services
         self._releases = releases
         self._changed = changed
         self._send = send
@@ -68,16 +67,16 @@ class RunNeighbors:
         """Update the directory, and wake the objects that wait for a change of a run. One in deletion has ended for them."""
         before, after = self._index.directory.put(obj)
         if after is None:
-            self._workers.delete(obj)
+            self._services.workers.delete(obj)
         else:
-            self._workers.update(obj)
+            self._services.workers.update(obj)
         self._propagate(obj, before, after)
         if after is None and before is not None:
             self._end_children(before)
 
     def delete(self, obj: kube.Object) -> None:
         """Remove a deleted run from the directory, and wake the objects that wait for its end."""
-        self._workers.delete(obj)
+        self._services.workers.delete(obj)
         before = self._index.directory.drop(obj["metadata"]["uid"])
         self._propagate(obj, before, None)
         if before is not None:
@@ -94,7 +93,7 @@ class RunNeighbors:
         if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
             self._queue.wake(DeadLetterKey(namespace, letter))
         known = after or before
-        if known is None or (before and after and _seen_by_others(before) == _seen_by_others(after)):
+        if known is None or (before and after and _public_facts(before) == _public_facts(after)):
             return
         self.wake(known)
         if after is None or after.standing is Standing.CLOSED:
@@ -127,7 +126,7 @@ class RunNeighbors:
             self._send(child, kind(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None)
 
 
-def _seen_by_others(run: Entry) -> tuple[Standing, str, str]:
+def _public_facts(run: Entry) -> tuple[Standing, str, str]:
     """The facts about a run for which its parent and other runs wait."""
     return run.standing, run.successor, run.parent_uid
 
@@ -162,9 +161,7 @@ class WorkflowRuns:
         self._index = index
         self._queue = queue
         self._expiries = expiries
-        self._neighbors = RunNeighbors(
-            index, queue, services.workers, releases=releases, changed=changed, send=self.send
-        )
+        self._neighbors = RunNeighbors(services, index, queue, releases=releases, changed=changed, send=self.send)
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
         self._shards = services.shards
@@ -202,7 +199,7 @@ class WorkflowRuns:
         run = self.get(uid)
         if run is None:
             self._admit(obj, before, closed=over is not None)
-        elif run.update(obj):
+        elif run.record.update(obj):
             self._wake(run)
 
     def delete(self, obj: kube.Object) -> None:
@@ -408,7 +405,7 @@ class WorkflowRuns:
             return  # another member owns it now
         if run.done:
             if not run.deleted and self.directory.closed_version(key.uid) is None:
-                self.publish(run.object)  # another client has recorded its end, and the watch may lag
+                self.publish(run.record.latest())  # another client has recorded its end, and the watch may lag
             self._index.runs.pop(key.uid, None)
             self.fleet.remove(key.uid)
             self._queue.forget(key)
@@ -427,7 +424,7 @@ class WorkflowRuns:
         if uid not in self._suspects or entry is None:
             return
         self._suspects.discard(uid)
-        letter = dead_letter_of(run.object)
+        letter = dead_letter_of(run.record.latest())
         if letter is not None:
             self._queue.wake(DeadLetterKey(run.ref.namespace, letter))
         self._neighbors.wake(entry)

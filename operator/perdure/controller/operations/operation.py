@@ -328,9 +328,6 @@ class ReconciledOperation:
         if self._record.status.get("completionTime"):
             self.progress = Recorded()
 
-    def recheck(self) -> None:
-        """Do nothing: a failed reconciliation leaves nothing to repeat."""
-
     def full(self, error: kube.TooLargeError) -> None:
         """Report the answer in an Event only."""
         outcome = self.progress.outcome if isinstance(self.progress, Created | Answered) else _failed(error)

@@ -33,7 +33,7 @@ from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
 from perdure.observe import metrics
-from perdure.runtime.attempt_outcomes import recheck_time, tail
+from perdure.runtime.attempt_outcomes import forced_deletion_time, recheck_time, stop_deadline, tail
 from perdure.runtime.attempts import (
     Attempt,
     AttemptRefusedError,
@@ -146,7 +146,8 @@ def may_run(pod: kube.Object, now: datetime, *, trusts_node: bool = False) -> bo
 def stopping(pod: kube.Object) -> str:
     """Say that a pod has not ended yet: the predicate of a sentence."""
     status = PodStatus.of(pod)
-    until = f", until {format_time(status.delete_deadline)} at the latest" if status.delete_deadline else ""
+    deadline = stop_deadline(pod)
+    until = f", until {format_time(deadline)} at the latest" if deadline else ""
     return f"is still being stopped on node {status.node}{until}" if status.node else "is still being stopped"
 
 
@@ -157,6 +158,8 @@ def activity_has_ended(pod: kube.Object) -> bool:
 
 def has_succeeded(pod: kube.Object) -> bool:
     """Whether the pod, or at least the activity in it, has succeeded. Other containers may have been stopped."""
+    if PodStatus.of(pod).stopped is not None:
+        return False  # the exit code is the response of its program to SIGTERM
     end = _activity_end(pod)
     return (pod.get("status") or {}).get("phase") == "Succeeded" or (end is not None and end.exit_code == 0)
 
@@ -164,6 +167,12 @@ def has_succeeded(pod: kube.Object) -> bool:
 def _activity_end(pod: kube.Object) -> EndedContainer | None:
     main = (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER_ANNOTATION)
     return None if main is None else ContainerGroup.of(pod, main).ended(PodStatus.of(pod))
+
+
+def _has_node_and_log(pod: kube.Object) -> bool:
+    """Whether a container of the pod has started, on a node that reports."""
+    status = PodStatus.of(pod)
+    return status.has_run() and status.phase != "Unknown"
 
 
 def held(pod: kube.Object) -> bool:
@@ -520,61 +529,102 @@ class Pods:
                 url = kube.path(kube.CORE, run.namespace, "pods", pod["metadata"]["name"])
                 await self._client.delete(url, uid=pod["metadata"]["uid"], grace_seconds=stop_seconds(pod))
 
-    async def release(self, pod: kube.Object, *, keep: Retention) -> None:
+    async def release(self, pod: kube.Object, *, keep: Retention) -> datetime | None:
         """Release a pod whose outcome is recorded, or that no attempt needs.
 
-        A running pod is stopped. Depending on `keep`, a pod whose activity has ended stays for a while, or until its run is
-        deleted; its remaining running containers are stopped.
+        A running pod is stopped. Depending on `keep`, a pod that has run stays for a while, or until its run is deleted. It is
+        then stopped without being deleted, and deleted if its node does not stop it in time.
+
+        Returns:
+            When to call this again, unless the pod ends before; None if it is released.
         """
         meta = pod["metadata"]
         expires = self._expires(pod) if keep is Retention.EXPIRE else None
         stays = keep is Retention.KEEP or expires is not None
         url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"])
         if not meta.get("deletionTimestamp") and not (stays and has_ended(pod)):
+            forced = forced_deletion_time(pod)
             if stays and activity_has_ended(pod):
                 await self._stop_containers(pod)
+            elif forced is not None and forced <= now():
+                await self._client.delete(url, uid=meta["uid"], grace_seconds=1)  # its grace period is over
+            elif stays and held(pod) and _has_node_and_log(pod):
+                until = forced or await self._stop_activity(pod)
+                if until is not None:
+                    return until
             else:
                 await self._client.delete(url, uid=meta["uid"], grace_seconds=stop_seconds(pod))
         if held(pod):
             await self.drop_finalizer(pod, expires=expires)
+        return None
 
     def _expires(self, pod: kube.Object) -> datetime | None:
         """When to delete a pod that is released now; None to delete it immediately, because nothing would delete it later."""
         ttl = self.settings.pod_ttl
         return now() + ttl if ttl and (held(pod) or labels.EXPIRES_LABEL in pod["metadata"].get("labels", {})) else None
 
-    async def _stop_containers(self, pod: kube.Object) -> None:
-        """Stop the containers of a pod without deleting it, to keep its logs.
+    async def _stop_activity(self, pod: kube.Object) -> datetime | None:
+        """Stop an activity that still runs without deleting its pod, to keep its log.
+
+        Returns:
+            When to delete the pod if it has not ended by then; None if it was deleted.
+        """
+        notes = {**pod["metadata"]["annotations"], labels.STOPPED_ANNOTATION: format_time(now())}
+        path = f"/metadata/annotations/{labels.STOPPED_ANNOTATION.replace('/', '~1')}"
+        note = {"op": "add", "path": path, "value": notes[labels.STOPPED_ANNOTATION]}
+        if not await self._stop_containers(pod, note):
+            return None
+        return forced_deletion_time({**pod, "metadata": {**pod["metadata"], "annotations": notes}})
+
+    async def _stop_containers(self, pod: kube.Object, *more: kube.Object) -> bool:
+        """Stop the containers of a pod without deleting it.
 
         This sets an expired `activeDeadlineSeconds`, the only field of a running pod that can be changed for this purpose.
+
+        Args:
+            pod: The pod.
+            more: Further operations of the patch.
+
+        Returns:
+            False if the pod was deleted.
         """
         meta = pod["metadata"]
-        if (pod.get("spec") or {}).get("activeDeadlineSeconds") == 1:
-            return
+        if (pod.get("spec") or {}).get("activeDeadlineSeconds") == 1 and not more:
+            return True
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
             {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1},
+            *more,
         ]
         url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"])
         try:
             await self._client.patch(url, operations)
         except kube.NotFoundError:
-            return
+            return False
         except kube.ApiError as error:
             if error.status not in REFUSED:
                 raise
-            await self._client.delete(url, uid=meta["uid"])  # a policy rejects the change, but the containers must stop
+            await self._client.delete(
+                url, uid=meta["uid"], grace_seconds=stop_seconds(pod)
+            )  # a policy rejects the change
+            return False
+        return True
 
-    async def release_by_name(self, observed: kube.Object, *, keep: bool) -> None:
-        """Read a pod that was seen a while ago, and release it if it still exists. `keep`: whether its activity keeps it."""
+    async def release_by_name(self, observed: kube.Object, *, keep: bool) -> datetime | None:
+        """Read a pod that was seen a while ago, and release it if it still exists. `keep`: whether its activity keeps it.
+
+        Returns:
+            When to call this again, unless the pod ends before; None if it is released.
+        """
         meta = observed["metadata"]
         try:
             pod = await self._client.get(kube.path(kube.CORE, meta["namespace"], "pods", meta["name"]))
         except kube.NotFoundError:
-            return
-        if pod["metadata"]["uid"] == meta["uid"] and (held(pod) or not has_ended(pod)):
-            wanted = retention_of(pod, succeeded=has_succeeded(pod)) if keep else Retention.DELETE
-            await self.release(pod, keep=wanted)
+            return None
+        if pod["metadata"]["uid"] != meta["uid"] or (has_ended(pod) and not held(pod)):
+            return None
+        wanted = retention_of(pod, succeeded=has_succeeded(pod)) if keep else Retention.DELETE
+        return await self.release(pod, keep=wanted)
 
     async def drop_finalizer(self, pod: kube.Object, *, expires: datetime | None = None) -> None:
         """Remove only our finalizer. The patch tests its position; if that has changed, the pod is read again.

@@ -43,10 +43,6 @@ class Reconciled(Protocol):
         """Read the object, because another client has written it."""
         ...
 
-    def recheck(self) -> None:
-        """Prepare to repeat the work of a failed reconciliation, which may be incomplete."""
-        ...
-
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status, so that a retry would fail too."""
         ...
@@ -84,7 +80,6 @@ class Reconciler:
         except kube.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
             self._conflicts += 1
-            self._one.recheck()  # the observations are not committed, even if only the metadata has changed
             await self._one.read_again()
             # Immediately the first time; with growing delays if another client keeps writing.
             return now() + _FIRST_CONFLICT_PAUSE * ((1 << min(self._conflicts, 10)) - 2)
@@ -92,7 +87,6 @@ class Reconciler:
             self._one.full(error)
             return None
         except Exception as error:
-            self._one.recheck()
             if not is_transient(error):
                 await self._one.broken(error)
             raise

@@ -4,7 +4,7 @@ Conditions say why it does not start, why it waits, and why it cannot be process
 are best effort and follow the commit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
@@ -16,7 +16,7 @@ from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.record import Status
-from perdure.controller.runs.status import StatusComposer, is_stuck, message_of, too_large
+from perdure.controller.runs.status import Hindrances, StatusComposer, is_stuck, message_of, too_large
 from perdure.controller.runs.store import RunStore
 from perdure.controller.services import Peers
 from perdure.controller.workflows.definitions import Definition
@@ -249,7 +249,7 @@ class RunConditions:
         store: RunStore,
         peers: Peers,
         event_recorder: RunEventRecorder,
-        composer: Callable[[datetime, RunState | None], StatusComposer],
+        composer: StatusComposer,
     ) -> None:
         """Create it.
 
@@ -258,7 +258,7 @@ class RunConditions:
             store: The stored record of the run.
             peers: The other runs, which are notified of each write.
             event_recorder: Records Events.
-            composer: Composes the status at a time; the state is None before the run has started.
+            composer: Composes the status of the run.
         """
         self._run = run
         self._store = store
@@ -276,7 +276,7 @@ class RunConditions:
         """
         record = self._store.record
         before = record.status
-        status = self._composer(now, None).waiting(before, reason, message, now)
+        status = self._composer.waiting(record.latest(), reason, message, now)
         if status != before:
             await record.write(status)
             self._peers.publish(record.latest())
@@ -323,7 +323,7 @@ class RunConditions:
         """Remove the condition that the run cannot be processed, because it continues."""
         status = self._store.record.status
         if self._store.restored or is_stuck(status):
-            await self._store.write(self._composer(now, state).repaired(status, state, now))
+            await self._store.write(self._composer.repaired(self._store.record.latest(), state, now))
 
     async def report_blocked(self, state: RunState, now: datetime, *, offers: bool) -> None:
         """Report why the run waits, although there is nothing else to record.
@@ -335,11 +335,13 @@ class RunConditions:
             now: The time.
             offers: Whether something waits for a worker. The next commit records that a worker polls.
         """
-        before, composer = self._store.record.status, self._composer(now, state)
-        reported = _hindrances(before)
-        if composer.refused == reported[1] and (composer.unserved == reported[0] or not offers):
+        before = self._store.record.status
+        hindrances, reported = self._composer.hindrances(before, state, now), _hindrances(before)
+        if (hindrances.refused, hindrances.turn) == (reported.refused, reported.turn) and (
+            hindrances.unserved == reported.unserved or not offers
+        ):
             return
-        status = composer.compose(before, state, (), now)
+        status = self._composer.compose(self._store.record.latest(), state, (), now)
         if _hindrances(status) == reported or too_large(status_encoding.size_of(status)) is not None:
             return
         with suppress(kube.TooLargeError):  # it is not necessary to report this if there is no room
@@ -363,6 +365,10 @@ def lacks_worker(status: Status) -> str:
     return message_of(status, ConditionReason.NO_WORKER)
 
 
-def _hindrances(status: Status) -> tuple[str, str]:
-    """The parts of a status about missing workers and rejected objects."""
-    return lacks_worker(status), message_of(status, ConditionReason.CREATE_REFUSED)
+def _hindrances(status: Status) -> Hindrances:
+    """What a status reports."""
+    return Hindrances(
+        unserved=lacks_worker(status),
+        refused=message_of(status, ConditionReason.CREATE_REFUSED),
+        turn=message_of(status, ConditionReason.LIMIT_REACHED),
+    )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from perdure.api.kinds.workflowlimit import LimitEntry, LimitTakers, LimitUse, OverflowPolicy, StepLimit
+from perdure.api.kinds.workflowlimit import LimitEntry, LimitTaker, LimitTakers, LimitUse, OverflowPolicy, StepLimit
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import parse_time
@@ -54,12 +54,17 @@ class RunLimits:
         self._record = record
 
     async def acquire(
-        self, program: Program, values: Any, spec: WorkflowRunSpec, now: datetime, holds: Collection[HeldLimits] = ()
+        self,
+        program: Program | None,
+        values: Any,
+        spec: WorkflowRunSpec,
+        now: datetime,
+        holds: Collection[HeldLimits] = (),
     ) -> None:
         """Acquire all limits of the run's definition and, after a reset, those that steps hold at its point: all, or none.
 
         Args:
-            program: The program of the run.
+            program: The program of the run; None if workers decide it.
             values: The input, including defaults.
             spec: The spec of the run.
             now: The time.
@@ -77,7 +82,7 @@ class RunLimits:
         schedule = scope_of(self._record.object).schedule
         uses: dict[str, LimitUse | StepLimit] = {}
         wanted: list[Wanted] = []
-        for use, key in limit_keys(program, values, schedule):
+        for use, key in limit_keys(program, values, schedule) if program is not None else ():
             entry = self._entry(use, key, spec.priority, created, now)
             wanted.append(self._wanted(use, entry, uses))
         for hold in holds:
@@ -107,8 +112,14 @@ class RunLimits:
         """The limits that select the run, with its keys."""
         if parent_of(self._record.object) is not None:
             return []
-        workflow = spec.workflow.name if spec.workflow is not None else None
-        return self._limits.selecting(self._run.namespace, LimitTakers.RUNS, workflow or "")
+        workflow = spec.workflow
+        name = (workflow.name if workflow is not None else None) or ""
+        type_ = (workflow.type if workflow is not None else None) or name
+        task_queue = (workflow.task_queue if workflow is not None else None) or ""
+        return self._limits.selecting(
+            self._run.namespace,
+            LimitTaker(kind=LimitTakers.RUNS, workflow=name, type=type_, task_queue=task_queue, group=type_),
+        )
 
     def _entry(self, use: LimitUse, key: str, priority: int, created: datetime, now: datetime) -> LimitEntry:
         return LimitEntry(

@@ -27,7 +27,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -40,15 +39,17 @@ from perdure.controller.payloads import add_owner_to_all, inlined
 from perdure.controller.queue import RunKey
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.reconciler import Inbox, PendingRequest, Reconciler
+from perdure.controller.reconcile.record import Status
 from perdure.controller.recorded_state import DamagedStateError
 from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.conditions import RunConditions, RunEventRecorder, lacks_worker
-from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDeciders
+from perdure.controller.runs.deciders import Idle, RunDecider, RunDeciders
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.effects.effects import Effects
 from perdure.controller.runs.effects.relations import ChildOutcomes
+from perdure.controller.runs.offers import WorkerOffers
 from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
-from perdure.controller.runs.status import StatusComposer, refused_as_too_large
+from perdure.controller.runs.status import Hindrances, StatusComposer, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
 from perdure.controller.services import Peers, Services
 from perdure.controller.workers import next_poll_check, unserved
@@ -64,9 +65,7 @@ from perdure.engine.step import RunTransition, next_wake, step
 from perdure.engine.tasks import reclaim
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.language.interpreter import progress
-from perdure.language.memory import load_memory
-from perdure.language.signals import Awaited, awaited, unknown_signal
+from perdure.language.signals import unknown_signal
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import first_run_id, reset_of
 from perdure.runtime.operation_requests import payload_of
@@ -97,8 +96,6 @@ class Run:
         self.ref = ref
         self.key = RunKey(ref.namespace, ref.uid, ref.workflow_id)
         """The key of its reconciliation."""
-        self._first_uid = first_run_id(obj)
-        """The ID of the first run of the chain."""
         self.state: RunState | None = None
         """The state of the run, with everything recorded that must be; None before the run has started or was read."""
         self._start: UnrecordedStart | None = None
@@ -120,8 +117,10 @@ class Run:
         self.inbox: Inbox[inputs.Request] = Inbox("the run")
         """The pending requests. The answer to a request follows once it is recorded."""
         self._events = RunEventRecorder(services.recorder, ref)
-        self._store = RunStore(services.client, obj, ref, services.blobs)
-        self._record = self._store.record
+        self._composer = StatusComposer(first_run_id(obj), self._hindrances)
+        self._store = RunStore(services.client, obj, ref, services.blobs, self._composer)
+        self.record = self._store.record
+        """The last version of the run that was written or read here."""
         self.attempts = RunAttempts(services, ref, self._store, reset, self._events, wake=wake)
         """The attempts in pods; it observes the run's pods."""
         self._effects = Effects(
@@ -130,10 +129,11 @@ class Run:
         self.outcomes = ChildOutcomes(self._effects.context, self._effects.has_applied)
         """The outcomes of the children; it observes their runs."""
         self._conditions = RunConditions(ref, self._store, peers, self._events, self._composer)
-        self._deciders = RunDeciders(services, ref, self._record, self.inbox)
+        self._deciders = RunDeciders(services, ref, self.record, self.inbox)
         self._starter = RunStarter(services, self._effects.context, self._store, self.inbox, self._deciders)
+        self._offers = WorkerOffers(services, self._effects.context, self.record, self.attempts)
         self._log = structlog.get_logger("perdure.run").bind(namespace=ref.namespace, run=ref.name)
-        self.advance = Reconciler(self, self._record).advance
+        self.advance = Reconciler(self, self.record).advance
         """Reconcile the run; see there."""
 
     @property
@@ -142,9 +142,9 @@ class Run:
         return self._start.transition.events if self._start is not None else ()
 
     @property
-    def object(self) -> kube.Object:
-        """The last version of the run that was written or read here."""
-        return self._record.latest()
+    def withheld(self) -> Collection[int]:
+        """What must not be offered to workers yet, by the ID of the event that scheduled it."""
+        return self._offers.withheld
 
     @property
     def status_size(self) -> int:
@@ -154,12 +154,12 @@ class Run:
     @property
     def deleted(self) -> bool:
         """Whether the run was deleted."""
-        return self._record.deleted
+        return self.record.deleted
 
     @property
     def done(self) -> bool:
         """Whether no work is pending: the run is closed or deleted, and its pods are released."""
-        if self._record.deleted:
+        if self.record.deleted:
             return self._released and self.attempts.settled and not self.inbox
         if self.state is None or not self.state.closed or self.state.has_pending_work:
             return False
@@ -167,7 +167,7 @@ class Run:
 
     def waits_for_workflow(self, name: str) -> bool:
         """Whether this run cannot start without a Workflow."""
-        reference = self._record.object["spec"].get("workflow") or {}
+        reference = self.record.object["spec"].get("workflow") or {}
         if self.state is not None:
             return False
         return name == reference.get("name") or self._libraries is None or name in self._libraries
@@ -188,13 +188,9 @@ class Run:
 
     # Watch events
 
-    def update(self, obj: kube.Object) -> bool:
-        """Process a watch event of the run; return whether it is new."""
-        return self._record.update(obj)
-
     def mark_deleted(self) -> None:
         """Record that the run was deleted. The garbage collector deletes its objects; their finalizers are removed here."""
-        self._record.deleted = True
+        self.record.deleted = True
 
     def update_policies(self) -> bool:
         """Process a change of a RetryPolicy or its circuit breaker; return whether it affects the run."""
@@ -226,16 +222,20 @@ class Run:
 
     async def reconcile(self, time: datetime) -> datetime | None:
         """Observe, decide, commit, and apply the effects; return when to call again, or None to wait for an event."""
-        if self.state is None and not await self._load(time):
-            wake = self._try_again
-        else:
-            wake = await self._advance(time)
-        if self._start is not None:  # the run exists only in this process
-            return wake
-        if self.state is not None:
-            await self._conditions.recovered(self.state, wall_clock())
-        if not self.inbox:  # pending requests may refer to stored blobs
-            await self._store.blobs.tidy(self._record.status)
+        try:
+            if self.state is None and not await self._load(time):
+                wake = self._try_again
+            else:
+                wake = await self._advance(time)
+            if self._start is not None:  # the run exists only in this process
+                return wake
+            if self.state is not None:
+                await self._conditions.recovered(self.state, wall_clock())
+            if not self.inbox:  # pending requests may refer to stored blobs
+                await self._store.blobs.tidy(self.record.status)
+        except Exception:
+            self.attempts.held.recheck()  # what was observed is not committed
+            raise
         return wake
 
     async def _advance(self, now: datetime) -> datetime | None:
@@ -244,6 +244,8 @@ class Run:
         state, more = await self._decide_and_commit(self.state, now)
         if more:
             return now
+        if decides(self._services.shards, self.ref):
+            await self._offers.admit(state, now)
         self._services.workers.follow(self)
         if self._start is not None:
             return min(filter(None, (self._start.due, next_wake(state, now))))
@@ -252,13 +254,14 @@ class Run:
         if self.attempts.blocked.unreported(pods, self.attempts.held.pods):
             return now
         if self._effects.are_due(state, now):
-            await self._effects.apply(state, self._record.latest(), now, self._record.confirm)
+            await self._effects.apply(state, self.record.latest(), now, self.record.confirm)
         next_check = next_poll_check(state, now)
         await self._conditions.report_blocked(state, now, offers=next_check is not None)
         wakes = (
             next_wake(state, now),
             self.attempts.next_wake(pods, now),
             self._effects.next_try(state),
+            self._offers.next_try(state, now),
             next_check,
         )
         return min(filter(None, wakes), default=None)
@@ -275,7 +278,7 @@ class Run:
             if state.activities or state.children or state.externals:
                 # A watch may lag, but pods must be created only for the current state.
                 await self.read_again()
-                if self._record.deleted:
+                if self.record.deleted:
                     return False
                 state = self._store.state()
                 if state is None:
@@ -303,8 +306,8 @@ class Run:
         Raises:
             NotYetError: The definition of the run is being compiled.
         """
-        await add_owner_to_all(self._services.client, self._record.object)
-        await self._store.artifacts.hold(msgspec.json.encode(self._record.object))
+        await add_owner_to_all(self._services.client, self.record.object)
+        await self._store.artifacts.hold(msgspec.json.encode(self.record.object))
         self._libraries = None  # before they are read: a change while they are read counts
         try:
             begun = await self._starter.begin(now)
@@ -320,7 +323,7 @@ class Run:
             return False  # requests may end the run here, but only its owner opens it
         self._decide_by(begun)
         transition = begun.transition
-        if not (begun.requests or self._commits_everything) and may_wait(begun, self._record, self._services.workers):
+        if not (begun.requests or self._commits_everything) and may_wait(begun, self.record, self._services.workers):
             self._start = UnrecordedStart(transition, now + MAX_UNRECORDED)
         else:
             transition = await self._commit(None, transition, now, origin=begun.origin)
@@ -333,6 +336,7 @@ class Run:
     def _decide_by(self, decider: RunDecider) -> None:
         self._decider = RunDecider(decider=decider.decider, definition=decider.definition)
         self.attempts.define(decider.definition)
+        self._composer.define(self._decider)
 
     # Decisions, and the commit
 
@@ -344,7 +348,7 @@ class Run:
         observed = [*forgotten, *outcomes, *await self._observed(state, now), *(each.request for each in requests)]
         if state.closed and not observed:
             return state, False
-        recorded = self._record.status
+        recorded = self.record.status
         code = state.code is not None
         readable = await inlined(observed, self.ref.namespace, self._services.blobs, self._services.workers, code=code)
         if readable.refused is not None:
@@ -359,7 +363,7 @@ class Run:
             self.state = None
             raise
         except Exception as error:
-            if self._record.status is not recorded:
+            if self.record.status is not recorded:
                 self.state = None  # it is already recorded: deciding from the previous state would record it twice
                 raise
             if self.inbox.refuse_failing(requests, error):
@@ -382,6 +386,7 @@ class Run:
         """The observations of this process as inputs: pods, and the need to decide again."""
         observed: list[inputs.RunInput] = [inputs.DecideAgain()] if self._decide_again else []
         if not state.closed:
+            observed += self._offers.waiting(state)
             observed += await self.attempts.gather(await self.attempts.definitions.in_pods(state), now)
         return observed
 
@@ -436,11 +441,11 @@ class Run:
             NoRoomError: The requests do not fit, and nothing was recorded. Several requests are processed one at a time from now
                 on, because the history of each commit is sealed before the next one; a single request was refused.
         """
-        before = origin.status if origin else self._record.status
-        composer, heavy = partial(self._composer, now), carriers(requests)
+        before = origin.status if origin else self.record.status
+        heavy = carriers(requests)
         try:
             committed = await self._store.commit(
-                state, transition, now, self._next_decider, composer, origin, may_end=len(requests) <= 1 and not heavy
+                state, transition, now, self._next_decider, origin, may_end=len(requests) <= 1 and not heavy
             )
         except NoRoomError:
             if len(requests) > 1:
@@ -455,41 +460,24 @@ class Run:
         if too_large := committed.too_large:
             answers = {each.request.request_id: answer_if_terminated(each.request, too_large) for each in requests}
             transition = replace(transition, answers=answers)
-        self._peers.publish(self._record.latest())
+        self._peers.publish(self.record.latest())
         try:
             if committed.truncated:
                 self._events.warn(EventReason.HISTORY_TRUNCATED, committed.truncated, "Seal")
             self._conditions.report_missing_workers(before)
-            self._events.committed(state, transition, self._record.status["progress"], self._decider.definition)
+            self._events.committed(state, transition, self.record.status["progress"], self._decider.definition)
         except Exception:  # noqa: BLE001 - recorded events stand, even if they cannot be announced
             self._log.exception("Could not record Events for a commit")
         return transition
 
-    def _composer(self, now: datetime, state: RunState | None) -> StatusComposer:
-        """What composes the status that shows a state, which is None for a run that has not started."""
-        done, waits = "", list[Awaited]()
-        definition, decider = self._decider.definition, self._decider.decider
-        if state is not None and definition is not None:
-            memory = load_memory(state.memory)
-            done = "{}/{}".format(*progress(definition.program, memory))
-            waits = awaited(definition.program, memory, state.timers)
-        return StatusComposer(
-            name=self.ref.name,
-            uid=self.ref.uid,
-            first_uid=self._first_uid,
-            generation=self._record.object["metadata"].get("generation", 1),
-            progress=done,
-            awaited=waits,
-            definition=definition.snapshot if definition else None,
-            sources=definition.sources if definition else (),
-            unserved=self._unserved(state, now) if state is not None else "",
-            refused=self._effects.refused(state) if state is not None else "",
-            points_to=decider.name if isinstance(decider, Pointer) else "",
+    def _hindrances(self, status: Status, state: RunState, now: datetime) -> Hindrances:
+        """What keeps the run from continuing, although it has nothing to record."""
+        reported = bool(lacks_worker(status))
+        return Hindrances(
+            unserved=unserved(state, now, self._services.workers, self.ref.namespace, reported=reported),
+            turn=self._offers.turn,
+            refused=self._effects.refused(state),
         )
-
-    def _unserved(self, state: RunState, now: datetime) -> str:
-        reported = bool(lacks_worker(self._record.status))
-        return unserved(state, now, self._services.workers, self.ref.namespace, reported=reported)
 
     def _answer(self, requests: Sequence[PendingRequest[inputs.Request]], transition: RunTransition) -> None:
         definition = self._decider.definition
@@ -501,7 +489,7 @@ class Run:
 
     async def read_again(self) -> None:
         """Read the run, and observe everything again if another client has written."""
-        if await self._record.read_again():
+        if await self.record.read_again():
             self.state = None
             self.attempts.held.recheck()
             self._recheck_others()
@@ -509,10 +497,6 @@ class Run:
     def _recheck_others(self) -> None:
         self._effects.recheck()
         self.outcomes.recheck()
-
-    def recheck(self) -> None:
-        """Observe the attempts again after a failed reconciliation."""
-        self.attempts.held.recheck()
 
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status."""
@@ -525,7 +509,7 @@ class Run:
         self.state = None
         message = f"the operator cannot process the run: {type(error).__name__}: {error}; it retries with backoff"
         self.inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
-        if not self._record.status.get("completionTime"):
+        if not self.record.status.get("completionTime"):
             with suppress(kube.RequestError):
                 await self._conditions.wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
 

@@ -1,6 +1,6 @@
 """Compose the status of a run from the engine's state, for users and for the next restart. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -13,14 +13,16 @@ from perdure.api.names import pod_name
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time
 from perdure.controller.reconcile.record import Status
+from perdure.controller.runs.deciders import Pointer, RunDecider
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, WorkflowExecutionSignaled
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
-from perdure.language.interpreter import failing
+from perdure.kube import client as kube
+from perdure.language.interpreter import failing, progress
 from perdure.language.memory import load_memory
-from perdure.language.signals import Awaited
+from perdure.language.signals import Awaited, awaited
 from perdure.language.step_failures import DEADLINE_EXCEEDED, as_json
 from perdure.language.step_paths import Path
 from perdure.runtime.segments import Damage
@@ -77,76 +79,97 @@ class _Verdict:
     kind: ConditionType = ConditionType.SUCCEEDED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusComposer:
-    """Composes the status of a run: the state, and what else it shows, which are the fields."""
+@dataclass(frozen=True, slots=True)
+class Hindrances:
+    """What keeps a run from continuing, although it has nothing to record."""
 
-    name: str
-    uid: str
-    first_uid: str
-    """The first run of the chain."""
-    generation: int
-    progress: str
-    definition: Mapping[str, Any] | None
-    """The definition at the start of the run; None if it is in the spec of the run."""
-    sources: Sequence[Mapping[str, Any]] = ()
-    """What the definition has copied from other Workflows."""
-    awaited: Sequence[Awaited] = ()
-    """The signals that it waits for."""
     unserved: str = ""
     """Work that has waited for a while in a task queue that no worker polls; empty if there is none."""
+    turn: str = ""
+    """Why the first workflow task waits for a WorkflowLimit; empty if it does not."""
     refused: str = ""
     """Why the API server rejects an object that the run creates; empty if it rejects none."""
-    points_to: str = ""
-    """The run of the same workflow ID that this one only points to; empty for an ordinary run."""
 
-    def waiting(self, old: Status, reason: ConditionReason, message: str, now: datetime) -> Status:
-        """Return the status of a run that cannot start or continue until someone acts, with the reason."""
+
+class StatusComposer:
+    """Composes the status of one run, from its state and its definition."""
+
+    def __init__(
+        self,
+        first_uid: str,
+        hindrances: Callable[[Status, RunState, datetime], Hindrances] = lambda *_: Hindrances(),
+    ) -> None:
+        """Create it for a run whose decider is not known yet.
+
+        Args:
+            first_uid: The UID of the first run of the chain.
+            hindrances: Returns what keeps the run from continuing; its arguments are the current status, the state, and the time.
+        """
+        self._first_uid = first_uid
+        self.hindrances = hindrances
+        self._decider = RunDecider(decider=None)
+
+    def define(self, decider: RunDecider) -> None:
+        """Set the decider of the run, with its definition."""
+        self._decider = decider
+
+    def waiting(self, run: kube.Object, reason: ConditionReason, message: str, now: datetime) -> Status:
+        """Return the status of a run that cannot start or continue until someone acts, with the reason.
+
+        Args:
+            run: The run with its current status.
+            reason: The reason of the condition.
+            message: Its message.
+            now: The time of this write.
+        """
+        old = run.get("status") or {}
         return {
             **old,
-            "observedGeneration": self.generation,
+            "observedGeneration": generation_of(run),
             "phase": old.get("phase", "Pending"),
-            "conditions": self._conditions(old, [_Verdict(None, reason, message)], now),
+            "conditions": _conditions(run, [_Verdict(None, reason, message)], now),
         }
 
-    def compose(self, old: Status, state: RunState, new_events: Sequence[AnyEvent], now: datetime) -> Status:
+    def compose(self, run: kube.Object, state: RunState, new_events: Sequence[AnyEvent], now: datetime) -> Status:
         """Compose the status of a started run.
 
         Args:
-            old: The current status, whose history continues.
+            run: The run with its current status, whose history continues.
             state: The state of the run.
             new_events: Events to append to the history.
             now: The time of this write.
         """
+        old, meta, definition = run.get("status") or {}, run["metadata"], self._decider.definition
+        memory = load_memory(state.memory) if definition is not None else None
         closing = new_events[-1] if state.closed and new_events else None
         failure = closing_failure(state, closing) if closing else None
         delayed = not state.closed and state.is_delayed(now)
         phase = "Paused" if state.pause else "Pending" if delayed else _PHASES[state.status]
         status: Status = {
-            "observedGeneration": self.generation,
+            "observedGeneration": generation_of(run),
             "phase": phase,
             "conditions": old["conditions"]
             if state.closed and not closing
-            else self._conditions(old, self._verdicts(old, state, failure, now, delayed=delayed), now),
-            "runId": self.uid,
-            "firstRunId": self.first_uid,
+            else _conditions(run, self._verdicts(old, state, failure, now, delayed=delayed), now),
+            "runId": meta["uid"],
+            "firstRunId": self._first_uid,
             "attempt": state.attempt,
             "startTime": format_time(state.began),
-            "progress": self.progress,
-            "pendingActivities": [_pending_activity(self.name, a, now) for a in _first(state.open_activities())],
+            "progress": "{}/{}".format(*progress(definition.program, memory)) if definition and memory else "",
+            "pendingActivities": [_pending_activity(meta["name"], a, now) for a in _first(state.open_activities())],
             "pendingTimers": [
                 {"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in _first(state.timers.values())
             ],
             "pendingSignals": [] if state.closed else _pending_signals(state),
-            "awaitedSignals": [] if state.closed else list(map(_awaited_signal, _first(self.awaited))),
+            "awaitedSignals": [] if state.closed else list(map(_awaited_signal, _first(self._awaited(state)))),
             "pendingChildren": [] if state.closed else list(map(_pending_child, _first(state.children.values()))),
             "history": _history(old.get("history") or {}, state, new_events),
             "state": history.encode(state),
         }
-        if self.definition is not None:
-            status["definition"] = self.definition
-        if self.sources:
-            status["sources"] = list(self.sources)
+        if definition is not None and definition.snapshot is not None:
+            status["definition"] = definition.snapshot
+        if definition is not None and definition.sources:
+            status["sources"] = list(definition.sources)
         if state.close_time:
             status["completionTime"] = format_time(state.close_time)
         if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
@@ -157,26 +180,34 @@ class StatusComposer:
             status |= {key: old[key] for key in ("output", "failure") if key in old}
         return status
 
-    def repaired(self, old: Status, state: RunState, now: datetime) -> Status:
-        """Return the status of a run after a repair, composed from its state again."""
+    def repaired(self, run: kube.Object, state: RunState, now: datetime) -> Status:
+        """Return the status of a run after a repair, composed from its state again.
+
+        Args:
+            run: The run with its current status.
+            state: The state of the run.
+            now: The time of this write.
+        """
         if not state.closed:
-            return self.compose(old, state, (), now)
+            return self.compose(run, state, (), now)
+        old = run["status"]
         closing = history.decode_events(old["history"]["events"][-1:])
         failure = closing_failure(state, closing[0]) if closing else None
         return {
             **old,
-            "conditions": self._conditions(old, self._verdicts(old, state, failure, now, delayed=False), now),
+            "conditions": _conditions(run, self._verdicts(old, state, failure, now, delayed=False), now),
         }
 
     def _verdicts(
         self, old: Status, state: RunState, failure: Failure | None, now: datetime, *, delayed: bool
     ) -> list[_Verdict]:
         """The conditions of a run."""
-        if self.points_to:
-            message = f"`{self.points_to}` has this workflow ID"
+        decider = self._decider.decider
+        if isinstance(decider, Pointer):
+            message = f"`{decider.name}` has this workflow ID"
             verdicts = [_Verdict(True, ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED, message)]
         else:
-            verdicts = [self._outcome(state, failure, delayed=delayed)]
+            verdicts = [self._outcome(state, failure, self.hindrances(old, state, now), delayed=delayed)]
         if state.cancel_requested:
             when = state.defers_until(now)
             deferred = f"The cancellation takes effect {when}" if when else ""
@@ -187,7 +218,7 @@ class StatusComposer:
             verdicts.append(_Verdict(False, ConditionReason.NOT_PAUSED, "", ConditionType.PAUSED))
         return verdicts
 
-    def _outcome(self, state: RunState, failure: Failure | None, *, delayed: bool) -> _Verdict:
+    def _outcome(self, state: RunState, failure: Failure | None, hindrances: Hindrances, *, delayed: bool) -> _Verdict:
         """The condition for the outcome of a run, or for the reason why it is blocked."""
         succeeded, reason = _SUCCEEDED[state.status]
         message = failure.full_message if failure else "" if state.closed else self._progresses(state)
@@ -200,15 +231,13 @@ class StatusComposer:
                 ConditionReason.START_DELAYED,
                 f"starts at {format_time(state.first_decision_time or state.start_time)}",
             )
-        if self.refused and not state.closed:
-            reason, message = ConditionReason.CREATE_REFUSED, self.refused
+        if hindrances.refused and not state.closed:
+            reason, message = ConditionReason.CREATE_REFUSED, hindrances.refused
         reason, message = _blocked_attempts(state) or _lost_attempts(state) or (reason, message)
         failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
         if failing and not state.closed:
             reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
-        if self.unserved:
-            message = self.unserved + (f"; the last attempt of the workflow task failed: {failing}" if failing else "")
-            reason = ConditionReason.NO_WORKER
+        reason, message = _unoffered(state, hindrances, failing) or (reason, message)
         if state.pause:
             reason, message = ConditionReason.PAUSED, state.pause.reason
         if state.successor_refused:
@@ -223,21 +252,34 @@ class StatusComposer:
     def _progresses(self, state: RunState) -> str:
         """Why an open run will fail, and the signals that it waits for."""
         failed = failing(load_memory(state.memory)) if not state.for_clients else ""
-        return "; ".join(filter(None, (failed, _waits_for(self.awaited))))
+        return "; ".join(filter(None, (failed, _waits_for(self._awaited(state)))))
 
-    def _conditions(self, old: Status, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
-        conditions = [each for each in read_conditions(old) if each.type != ConditionType.NEWER_STATE]
-        for verdict in verdicts:
-            conditions = set_condition(
-                conditions,
-                verdict.kind,
-                verdict.succeeded,
-                verdict.reason,
-                verdict.message,
-                now=now,
-                observed_generation=self.generation,
-            )
-        return [condition.dump() for condition in conditions]
+    def _awaited(self, state: RunState) -> Sequence[Awaited]:
+        """The signals that the run waits for."""
+        definition = self._decider.definition
+        return awaited(definition.program, load_memory(state.memory), state.timers) if definition is not None else ()
+
+
+def generation_of(run: kube.Object) -> int:
+    """The generation of the spec of a run."""
+    generation: int = run["metadata"].get("generation", 1)
+    return generation
+
+
+def _conditions(run: kube.Object, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
+    """The conditions of a run, with some changed."""
+    conditions = [each for each in read_conditions(run.get("status") or {}) if each.type != ConditionType.NEWER_STATE]
+    for verdict in verdicts:
+        conditions = set_condition(
+            conditions,
+            verdict.kind,
+            verdict.succeeded,
+            verdict.reason,
+            verdict.message,
+            now=now,
+            observed_generation=generation_of(run),
+        )
+    return [condition.dump() for condition in conditions]
 
 
 def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
@@ -306,6 +348,16 @@ def bare(status: Status) -> Status:
     state = {key: value for key, value in status["state"].items() if key != "memory"}
     kept = {key: value for key, value in status.items() if key != "definition"}
     return {**kept, "state": state, "history": {**status["history"], "events": []}}
+
+
+def _unoffered(state: RunState, hindrances: Hindrances, failing: str) -> tuple[ConditionReason, str] | None:
+    """Why no worker gets the work of the run: it waits for a limit, or no worker polls for it."""
+    if hindrances.turn and not state.closed:
+        return ConditionReason.LIMIT_REACHED, hindrances.turn
+    if not hindrances.unserved:
+        return None
+    failed = f"; the last attempt of the workflow task failed: {failing}" if failing else ""
+    return ConditionReason.NO_WORKER, hindrances.unserved + failed
 
 
 def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:

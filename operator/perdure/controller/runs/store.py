@@ -9,7 +9,7 @@ its segment is used.
          │ killed here: the segment is found by its name, and its events are dropped from the tail if they are the same
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -45,8 +45,6 @@ from perdure.runtime.segments import AssembledHistory, Damage
 
 _AGAIN_AFTER = 50
 """Number of events by which the tail grows before rejected sealing is retried."""
-Composer = Callable[[RunState], StatusComposer]
-"""Returns what composes the status that shows a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +78,20 @@ class NoRoomError(Exception):
 class RunStore:
     """The stored state of one run."""
 
-    def __init__(self, client: kube.Client, obj: kube.Object, run: RunRef, blobs: Blobs) -> None:
-        """`obj`: the object of the run; `blobs`: stores the large payloads of commits."""
+    def __init__(
+        self, client: kube.Client, obj: kube.Object, run: RunRef, blobs: Blobs, composer: StatusComposer
+    ) -> None:
+        """Create it with what was read.
+
+        Args:
+            client: The client of the API server.
+            obj: The object of the run.
+            run: The run.
+            blobs: Stores the large payloads of commits.
+            composer: Composes the status of the run.
+        """
         self.record = Record(client, obj)
+        self._composer = composer
         self.blobs = BlobsOfRun(blobs, run)
         self.artifacts = RunArtifacts(client, run)
         self.segments = Segments(client, run)
@@ -119,13 +128,12 @@ class RunStore:
         await self.record.write(self._witness.commit(state_versions().stamp(status, before), before), texts)
         self._witness.recorded(self.record.status)
 
-    async def commit(  # noqa: PLR0917 (the parts of a commit)
+    async def commit(
         self,
         state: RunState | None,
         transition: RunTransition,
         now: datetime,
         decider: Decider,
-        composer: Composer,
         origin: Origin | None = None,
         *,
         may_end: bool = True,
@@ -137,7 +145,6 @@ class RunStore:
             transition: The transition from the engine.
             now: The time.
             decider: The decider, only used to terminate the run if necessary.
-            composer: Composes the status.
             origin: The starting point of a run that begins with another run's history.
             may_end: Whether to terminate the run if the transition does not fit into the object.
 
@@ -150,7 +157,7 @@ class RunStore:
         before = origin.status if origin else self.record.status
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
         truncated = sealed.damage.message if sealed.damage else ""
-        status = _composed(sealed.status, transition, composer, now)
+        status = self._composed(sealed.status, transition, now)
         texts = status_encoding.Texts()
         text, size = encoded(status), texts.size_of(status)
         reason = too_large(size)
@@ -169,12 +176,25 @@ class RunStore:
             raise NoRoomError
         known = state or (origin.state if origin else None)
         ended = _terminated(known, transition, reason, now, decider)
-        status = _composed(sealed.status, ended, composer, now)
+        status = self._composed(sealed.status, ended, now)
         try:
             await self.write(status)
         except kube.TooLargeError:
             await self.write(bare(status))
         return Committed(transition=ended, too_large=reason, truncated=truncated)
+
+    def _composed(self, before: Status, transition: RunTransition, now: datetime) -> Status:
+        """The status with a transition.
+
+        Raises:
+            OutOfStepError: The transition does not continue the history in the status.
+        """
+        following = next_event_id(before)
+        if transition.events and transition.events[0].event_id != following:
+            message = f"event {transition.events[0].event_id} does not follow event {following - 1}"
+            raise OutOfStepError(409, "Conflict", message)
+        run = {**self.record.object, "status": before}
+        return self._composer.compose(run, transition.state, transition.events, now)
 
 
 def _terminated(
@@ -184,19 +204,6 @@ def _terminated(
     first = () if state else transition.events[:1]
     ended = terminate(state or apply(None, first[0]), reason, now, decider)
     return replace(ended, events=(*first, *ended.events))
-
-
-def _composed(before: Status, transition: RunTransition, composer: Composer, now: datetime) -> Status:
-    """The status with a transition.
-
-    Raises:
-        OutOfStepError: The transition does not continue the history in the status.
-    """
-    following = next_event_id(before)
-    if transition.events and transition.events[0].event_id != following:
-        message = f"event {transition.events[0].event_id} does not follow event {following - 1}"
-        raise OutOfStepError(409, "Conflict", message)
-    return composer(transition.state).compose(before, transition.state, transition.events, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,9 +263,6 @@ class ReconciledSchedule:
         if await self._record.read_again():
             self._state = None
 
-    def recheck(self) -> None:
-        """Do nothing: a failed reconciliation leaves nothing behind."""
-
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status."""
         message = f"the spec is too large to leave room for the status ({error.message}); shorten the template"

@@ -142,25 +142,20 @@ class Definitions:
         except kube.NotFoundError:
             message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts once it exists"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
-        composed = await self.compose(namespace, found["spec"])
+        unusable = f"Workflow `{workflow}` cannot be run: "
+        composed = await self._complete(namespace, found["spec"], unusable, "spec")
         uses = composed.libraries
-        if composed.missing:
-            message = f"Workflow `{workflow}` cannot be run: {_missing(composed, namespace)}; the run starts once there is one"
-            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
         try:
             program = self._program(namespace, composed)
         except InvalidWorkflowError as error:
-            message = f"Workflow `{workflow}` cannot be run: {error}; the run starts once you fix it"
+            message = f"{unusable}{error}; the run starts once you fix it"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
         return Definition(program, workflow, composed.definition, composed.sources, uses)
 
     async def _of_run(self, namespace: str, name: str, inline: dict[str, Any]) -> Definition:
         """Find the definition of a run that has an inline one. It waits for what a change of a library can fix."""
-        composed = await self.compose(namespace, inline)
+        composed = await self._complete(namespace, inline, "", "spec.inline")
         uses = composed.libraries
-        if composed.missing:
-            message = f"{_missing(composed, namespace, 'spec.inline')}; the run starts once there is one"
-            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
         try:
             program = self._program(namespace, composed)
         except InvalidWorkflowError as error:
@@ -170,6 +165,25 @@ class Definitions:
             message = f"{'; '.join(map(str, findings))}; the run starts once you fix that Workflow"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
         return Definition(program, name, composed.definition if uses else None, composed.sources, uses)
+
+    async def _complete(self, namespace: str, spec: dict[str, Any], unusable: str, path: str) -> Composition:
+        """Copy the parts that the definition of a run takes from other Workflows.
+
+        Args:
+            namespace: Namespace of the run.
+            spec: The definition.
+            unusable: How the message begins if one of them is missing.
+            path: Where the definition is.
+
+        Raises:
+            NotReadyError: One of the Workflows is missing.
+        """
+        composed = await self.compose(namespace, spec)
+        if composed.missing:
+            uses = composed.libraries
+            message = f"{unusable}{_missing(composed, namespace, path)}; the run starts once there is one"
+            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
+        return composed
 
     async def compose(self, namespace: str, spec: dict[str, Any]) -> Composition:
         """Copy the parts that a definition takes from other Workflows.

@@ -33,6 +33,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api.phases import RunKind
 from perdure.controller.directory import Entry
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
@@ -84,7 +85,14 @@ _OF_ATTEMPTS = (TimeoutType.START_TO_CLOSE, TimeoutType.HEARTBEAT)
 class StandaloneActivities:
     """Starts, describes, and stops standalone activities."""
 
-    def __init__(self, runs: RunGateway, creator: RunCreator, search_attributes: SearchAttributeRegistry) -> None:
+    def __init__(
+        self,
+        runs: RunGateway,
+        creator: RunCreator,
+        search_attributes: SearchAttributeRegistry,
+        served: ServedNamespaces,
+    ) -> None:
+        self._served = served
         self._runs = runs
         self._search_attributes = search_attributes
         self._standalone = StandaloneRuns(runs, creator, RunKind.ACTIVITY)
@@ -105,7 +113,7 @@ class StandaloneActivities:
         _check(request)
         policies = id_policies(request, ActivityIdReusePolicy, ActivityIdConflictPolicy)
         spec, extras = _requested(request, await self._search_attributes.types(request.namespace))
-        callbacks = callbacks_of(request, self._runs.served)
+        callbacks = callbacks_of(request, self._served)
         extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links_to_json(request.links))
         check_extras(extras)
         started_run = await self._standalone.start(request, spec, extras, policies, principal)
@@ -173,9 +181,9 @@ class StandaloneActivities:
             response.info.ClearField("heartbeat_details")
         if not request.include_last_failure:
             response.info.ClearField("last_failure")
-        given_input = data.payloads(view.object["spec"].get("input"))
-        if request.include_input and given_input is not None:
-            response.input.CopyFrom(given_input)
+        payloads = data.payloads(view.object["spec"].get("input"))
+        if request.include_input and payloads is not None:
+            response.input.CopyFrom(payloads)
         if request.include_outcome and view.state.closed:
             response.outcome.CopyFrom(outcome_of(history))
         return response

@@ -31,9 +31,11 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.phases import RunKind
-from perdure.controller.directory import Entry
-from perdure.controller.payloads import Saved
+from perdure.controller.directory import Directory, Entry
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.payloads import Blobs, Saved
 from perdure.controller.reconcile.record import encoded
+from perdure.controller.runs.run import Run
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import referred_to
@@ -54,7 +56,7 @@ from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 
 @asynccontextmanager
 async def stored_details(
-    runs: RunGateway, entry: Entry, scheduled_event_id: int, details: object
+    blobs: Blobs, run: Run | None, entry: Entry, scheduled_event_id: int, details: object
 ) -> AsyncIterator[None]:
     """Store large heartbeat details before the block that passes them to a run, and remove the previous ones after it.
 
@@ -62,36 +64,50 @@ async def stored_details(
     recorded are kept.
 
     Args:
-        runs: The runs of the operator.
-        entry: The run.
+        blobs: Stores the details.
+        run: The run, if this process works on it.
+        entry: Its entry.
         scheduled_event_id: The ID of the activity's ActivityTaskScheduled.
         details: The details as JSON, or a reference with their bytes.
     """
-    run, reference = runs.get(entry.uid), next(with_content(details), None)
+    reference = next(with_content(details), None)
     if reference is None or run is None or run.state is None or run.state.code is None:
         yield
         return
-    owned_by, store = owner(entry.name, entry.uid), runs.blobs
+    owned_by = owner(entry.name, entry.uid)
     activity = run.state.activity(scheduled_event_id)
     before = reference_in(activity.heartbeat_details) if activity is not None else None
-    saved = await store.save(entry.namespace, reference, owned_by)
+    saved = await blobs.save(entry.namespace, reference, owned_by)
     try:
         yield
     except RpcError:
         if saved is not None:
-            await store.remove(entry.namespace, saved)
+            await blobs.remove(entry.namespace, saved)
         raise
-    store.cache.put(entry.namespace, reference.name, reference.content or b"")
+    blobs.cache.put(entry.namespace, reference.name, reference.content or b"")
     reference.content, reference.version = None, saved
     old = before.version if isinstance(before, Reference) else None
-    if isinstance(old, Saved) and old.name not in referred_to(encoded(run.object.get("status") or {})):
-        await store.remove(entry.namespace, old)
+    if isinstance(old, Saved) and old.name not in referred_to(encoded(run.record.status)):
+        await blobs.remove(entry.namespace, old)
 
 
 class ActivityTasks:
     """Dispatches attempts, and processes the reports about them."""
 
-    def __init__(self, runs: RunGateway, matching: Matching, versions: Versions, payloads: LargePayloads) -> None:
+    def __init__(
+        self,
+        *,
+        blobs: Blobs,
+        directory: Directory,
+        open_runs: WorkflowRuns,
+        runs: RunGateway,
+        matching: Matching,
+        versions: Versions,
+        payloads: LargePayloads,
+    ) -> None:
+        self._blobs = blobs
+        self._directory = directory
+        self._open_runs = open_runs
         self._runs = runs
         self._matching = matching
         self._versions = versions
@@ -116,7 +132,7 @@ class ActivityTasks:
         return task if task is not None else PollActivityTaskQueueResponse()
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollActivityTaskQueueResponse | None:
-        entry = self._runs.entry(offer.run_id)
+        entry = self._directory.get(offer.run_id)
         if entry is None:
             return None
         fence = poller.request_id
@@ -136,7 +152,7 @@ class ActivityTasks:
 
     def _return(self, offer: Offer, poller: Poller, /) -> None:
         """Return an attempt that a worker did not receive."""
-        entry = self._runs.entry(offer.run_id)
+        entry = self._directory.get(offer.run_id)
         if entry is None:
             return
         returned = inputs.ActivityReturned(
@@ -220,7 +236,7 @@ class ActivityTasks:
             fence=token.fence,
             details=details,
         )
-        async with stored_details(self._runs, entry, token.scheduled, details):
+        async with stored_details(self._blobs, self._open_runs.get(entry.uid), entry, token.scheduled, details):
             await self._runs.demand(entry, beat)
         state = self._runs.state(entry.uid)
         activity = state.activity(token.scheduled) if state is not None else None
@@ -272,7 +288,7 @@ class ActivityTasks:
     def _attempt(self, request: Any) -> tuple[Entry, ActivityToken]:
         """Find the attempt that the token of a request names."""
         token: ActivityToken = unpack(request.task_token, ActivityToken, request.namespace)
-        entry = self._runs.entry(token.run_id)
+        entry = self._directory.get(token.run_id)
         if entry is None or entry.namespace != token.namespace:
             raise not_found("activity task not found, or it has ended")
         return entry, token

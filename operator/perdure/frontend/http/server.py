@@ -27,8 +27,9 @@ from perdure import __version__
 from perdure.api.times import parse_duration
 from perdure.frontend.errors import RpcError, denied, invalid, unimplemented
 from perdure.frontend.http import messages
+from perdure.frontend.http.connections import HttpConnections, HttpServer
 from perdure.frontend.http.routes import OPENAPI_PATH, Match, Routes, openapi_document
-from perdure.frontend.transport.door import MAX_MESSAGE, Peer, peer_of
+from perdure.frontend.transport.door import MAX_MESSAGE, Peer, peer_at
 from perdure.frontend.transport.rpc import LONG, Rpc
 
 _FORWARDED = ("authorization", "client-name", "client-version", "supported-features")
@@ -62,8 +63,7 @@ class IncomingRequest(ABC):
     def __init__(self, request: web.BaseRequest) -> None:
         self._request = request
         self.metadata = tuple(_metadata(request))
-        host, port = request.transport.get_extra_info("peername")[:2] if request.transport else ("", 0)
-        self.peer: Peer = peer_of(f"tcp:[{host}]:{port}")
+        self.peer: Peer = sender_of(request)
 
     async def read(self) -> bytes:
         """Read the body."""
@@ -83,6 +83,11 @@ class IncomingRequest(ABC):
     @abstractmethod
     async def decode(self, raw: bytes) -> Any:
         """Build the message."""
+
+
+def sender_of(request: web.BaseRequest) -> Peer:
+    """The other end of the connection of a request."""
+    return peer_at(request.transport.get_extra_info("peername") if request.transport else ("", 0))
 
 
 def refuse_web_pages(request: web.BaseRequest) -> None:
@@ -397,28 +402,14 @@ def _result(event: HistoryEvent, attributes: str) -> dict[str, Any]:
 # The server
 
 
-class _LimitedServer(web.Server):
-    """Closes new connections beyond a limit."""
-
-    def __init__(self, handler: Any, limit: int) -> None:
-        super().__init__(handler, handler_cancellation=True, auto_decompress=False, access_log=None)
-        self._limit = limit
-
-    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
-        """Handle an accepted connection."""
-        super().connection_made(handler, transport)
-        if len(self.connections) > self._limit:
-            transport.abort()
-
-
 @asynccontextmanager
 async def serve_http(
     rpcs: Iterable[Rpc],
     others: Sequence[Gateway],
     listener: socket.socket,
+    connections: HttpConnections,
     *,
     secured: ssl.SSLContext | None,
-    connections: int,
 ) -> AsyncIterator[None]:
     """Serve the HTTP API within the block.
 
@@ -426,16 +417,10 @@ async def serve_http(
         rpcs: The served RPCs.
         others: Serve other paths.
         listener: The listening socket, which is closed at the end.
+        connections: Limits the open connections.
         secured: The TLS context; None: no TLS.
-        connections: The maximum number of connections.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="json") as thread:
-        protocol = _LimitedServer(RpcGateway(rpcs, others, _Converter(thread)).handle, connections)
-        server = await asyncio.get_running_loop().create_server(
-            protocol, sock=listener, ssl=secured, ssl_handshake_timeout=10.0 if secured else None
-        )
-        try:
+        server = HttpServer(RpcGateway(rpcs, others, _Converter(thread)).handle, connections)
+        async with server.serving(listener, secured):
             yield
-        finally:
-            server.close()
-            await protocol.shutdown(1.0)

@@ -6,7 +6,8 @@ old timestamp get the same response after the same time.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import unquote
@@ -16,9 +17,10 @@ import structlog
 from aiohttp import hdrs, web
 
 from perdure.controller.webhooks import Delivery, DeliveryOutcome, KnownWebhook, Receipt, Webhooks
-from perdure.frontend.http.server import read_body
+from perdure.frontend.http.connections import HttpConnections
+from perdure.frontend.http.server import read_body, sender_of
 from perdure.frontend.matching.dispatch import Throttle
-from perdure.frontend.transport.door import Places
+from perdure.frontend.transport.door import Places, Shares
 from perdure.kube import client as kube
 from perdure.language.webhooks import UnusableRequestError
 from perdure.observe import metrics
@@ -27,6 +29,10 @@ MAX_BODY: Final = 256 * 1024
 """Maximum size of the body of a request, in bytes."""
 PREFIX: Final = "/webhooks/"
 _PATH: Final = re.compile(r"/webhooks/(?P<namespace>[^/]+)/(?P<name>[^/]+)")
+_BODIES: Final = 200
+"""Maximum number of requests that have shown no valid signature yet, whose bodies take 50 MiB."""
+_REQUESTS: Final = 200
+"""Maximum number of signed requests in progress."""
 _READ_SECONDS: Final = 10.0
 _REFUSAL_SECONDS: Final = 0.5
 """Seconds from the arrival of a request to its rejection, which is longer than reading a Secret takes."""
@@ -51,19 +57,65 @@ class _RejectedError(Exception):
 _UNAUTHENTICATED: Final = "the request has no valid signature for a Webhook at this path"
 
 
+class UnsignedRequests:
+    """Limits the requests that have shown no valid signature yet.
+
+    A sender without the secret can be as slow as it wants; an honest one needs some milliseconds. So when all places are taken, a
+    new request takes the place of another one: the oldest of the address that has the most.
+    """
+
+    def __init__(self, total: int, seconds: float) -> None:
+        """Create free places, each for some seconds."""
+        self._total = total
+        self._seconds = seconds
+        self._by_address: dict[str, dict[asyncio.Timeout, None]] = {}
+
+    @asynccontextmanager
+    async def place(self, address: str) -> AsyncIterator[None]:
+        """Hold a place within the block.
+
+        Raises:
+            TimeoutError: The block took too long, or another request has taken its place.
+        """
+        if sum(map(len, self._by_address.values())) >= self._total:
+            self._displace()
+        async with asyncio.timeout(self._seconds) as place:
+            self._by_address.setdefault(address, {})[place] = None
+            try:
+                yield
+            finally:
+                self._leave(address, place)
+
+    def _displace(self) -> None:
+        address = max(self._by_address, key=lambda each: len(self._by_address[each]))
+        place = next(iter(self._by_address[address]))
+        self._leave(address, place)
+        if not place.expired():
+            place.reschedule(0)
+
+    def _leave(self, address: str, place: asyncio.Timeout) -> None:
+        places = self._by_address.get(address, {})
+        places.pop(place, None)
+        if not places:
+            self._by_address.pop(address, None)
+
+
 class WebhookGateway:
     """Answers webhook requests."""
 
-    def __init__(self, webhooks: Webhooks, ready: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, webhooks: Webhooks, ready: Callable[[], Awaitable[None]], connections: HttpConnections) -> None:
         """Create it.
 
         Args:
             webhooks: Authenticates and processes requests.
             ready: Waits until this operator can process requests.
+            connections: Gets the connections of senders with a valid signature.
         """
         self._webhooks = webhooks
         self._ready = ready
-        self._places = Places("webhook requests", each=200, total=200)
+        self._connections = connections
+        self._unsigned = UnsignedRequests(_BODIES, _READ_SECONDS)
+        self._signed = Shares(_REQUESTS)
         self._refusals = Places("refused webhook requests", each=500, total=500)
         self._throttles: dict[str, Throttle] = {}
         """The throttles by UID of the Webhook."""
@@ -76,30 +128,37 @@ class WebhookGateway:
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """Answer a request."""
-        namespace = ""
+        namespace, keep = "", True
         try:
             known, delivery = await self._authenticated(request)
             namespace = known.metadata["namespace"]
+            keep = self._connections.admit_sender(sender_of(request))
             receipt = await self._receive(known, delivery)
         except _RejectedError as error:
             metrics.WEBHOOK_REQUESTS.labels(namespace, error.outcome).inc()
             headers = {"Retry-After": str(max(1, round(error.retry_after)))} if error.retry_after else {}
-            return _json(error.status, {"message": str(error)}, headers)
-        metrics.WEBHOOK_REQUESTS.labels(namespace, receipt.outcome).inc()
-        created = {"kind": receipt.kind, "name": receipt.name} if receipt.name else {}
-        return _json(_STATUSES[receipt.outcome], {"outcome": receipt.outcome, **created}, {})
+            response = _json(error.status, {"message": str(error)}, headers)
+        else:
+            metrics.WEBHOOK_REQUESTS.labels(namespace, receipt.outcome).inc()
+            created = {"kind": receipt.kind, "name": receipt.name} if receipt.name else {}
+            response = _json(_STATUSES[receipt.outcome], {"outcome": receipt.outcome, **created}, {})
+        if not keep:
+            response.force_close()
+        return response
 
     async def _authenticated(self, request: web.BaseRequest) -> tuple[KnownWebhook, Delivery]:
-        if not self._places.free(None):
-            raise _RejectedError(HTTPStatus.TOO_MANY_REQUESTS, "Limited", "too many requests; retry later", 1.0)
-        with self._places.take(None):
-            await self._ready()
-            delivery = Delivery(_headers(request), await _body(request))
-            until = asyncio.get_running_loop().time() + _REFUSAL_SECONDS
-            found = _PATH.fullmatch(request.rel_url.raw_path)
-            known = None
-            if found is not None and request.method == "POST":
-                known = await self._find(unquote(found["namespace"]), unquote(found["name"]), delivery)
+        try:
+            async with self._unsigned.place(sender_of(request).address):
+                await self._ready()
+                delivery = Delivery(_headers(request), await _body(request))
+                until = asyncio.get_running_loop().time() + _REFUSAL_SECONDS
+                found = _PATH.fullmatch(request.rel_url.raw_path)
+                known = None
+                if found is not None and request.method == "POST":
+                    known = await self._find(unquote(found["namespace"]), unquote(found["name"]), delivery)
+        except TimeoutError:
+            message = f"the request took more than {_READ_SECONDS:.0f} s, or there are too many requests; retry later"
+            raise _RejectedError(HTTPStatus.REQUEST_TIMEOUT, "Limited", message, 1.0) from None
         if known is None:
             await self._delay_rejection(until)
             raise _RejectedError(HTTPStatus.UNAUTHORIZED, "Unauthenticated", _UNAUTHENTICATED)
@@ -121,6 +180,21 @@ class WebhookGateway:
 
     async def _receive(self, known: KnownWebhook, delivery: Delivery) -> Receipt:
         self._throttle(known)
+        with self._place(known.metadata["namespace"]):
+            return await self._process(known, delivery)
+
+    @contextmanager
+    def _place(self, namespace: str) -> Iterator[None]:
+        """Hold a place for a signed request of a namespace within the block."""
+        if not self._signed.fits(namespace, 1):
+            raise _RejectedError(HTTPStatus.TOO_MANY_REQUESTS, "Limited", "too many requests; retry later", 1.0)
+        self._signed.add(namespace, 1)
+        try:
+            yield
+        finally:
+            self._signed.add(namespace, -1)
+
+    async def _process(self, known: KnownWebhook, delivery: Delivery) -> Receipt:
         try:
             body: Any = orjson.loads(delivery.body) if delivery.body else None
         except orjson.JSONDecodeError as error:
@@ -161,14 +235,9 @@ async def _body(request: web.BaseRequest) -> bytes:
     """Read the body.
 
     Raises:
-        _RejectedError: It is too large, or does not arrive in time.
+        _RejectedError: It is too large.
     """
-    try:
-        async with asyncio.timeout(_READ_SECONDS):
-            body = await read_body(request, MAX_BODY)
-    except TimeoutError:
-        message = f"the body was not received within {_READ_SECONDS:.0f} s"
-        raise _RejectedError(HTTPStatus.REQUEST_TIMEOUT, "Unusable", message) from None
+    body = await read_body(request, MAX_BODY)
     if body is None:
         message = f"the body must have at most {MAX_BODY} bytes"
         raise _RejectedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Unusable", message)

@@ -147,7 +147,7 @@ _SLACK = 64
 """The backlog is compacted when it has this many entries more than twice the number in use."""
 
 
-def _own_weight(rank: Rank) -> float:
+def _weight_of(rank: Rank) -> float:
     return rank.weight
 
 
@@ -205,7 +205,7 @@ class Backlog(Generic[Item]):
         self._heap: list[tuple[int, float, int, Item]] = []
         """Level, virtual time, number, and item; removed items are skipped."""
         self._levels: dict[int, _Level] = {}
-        self._weight: Callable[[Rank], float] = _own_weight
+        self._weight: Callable[[Rank], float] = _weight_of
         self._numbers = 0
 
     def __len__(self) -> int:

@@ -483,9 +483,8 @@ class Matching:
 
     def __init__(self) -> None:
         """Start without offers and without other members."""
-        self.members: Members = SingleMember()
-        self.lost: Callable[[str], None] = lambda _: None
-        """Called with each member that has left."""
+        self._members: Members = SingleMember()
+        self._on_lost: list[Callable[[str], None]] = []
         self.queues = TaskQueues(self._place_again)
         self._takers: dict[Kind, Taker] = {}
         self._returners: dict[Kind, Returner] = {}
@@ -499,6 +498,14 @@ class Matching:
         """The polled task queues of each member."""
         self._others: frozenset[str] = frozenset()
 
+    def join(self, members: Members) -> None:
+        """Share the task queues with the other members of a fleet."""
+        self._members = members
+
+    def on_lost(self, report: Callable[[str], None]) -> None:
+        """Call a function with each member that leaves."""
+        self._on_lost.append(report)
+
     # Offers of this process
 
     def settle(self, key: str, offers: Offers) -> None:
@@ -511,8 +518,8 @@ class Matching:
         else:
             return
         self._place(key, self._offered_to("", key))
-        for member in {self.members.owner(each.queue) for each in (*before.values(), *offers.values())} - {""}:
-            self.members.offer(member, key)
+        for member in {self._members.owner(each.queue) for each in (*before.values(), *offers.values())} - {""}:
+            self._members.offer(member, key)
 
     def reassign(self, others: Mapping[str, object]) -> None:
         """Place all offers again after the members have changed, and drop those of members that have left."""
@@ -521,7 +528,8 @@ class Matching:
             self._withdraw_all_of(member, ())
             self._sessions.pop(member, None)
             self._polled.pop(member, None)
-            self.lost(member)
+            for report in self._on_lost:
+                report(member)
         for key in self._local:
             self._place(key, self._offered_to("", key))
 
@@ -534,7 +542,7 @@ class Matching:
 
     def _offered_to(self, member: str, key: str) -> dict[Offer, Destination]:
         offers = self._local.get(key, {})
-        return {offer: to for offer, to in offers.items() if self.members.owner(to.queue) == member}
+        return {offer: to for offer, to in offers.items() if self._members.owner(to.queue) == member}
 
     # Offers of other members
 
@@ -622,7 +630,7 @@ class Matching:
         if not offer.member:
             return await self._takers[kind](offer, poller)
         try:
-            return await self.members.take(kind, offer, poller)
+            return await self._members.take(kind, offer, poller)
         except UnreachableError:
             self.queues.requeue(key_of(offer), offer)
             return None

@@ -343,9 +343,9 @@ class NexusEndpoints:
             raise invalid(", ".join(issues))
         description = data.one_to_json(spec.description) if spec.HasField("description") else None
         fields = {"namespace": target.namespace, "task_queue": target.task_queue, "description": description}
-        given_callers = [str(value) for key, value in call.metadata if key == CALLERS_HEADER]
-        if given_callers:
-            callers = (each.strip() for each in ",".join(given_callers).split(","))
+        headers = [str(value) for key, value in call.metadata if key == CALLERS_HEADER]
+        if headers:
+            callers = (each.strip() for each in ",".join(headers).split(","))
             fields["allowed_callers"] = tuple(filter(None, callers))
         return spec.name, fields
 

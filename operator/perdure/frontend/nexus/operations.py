@@ -175,9 +175,9 @@ class StandaloneNexusOperations:
         response = DescribeNexusOperationExecutionResponse(run_id=view.entry.uid, info=info)
         info.ClearField("execution_duration")  # which always changes
         response.long_poll_token = token_of(view.entry.uid, info)
-        given_input = view.object["spec"].get("input")
-        if request.include_input and given_input is not None:
-            response.input.CopyFrom(data.one_payload(given_input))
+        payload = view.object["spec"].get("input")
+        if request.include_input and payload is not None:
+            response.input.CopyFrom(data.one_payload(payload))
         if request.include_outcome and view.state.closed:
             await self._add_outcome(response, view)
         return response

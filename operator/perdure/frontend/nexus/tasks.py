@@ -29,8 +29,10 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Entry
+from perdure.controller.directory import Directory, Entry
+from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.fleet.shards import SHARDS, Shards, shard_of
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.workers import FollowedRun
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
@@ -93,7 +95,19 @@ class HandlerCall:
 class OpenHandlerCalls:
     """The calls that wait for a worker, or for its response."""
 
-    def __init__(self, runs: RunGateway, matching: Matching, endpoints: EndpointRegistry) -> None:
+    def __init__(
+        self,
+        *,
+        served: ServedNamespaces,
+        directory: Directory,
+        open_runs: WorkflowRuns,
+        runs: RunGateway,
+        matching: Matching,
+        endpoints: EndpointRegistry,
+    ) -> None:
+        self._served = served
+        self._directory = directory
+        self._open_runs = open_runs
         self._runs = runs
         self._matching = matching
         self._endpoints = endpoints
@@ -164,7 +178,7 @@ class OpenHandlerCalls:
             return _handler_error(
                 "UNAUTHORIZED", f"caller namespace {namespace!r} is not in the endpoint's allowedCallers"
             )
-        if endpoint.namespace not in self._runs.served:
+        if endpoint.namespace not in self._served:
             return _handler_error("NOT_FOUND", f"namespace not found: {endpoint.namespace!r}")
         return None
 
@@ -202,11 +216,11 @@ class OpenHandlerCalls:
 
     def entry(self, call: HandlerCall) -> Entry | None:
         """The run that waits for a call."""
-        return self._runs.entry(call.name.run_id)
+        return self._directory.get(call.name.run_id)
 
     def request(self, call: HandlerCall) -> Request | None:
         """The request for a worker; None if the run no longer waits for the call."""
-        run = self._runs.get(call.name.run_id)
+        run = self._open_runs.get(call.name.run_id)
         state = run.state if run is not None else None
         if run is None or state is None:
             return None

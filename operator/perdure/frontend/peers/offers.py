@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import structlog
 
-from perdure.frontend.core import Frontend
+from perdure.controller.fleet.shards import Shards
+from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching.queues import (
     Kind,
+    Matching,
     Offer,
     OfferBatch,
     PolledQueues,
@@ -31,6 +33,7 @@ from perdure.frontend.peers.client import (
     pack,
     unpack,
 )
+from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.transport.rpc import response_of
 
 _POLL_RESPONSES: Final = {
@@ -72,11 +75,25 @@ class _Link:
 class FleetMembers:
     """The other members of the fleet, for `Matching`."""
 
-    def __init__(self, frontend: Frontend, client: PeerClient) -> None:
-        """`client` calls the other members."""
-        self._frontend = frontend
+    def __init__(
+        self,
+        shards: Shards,
+        matching: Matching,
+        deployments: NamespaceRegistry[WorkerDeployment],
+        client: PeerClient,
+    ) -> None:
+        """Create it without connections.
+
+        Args:
+            shards: The owners of the shards.
+            matching: The offers of this member, and those of others for its task queues.
+            deployments: The worker deployments, which determine the workers that get the tasks.
+            client: Calls the other members.
+        """
+        self._shards = shards
+        self._matching = matching
+        self._deployments = deployments
         self._client = client
-        self._shards = frontend.manager.shards
         self._session = uuid.uuid4().hex
         self._links: dict[str, _Link] = {}
         self._returning: set[asyncio.Task[None]] = set()
@@ -137,7 +154,7 @@ class FleetMembers:
                 link.task = asyncio.get_running_loop().create_task(self._offer_to(member, link), name="offers")
             link.needs_all = True
             link.changed.set()
-        self._frontend.matching.reassign(others)
+        self._matching.reassign(others)
 
     def close(self) -> None:
         """Stop sending offers."""
@@ -176,7 +193,7 @@ class FleetMembers:
 
     async def _send(self, member: str, link: _Link) -> None:
         """Send the next batch to a member, and learn which of its task queues are polled."""
-        matching, complete = self._frontend.matching, link.needs_all
+        matching, complete = self._matching, link.needs_all
         if complete:
             link.needs_all = False
             link.keys = dict.fromkeys(matching.offered_to(member, None))
@@ -194,4 +211,4 @@ class FleetMembers:
         """Read the worker deployments, which determine the workers that get the tasks."""
         for namespace in namespaces:
             with suppress(RpcError):
-                await self._frontend.deployments.load(namespace)
+                await self._deployments.load(namespace)

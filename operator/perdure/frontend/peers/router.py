@@ -12,8 +12,8 @@ from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.taskqueue.v1 import TaskQueue
 
 from perdure.api.names import schedule_name
-from perdure.controller.fleet.shards import shard_of
-from perdure.frontend.core import Frontend
+from perdure.controller.directory import Directory
+from perdure.controller.fleet.shards import Shards, shard_of
 from perdure.frontend.errors import RpcError, not_found, unavailable
 from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.matching.queues import queue_shard
@@ -39,11 +39,17 @@ _RECHECK_SECONDS: Final = 5.0
 class Router:
     """Forwards RPCs, and handles the RPCs of shards that this member owns."""
 
-    def __init__(self, frontend: Frontend, client: PeerClient) -> None:
-        """`client` calls the other members."""
-        self._frontend = frontend
+    def __init__(self, shards: Shards, directory: Directory, client: PeerClient) -> None:
+        """Create it without RPCs.
+
+        Args:
+            shards: The owners of the shards.
+            directory: The entries of all runs.
+            client: Calls the other members.
+        """
+        self._shards = shards
+        self._directory = directory
         self._client = client
-        self._shards = frontend.manager.shards
         self._handled: dict[asyncio.Future[None], int] = {}
         """The future that ends each RPC in progress, with the shard of the RPC."""
         self._callers: dict[str, CallContext] = {}
@@ -70,7 +76,7 @@ class Router:
 
     def _shard_of(self, rpc: str, request: Any) -> int | None:
         def workflow_of(run_id: str) -> str:
-            entry = self._frontend.runs.entry(run_id)
+            entry = self._directory.get(run_id)
             return entry.workflow_id if entry is not None else ""
 
         return shard_of_rpc(rpc, request, workflow_of)

@@ -83,7 +83,6 @@ class PeerServer:
             user: The user of all members; empty without authentication.
         """
         self._frontend = frontend
-        self._shards = frontend.manager.shards
         self._router = router
         self._handlers = handlers
         self._door = door
@@ -159,7 +158,7 @@ class PeerServer:
             principal, member = _header(metadata, PRINCIPAL), _header(metadata, MEMBER)
             recheck = partial(self._router.recheck_at, member, _header(metadata, CALL), monotonic())
             call = CallContext(context.time_remaining(), metadata, principal, recheck, member)
-            await self._frontend.runs.ready()
+            await self._frontend.ready()
             response = await self._router.handle(rpc, handler, request_type.FromString(raw), call)
             made: bytes = response.SerializeToString()
             return made
@@ -175,10 +174,10 @@ class PeerServer:
         """Dispatch an offered task to a worker that polls at another member."""
         message = unpack(raw, OfferTaken)
         if message.offer.run_id:  # otherwise it is the call of a client of this member
-            entry = self._frontend.runs.entry(message.offer.run_id)
+            entry = self._frontend.directory.get(message.offer.run_id)
             if entry is None:
                 return b""
-            if not self._shards.owns(entry.namespace, entry.workflow_id):
+            if not self._frontend.shards.owns(entry.namespace, entry.workflow_id):
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
         offer, caller = replace(message.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
         poller = replace(message.poller, through=message.poller.through or caller)
@@ -224,7 +223,9 @@ def connect(frontend: Frontend, client: PeerClient) -> tuple[Router, FleetMember
         frontend: The frontend.
         client: Calls the other members.
     """
-    shards, router, members = frontend.manager.shards, Router(frontend, client), FleetMembers(frontend, client)
+    shards = frontend.shards
+    router = Router(shards, frontend.directory, client)
+    members = FleetMembers(shards, frontend.matching, frontend.deployments, client)
 
     def reassign() -> None:
         members.reassign()
@@ -233,7 +234,7 @@ def connect(frontend: Frontend, client: PeerClient) -> tuple[Router, FleetMember
         if not shards.active:
             frontend.forget_tasks()
 
-    frontend.matching.members = members
+    frontend.matching.join(members)
     shards.subscribe(reassign)
     reassign()
     return router, members
@@ -256,7 +257,7 @@ async def serve_peers(
         served: The certificate that all members share; None without encryption.
         door: Authenticates members.
     """
-    shards, token = frontend.manager.shards, Path(settings.token) if settings.token else None
+    shards, token = frontend.shards, Path(settings.token) if settings.token else None
     identity = PeerIdentity(name=settings.member, token=token, served=served)
     client = PeerClient(identity, lambda: shards.others)
     user = claims_of(token.read_text(encoding="ascii").strip(), now()).subject if token else ""

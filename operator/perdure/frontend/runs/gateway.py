@@ -16,9 +16,9 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Entry, Standing
-from perdure.controller.manager import Manager
-from perdure.controller.payloads import LostBlobError
+from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.payloads import Blobs, LostBlobError
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
 from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.runs.run import Run
@@ -142,29 +142,25 @@ class RunChanges:
 class RunGateway:
     """The runs of this operator."""
 
-    def __init__(self, manager: Manager) -> None:
-        """`manager` may still be under construction; it is used once it is complete."""
-        self._manager = manager
-        self._lookup = _RunLookup(manager)
-        self.changes = RunChanges()
-        self.client = manager.client
-        self.blobs = manager.services.blobs
-        self.definitions = manager.services.definitions
-        self.served = manager.served
+    def __init__(self, client: kube.Client, directory: Directory, open_runs: WorkflowRuns) -> None:
+        """Create the gateway.
 
-    async def ready(self) -> None:
-        """Wait until all runs are known."""
-        await self._manager.first_lists.wait()
+        Args:
+            client: Reads the runs that are not in memory.
+            directory: The entries of all runs.
+            open_runs: The runs that this process works on; they get the requests.
+        """
+        self._client = client
+        self._directory = directory
+        self._open_runs = open_runs
+        self._lookup = _RunLookup(client, directory, open_runs)
+        self.changes = RunChanges()
 
     # Known runs
 
-    def get(self, run_id: str) -> Run | None:
-        """Return a run that this process has in memory."""
-        return self._manager.runs.get(run_id)
-
     def state(self, run_id: str) -> RunState | None:
         """Return the state of a run that this process has in memory and that has started."""
-        run = self._manager.runs.get(run_id)
+        run = self._open_runs.get(run_id)
         return run.state if run is not None else None
 
     def code(self, run_id: str) -> Code | None:
@@ -172,54 +168,21 @@ class RunGateway:
         state = self.state(run_id)
         return state.code if state is not None else None
 
-    def all(self) -> list[Run]:
-        """Return the runs that this process has in memory."""
-        return self._manager.runs.all()
-
-    def entry(self, run_id: str) -> Entry | None:
-        """Return the entry of a run, open or closed, by run ID."""
-        return self._manager.directory.get(run_id)
-
-    def named(self, namespace: str, name: str) -> Entry | None:
-        """Return the entry of a run by the name of the WorkflowRun."""
-        return self._manager.directory.named(namespace, name)
-
-    def newest(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
-        """Return the newest run of an ID."""
-        return self._manager.directory.newest(namespace, workflow_id, kind=kind)
-
-    def open_entry(self, namespace: str, workflow_id: str) -> Entry | None:
-        """Return the open run of a workflow ID, or the next one to open."""
-        return self._manager.directory.open_run(namespace, workflow_id)
-
-    def sharing(self, entry: Entry) -> Iterator[Entry]:
-        """Return the other runs of the same ID."""
-        return self._manager.directory.sharing(entry)
-
-    def run_id_of(self, namespace: str, name: str) -> str:
-        """Return the run ID of a WorkflowRun by its name; empty if it does not exist."""
-        entry = self.named(namespace, name)
-        return entry.uid if entry is not None else ""
-
-    def add(self, obj: kube.Object) -> None:
-        """Add a WorkflowRun that was created or read, before the watch shows it."""
-        self._manager.runs.add_created(obj)
-
     def pinned_versions(self, namespace: str) -> set[DeploymentVersion]:
         """The versions that open workflows of a namespace are pinned to."""
         pinned = {
             run.state.code.versioning.pinned_to
-            for run in self.all()
+            for run in self._open_runs.all()
             if run.ref.namespace == namespace and run.state and run.state.code and not run.state.closed
         }
         return {version for version in pinned if version is not None}
 
     def is_closed(self, run_id: str) -> bool:
         """Whether a run has closed or was deleted."""
-        run = self.get(run_id)
+        run = self._open_runs.get(run_id)
         if run is not None and run.state is not None:
             return run.state.closed or run.deleted
-        entry = self.entry(run_id)
+        entry = self._directory.get(run_id)
         return entry is None or entry.standing is Standing.CLOSED
 
     # Find
@@ -231,7 +194,7 @@ class RunGateway:
             RpcError: The API server does not respond.
         """
         try:
-            await self._manager.runs.catch_up(namespace)
+            await self._open_runs.catch_up(namespace)
         except kube.RequestError as error:
             raise unavailable(str(error)) from error
 
@@ -255,10 +218,9 @@ class RunGateway:
         return entry
 
     def _known(self, namespace: str, execution: WorkflowExecution) -> Entry | None:
-        directory = self._manager.directory
         if not execution.run_id:
-            return directory.newest(namespace, execution.workflow_id)
-        entry = directory.get(execution.run_id)
+            return self._directory.newest(namespace, execution.workflow_id)
+        entry = self._directory.get(execution.run_id)
         if entry is None or entry.namespace != namespace or entry.kind.standalone:
             return None
         return entry if execution.workflow_id in {"", entry.workflow_id} else None
@@ -275,8 +237,8 @@ class RunGateway:
         check_length(named, what)
         if run_id and not values.is_uuid(run_id):
             raise invalid(malformed)
-        directory = self._manager.directory
-        entry = directory.get(run_id) if run_id else directory.newest(namespace, named, kind=kind)
+        known = self._directory
+        entry = known.get(run_id) if run_id else known.newest(namespace, named, kind=kind)
         if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
             raise not_found(NO_RUN[kind].format(named))
         return entry
@@ -300,7 +262,7 @@ class RunGateway:
         Raises:
             RpcError: The run does not exist, or the next run does not start in time.
         """
-        gap = partial(self._manager.directory.gap, namespace, execution.workflow_id)
+        gap = partial(self._directory.gap, namespace, execution.workflow_id)
 
         def bridged(before: Entry) -> bool:
             return gap() is not before
@@ -343,9 +305,9 @@ class RunGateway:
         """Wait until a run has started or can never start, and return whether it has started."""
 
         def is_decided() -> bool:
-            entry, run = self._manager.directory.get(run_id), self._manager.runs.get(run_id)
+            entry, run = self._directory.get(run_id), self._open_runs.get(run_id)
             waits = entry is not None and entry.standing is Standing.WAITING and not (run and run.unrecorded)
-            return not waits or unreadable(self._manager, run_id) is not None
+            return not waits or self.unreadable(run_id) is not None
 
         return await self.changes.wait_until(run_id, is_decided, seconds)
 
@@ -362,9 +324,9 @@ class RunGateway:
             RpcError: The run was deleted, or the API server does not respond.
         """
         if followed is not None and followed.state is not None and followed.state.closed and not followed.deleted:
-            return View(entry, followed.object, followed.state)
+            return View(entry, followed.record.latest(), followed.state)
         await self.changes.wait_until(entry.uid, partial(self._has_started_or_failed, entry.uid), _RECORDED_WITHIN)
-        if self._manager.runs.record_start(entry):
+        if self._open_runs.record_start(entry):
             recorded = partial(self._is_recorded, entry.uid)
             if not await self.changes.wait_until(entry.uid, recorded, _RECORDED_WITHIN):
                 raise unavailable("the start of the workflow has not been recorded yet; the operator keeps trying")
@@ -372,13 +334,13 @@ class RunGateway:
 
     def _has_started_or_failed(self, run_id: str) -> bool:
         """Whether a run has started here, or its status shows why not."""
-        run = self._manager.runs.get(run_id)
+        run = self._open_runs.get(run_id)
         if run is None or run.deleted or run.state is not None:
             return True
-        return bool((run.object.get("status") or {}).get("conditions"))
+        return bool(run.record.status.get("conditions"))
 
     def _is_recorded(self, run_id: str) -> bool:
-        run = self._manager.runs.get(run_id)
+        run = self._open_runs.get(run_id)
         return run is None or run.deleted or not run.unrecorded
 
     async def view_of_worker(self, entry: Entry) -> View:
@@ -387,11 +349,11 @@ class RunGateway:
         Raises:
             RpcError: The run was deleted, or the API server does not respond.
         """
-        run = self._manager.runs.get(entry.uid)
+        run = self._open_runs.get(entry.uid)
         if run is not None and run.state is not None:
-            return View(entry, run.object, run.state, run.unrecorded)
+            return View(entry, run.record.latest(), run.state, run.unrecorded)
         try:
-            obj = await self.client.get(run_url(entry))
+            obj = await self._client.get(run_url(entry))
             if obj["metadata"]["uid"] != entry.uid:
                 raise run_deleted(entry)
             return View(entry, obj, stored_state(obj))
@@ -415,7 +377,7 @@ class RunGateway:
         events, begins = view.tail, view.unsealed
         if first < begins:
             try:
-                past = await past_of(self._manager.client, view.object)
+                past = await past_of(self._client, view.object)
             except kube.RequestError as error:
                 raise unavailable(str(error)) from error
             except NewerStateError as error:
@@ -450,18 +412,30 @@ class RunGateway:
 
         def is_settled() -> bool:
             nonlocal refused
-            refused = unreadable(self._manager, entry.uid)
+            refused = self.unreadable(entry.uid)
             return bool(answers) or refused is not None
 
         with suppress(kube.RequestError):  # the queue then retries
-            await self._manager.runs.find(entry)
+            await self._open_runs.find(entry)
         if not is_settled():  # otherwise, the request would be processed after a repair
-            self._manager.runs.send(entry, request, answered)
+            self._open_runs.send(entry, request, answered)
         await self.changes.wait_until(entry.uid, is_settled, None)
         if not answers and refused is not None:
-            self._manager.runs.withdraw(entry.uid, request.request_id)
+            self._open_runs.withdraw(entry.uid, request.request_id)
             return refused
         return answers[0]
+
+    def unreadable(self, run_id: str) -> Answer | None:
+        """The answer to requests for a run whose status is damaged, or was written by a newer version; None for other runs."""
+        run = self._open_runs.get(run_id)
+        if run is None or run.state is not None:
+            return None
+        status = run.record.status
+        damage, newer = message_of(status, ConditionReason.STATE_DAMAGED), reported(status)
+        if damage or newer:
+            reason = ConditionReason.STATE_DAMAGED if damage else ConditionReason.NEWER_STATE
+            return Answer(ok=False, reason=reason.value, message=damage or newer)
+        return None
 
     async def demand(self, entry: Entry, request: inputs.Request) -> Answer:
         """Pass a request to a run, which must accept it.
@@ -476,18 +450,20 @@ class RunGateway:
 
     def send(self, entry: Entry, request: inputs.Request) -> None:
         """Pass a request to a run without waiting for its answer."""
-        self._manager.runs.send(entry, request, lambda _: None)
+        self._open_runs.send(entry, request, lambda _: None)
 
     async def delete(self, entry: Entry) -> None:
         """Remove a run with its history. This stops an open run."""
-        await self.client.delete(run_url(entry), uid=entry.uid)
+        await self._client.delete(run_url(entry), uid=entry.uid)
 
 
 class _RunLookup:
     """Reads runs that were created a moment ago, such as those of a Schedule that another operator owns."""
 
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
+    def __init__(self, client: kube.Client, directory: Directory, open_runs: WorkflowRuns) -> None:
+        self._client = client
+        self._directory = directory
+        self._open_runs = open_runs
         self._throttles: dict[str, Throttle] = {}
         """By namespace."""
 
@@ -515,29 +491,30 @@ class _RunLookup:
         return True
 
     async def _read_all(self, namespace: str, workflow_id: str) -> bool:
-        url, directory, found = kube.path(kube.PERDURE, namespace, "workflowruns"), self._manager.directory, False
+        url, found = kube.path(kube.PERDURE, namespace, "workflowruns"), False
         for field in ("spec.workflowId", "metadata.name"):  # a run without a workflow ID has its name as the ID
             selector = f"{field}={escaped(workflow_id)}"
-            async for page in self._manager.client.lists.versions(url, fieldSelector=selector, limit=_ALL_AT_ONCE):
+            async for page in self._client.lists.versions(url, fieldSelector=selector, limit=_ALL_AT_ONCE):
                 for each in page:
-                    if directory.get(each.uid) is None:
+                    if self._directory.get(each.uid) is None:
                         found = await self._read(url, each.name) or found
         return found
 
     async def _read(self, url: str, name: str) -> bool:
         try:
-            obj = await self._manager.client.get(f"{url}/{name}")
+            obj = await self._client.get(f"{url}/{name}")
         except kube.NotFoundError:
             return False
-        self._manager.runs.add_created(obj)
+        self._open_runs.add_created(obj)
         return True
 
 
 class LargePayloads:
     """Reads the large payloads of messages."""
 
-    def __init__(self, runs: RunGateway) -> None:
-        self._runs = runs
+    def __init__(self, blobs: Blobs, directory: Directory) -> None:
+        self._blobs = blobs
+        self._directory = directory
         self._memory = MessageMemory(_MEMORY, each=_MEMORY // 2)
 
     async def build(self, namespace: str, make: Callable[[], _Message], limit: int = UNLIMITED) -> _Message:
@@ -558,7 +535,7 @@ class LargePayloads:
             async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
                 for name, reference in known.missing.items():
                     try:
-                        known.contents[name] = await self._runs.blobs.load(namespace, reference)
+                        known.contents[name] = await self._blobs.load(namespace, reference)
                     except LostBlobError as error:
                         raise damaged(str(error)) from error
 
@@ -573,7 +550,7 @@ class LargePayloads:
 
     def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
         """Build a Historian for a namespace."""
-        return Historian(namespace, partial(self._runs.run_id_of, namespace), by_step=by_step)
+        return Historian(namespace, partial(self._directory.run_id_of, namespace), by_step=by_step)
 
 
 def run_url(entry: Entry) -> str:
@@ -594,19 +571,6 @@ def check_length(value: str, what: str) -> None:
 def run_deleted(entry: Entry) -> RpcError:
     """Build the error for a run that was deleted."""
     return not_found(NO_RUN[entry.kind].format(entry.workflow_id))
-
-
-def unreadable(manager: Manager, run_id: str) -> Answer | None:
-    """The answer to requests for a run whose status is damaged, or was written by a newer version; None for other runs."""
-    run = manager.runs.get(run_id)
-    if run is None or run.state is not None:
-        return None
-    status = run.object.get("status") or {}
-    damage, newer = message_of(status, ConditionReason.STATE_DAMAGED), reported(status)
-    if damage or newer:
-        reason = ConditionReason.STATE_DAMAGED if damage else ConditionReason.NEWER_STATE
-        return Answer(ok=False, reason=reason.value, message=damage or newer)
-    return None
 
 
 def not_open(state: RunState) -> RpcError:

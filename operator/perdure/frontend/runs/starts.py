@@ -7,7 +7,7 @@ import base64
 import hashlib
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,9 @@ from perdure.api.fields import MAX_RESOURCE_NAME
 from perdure.api.json_values import MAX_DEPTH, nests_deeper
 from perdure.api.phases import RunKind, kind_of
 from perdure.api.times import nearest_duration
-from perdure.controller.directory import Entry, Standing
+from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.payloads import Blobs
 from perdure.controller.workers import FollowedRun
 from perdure.engine.cron import cron_mistake
 from perdure.engine.payloads import plain
@@ -247,14 +249,16 @@ def workflow_run(
 class FirstTasks:
     """The runs whose first task is not dispatched yet."""
 
-    def __init__(self, runs: RunGateway, follow: Callable[[FollowedRun], None]) -> None:
+    def __init__(self, directory: Directory, open_runs: WorkflowRuns, follow: Callable[[FollowedRun], None]) -> None:
         """Create it without reservations.
 
         Args:
-            runs: The runs of the operator.
+            directory: The entries of all runs.
+            open_runs: The runs that this process works on.
             follow: Offers the task of a run to workers.
         """
-        self._runs = runs
+        self._directory = directory
+        self._open_runs = open_runs
         self._follow = follow
         self._reserved: set[tuple[str, str]] = set()
 
@@ -271,8 +275,8 @@ class FirstTasks:
         if (namespace, name) not in self._reserved:
             return
         self._reserved.discard((namespace, name))
-        entry = self._runs.named(namespace, name)
-        run = self._runs.get(entry.uid) if entry is not None else None
+        entry = self._directory.named(namespace, name)
+        run = self._open_runs.get(entry.uid) if entry is not None else None
         if run is not None:
             self._follow(run)
 
@@ -288,9 +292,35 @@ class StartedRun:
 class RunCreator:
     """Creates WorkflowRuns."""
 
-    def __init__(self, runs: RunGateway, first_tasks: FirstTasks) -> None:
+    def __init__(
+        self,
+        *,
+        client: kube.Client,
+        blobs: Blobs,
+        directory: Directory,
+        open_runs: WorkflowRuns,
+        runs: RunGateway,
+        first_tasks: FirstTasks,
+        ready: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Create it without runs.
+
+        Args:
+            client: Creates the runs.
+            blobs: Stores their large payloads.
+            directory: The entries of all runs.
+            open_runs: Gets the created runs.
+            runs: Reads runs, and waits for their changes.
+            first_tasks: Reserves their first tasks.
+            ready: Waits until all runs are known.
+        """
+        self._client = client
+        self._blobs = blobs
+        self._directory = directory
+        self._open_runs = open_runs
         self._runs = runs
         self._first_tasks = first_tasks
+        self._ready = ready
 
     async def create(self, body: kube.Object, *, reserved: bool = False, large: Sequence[Reference] = ()) -> StartedRun:
         """Create a WorkflowRun, or find the one from an earlier try of the same request, and wait until it has started.
@@ -319,7 +349,7 @@ class RunCreator:
         try:
             made = await self._create_with_blobs(namespace, body, large)
         except kube.AlreadyExistsError:
-            made = await self._runs.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
+            made = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
             if not is_from_request(made, body):
                 message = f"WorkflowRun {name} exists and was not started by this request; start again with another request ID"
                 raise precondition(message) from None
@@ -329,7 +359,7 @@ class RunCreator:
             raise invalid(error.message) from error
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
-        self._runs.add(made)
+        self._open_runs.add_created(made)
         return await self._wait_until_started(made)
 
     async def _create_with_blobs(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
@@ -337,25 +367,25 @@ class RunCreator:
 
         The run adopts the blobs first. If it is unknown whether the run exists, the removal of unclaimed blobs handles them.
         """
-        saved = [found for each in large if (found := await self._runs.blobs.save(namespace, each, None)) is not None]
+        saved = [found for each in large if (found := await self._blobs.save(namespace, each, None)) is not None]
         try:
-            return await self._runs.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
+            return await self._client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
         except (kube.AlreadyExistsError, kube.NotFoundError, kube.InvalidError, kube.TooLargeError):
             for each in saved:
-                await self._runs.blobs.remove(namespace, each)
+                await self._blobs.remove(namespace, each)
             raise
 
     async def _wait_until_started(self, run: kube.Object) -> StartedRun:
         """Wait until the start of the run is recorded, or the run was rejected."""
-        runs, uid = self._runs, run["metadata"]["uid"]
+        runs, directory, uid = self._runs, self._directory, run["metadata"]["uid"]
 
         def has_begun() -> bool:
-            entry = runs.entry(uid)
+            entry = directory.get(uid)
             return runs.state(uid) is not None or entry is None or entry.standing is Standing.CLOSED
 
         if not await self._runs.changes.wait_until(uid, has_begun, BEGIN_SECONDS):
             raise unavailable(f"the {_noun(run)} has not been started yet; the operator keeps trying")
-        entry = runs.entry(uid)
+        entry = directory.get(uid)
         if entry is None:
             raise unavailable(f"the {_noun(run)} was deleted")
         state = runs.state(uid)
@@ -373,8 +403,10 @@ class RunCreator:
         other_id = (status.get("output") or {}).get("runId", "")
         await self._runs.delete(entry)
         # Until the deletion is known, a repeated request would find the run.
-        await self._runs.changes.wait_until(entry.uid, lambda: self._runs.entry(entry.uid) is None, _FORGET_SECONDS)
-        other = self._runs.entry(other_id) or next((e for e in self._runs.sharing(entry) if not e.refused), None)
+        await self._runs.changes.wait_until(entry.uid, lambda: self._directory.get(entry.uid) is None, _FORGET_SECONDS)
+        other = self._directory.get(other_id) or next(
+            (e for e in self._directory.sharing(entry) if not e.refused), None
+        )
         if other_id and other is not None:
             return StartedRun(other, started=False)
         failure = status.get("failure") or {}
@@ -396,9 +428,9 @@ class RunCreator:
         """
         name = body["metadata"]["name"]
         namespace, identity = body["metadata"]["namespace"], body["spec"]["workflowId"]
-        await self._runs.ready()
+        await self._ready()
         await self._runs.catch_up(namespace)
-        known = self._runs.newest(namespace, identity, kind=kind)
+        known = self._directory.newest(namespace, identity, kind=kind)
         if known is None or (known.name == name and known.standing is Standing.WAITING):
             return None
         if known.name == name:

@@ -311,7 +311,7 @@ def _json(message: msgspec.Struct) -> str:
 # To Temporal
 
 
-def with_runs(obj: KubeObject, run_id_of: Callable[[str], str | None]) -> KubeObject:
+def with_runs(obj: KubeObject, run_id_of: Callable[[str], str]) -> KubeObject:
     """Return a schedule whose status lists only existing runs, with their IDs.
 
     Decisions are written before they are applied, so the status may briefly name runs that are about to be created. A request
@@ -319,15 +319,15 @@ def with_runs(obj: KubeObject, run_id_of: Callable[[str], str | None]) -> KubeOb
 
     Args:
         obj: The Schedule.
-        run_id_of: Returns the ID of a run of its namespace by name; None if it does not exist.
+        run_id_of: Returns the ID of a run of its namespace by name; empty if it does not exist.
     """
     status = dict(obj.get("status") or {})
     for field in ("recentActions", "runningWorkflows"):
         runs = []
         for run in status.get(field) or ():
             run_id = run.get("runId") or run_id_of(run["workflowRun"])
-            if run_id is not None or run.get("status", "Running") != "Running":
-                runs.append({**run, "runId": run_id or ""})
+            if run_id or run.get("status", "Running") != "Running":
+                runs.append({**run, "runId": run_id})
         status[field] = runs
     return {**obj, "status": status}
 

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice, takewhile
 
 import msgspec
@@ -33,6 +34,7 @@ from perdure.api.models import mistakes
 from perdure.api.names import schedule_name
 from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Directory
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.reconcile.newer_states import message_for
 from perdure.frontend.errors import (
@@ -48,7 +50,6 @@ from perdure.frontend.errors import (
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import MAX_ID, UnfitError, from_enum, timestamp
-from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions
 from perdure.frontend.transport.rpc import CallContext
@@ -76,10 +77,14 @@ class ScheduleRpcs:
     """Creates, changes and describes Schedules."""
 
     def __init__(
-        self, client: kube.Client, runs: RunGateway, schedules: Schedules, search_attributes: SearchAttributeRegistry
+        self,
+        client: kube.Client,
+        directory: Directory,
+        schedules: Schedules,
+        search_attributes: SearchAttributeRegistry,
     ) -> None:
         self._client = client
-        self._runs = runs
+        self._directory = directory
         self._schedules = schedules
         self._search_attributes = search_attributes
 
@@ -255,13 +260,7 @@ class ScheduleRpcs:
     # One schedule
 
     def _with_runs(self, obj: kube.Object) -> kube.Object:
-        namespace = obj["metadata"]["namespace"]
-
-        def run_id_of(name: str) -> str | None:
-            run = self._runs.named(namespace, name)
-            return None if run is None else run.uid
-
-        return messages.with_runs(obj, run_id_of)
+        return messages.with_runs(obj, partial(self._directory.run_id_of, obj["metadata"]["namespace"]))
 
     async def _read(self, namespace: str, schedule_id: str) -> kube.Object:
         _check_id(schedule_id)

@@ -71,6 +71,9 @@ WAITING = frozenset(
 # Connections
 
 _SWEEP_SECONDS = 5.0
+_FLOOD_SWEEP_SECONDS = 0.25
+"""The interval while strangers use more than half of their connections. A sweep of a thousand sockets takes some milliseconds."""
+_FEWEST_STRANGERS = 16
 _CLOSE_SECONDS = 0.1
 """Minimum interval between searches for sockets. With a thousand sockets, a search takes some milliseconds."""
 _OPEN_FILES = Path("/proc/self/fd")
@@ -91,6 +94,16 @@ def peer_of(text: str) -> Peer:
     return Peer(_address_of(host.strip("[]")), int(port)) if port.isdecimal() else Peer(text, 0)
 
 
+def peer_at(address: Sequence[Any]) -> Peer:
+    """The peer at the address of a socket: host, port, and for IPv6 more."""
+    return Peer(_address_of(address[0]), address[1])
+
+
+def strangers_of(connections: int) -> int:
+    """How many connections without a valid token may be open, next to a number of others."""
+    return max(_FEWEST_STRANGERS, connections // 4)
+
+
 def _address_of(host: str) -> str:
     try:
         found = ipaddress.ip_address(host)
@@ -107,26 +120,40 @@ class Connections:
         ports: The served ports.
         grace: How long a connection may stay open without a valid token, in seconds.
         each: The most connections of an address without a valid token.
+        strangers: The most connections without a valid token to each port. Beyond it, those that are open longest are closed,
+            because an honest caller shows its token within milliseconds.
         serves: Returns whether this process can serve callers now. If it cannot for as long as `grace`, they should reach another
             operator.
     """
 
     def __init__(
-        self, *ports: int, grace: float = 20.0, each: int = 64, serves: Callable[[], bool] = lambda: True
+        self,
+        *ports: int,
+        grace: float = 20.0,
+        each: int = 64,
+        strangers: int = 250,
+        serves: Callable[[], bool] = lambda: True,
     ) -> None:
         self._ports = ports
         self._grace = grace
         self._each = each
+        self._strangers = strangers
         self._serves = serves
         self._served = math.inf
         """When this process could last serve callers; infinite before the first time."""
         self._known: set[Peer] = set()
         self._since: dict[Peer, float] = {}
+        self._flooded = False
+        """Whether strangers used more than half of their connections to a port at the last sweep."""
         self._closing: set[Peer] = set()
 
     def admit(self, peer: Peer) -> None:
         """Record that a caller on this connection has presented a valid token."""
         self._known.add(peer)
+
+    def has_admitted(self, peer: Peer) -> bool:
+        """Whether a caller on this connection has presented a valid token."""
+        return peer in self._known
 
     def close(self, peer: Peer) -> None:
         """Close a connection soon, together with others, so that one search finds all their sockets."""
@@ -150,55 +177,61 @@ class Connections:
     async def _sweep_periodically(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            await asyncio.sleep(_FLOOD_SWEEP_SECONDS if self._flooded else _SWEEP_SECONDS)
             self.sweep(loop.time())
 
     def sweep(self, time: float) -> None:
-        """Close connections that are open too long without a valid token, and the newest ones of an address with too many.
+        """Close connections that are open too long without a valid token.
 
-        If no caller was served for too long, close all connections.
+        Of an address with too many of them, also close the newest ones, and of a port with too many, the oldest ones. If no
+        caller was served for too long, close all connections.
 
         Args:
             time: The time of the event loop, in seconds.
         """
-        present = {peer for peer, _ in self._accepted()}
+        present = {peer: port for peer, port, _ in self._accepted()}
         if self._serves():
             self._served = time
         elif time - self._served >= self._grace:
-            self._closing |= present
+            self._closing |= present.keys()
             self.close_now()
             return
-        self._known &= present
-        self._since = {peer: self._since.get(peer, time) for peer in present - self._known}
+        self._known &= present.keys()
+        self._since = {peer: self._since.get(peer, time) for peer in present.keys() - self._known}
         unknown: Counter[str] = Counter()
+        of_port = Counter(present[peer] for peer in self._since)
+        self._flooded = any(number > self._strangers // 2 for number in of_port.values())
         for peer, since in sorted(self._since.items(), key=lambda item: item[1]):
             unknown[peer.address] += 1
-            if time - since >= self._grace or unknown[peer.address] > self._each:
+            if (
+                time - since >= self._grace
+                or unknown[peer.address] > self._each
+                or of_port[present[peer]] > self._strangers
+            ):
+                of_port[present[peer]] -= 1
                 self.close(peer)
 
     def close_now(self) -> None:
         """Close the connections passed to `close` immediately."""
         closing, self._closing = self._closing, set()
-        for peer, connection in self._accepted():
+        for peer, _, connection in self._accepted():
             if peer in closing:
                 metrics.TEMPORAL_CONNECTIONS_CLOSED.inc()
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 
-    def _accepted(self) -> Iterator[tuple[Peer, socket.socket]]:
-        """Yield each connection with a duplicate of its socket, because gRPC may close its own."""
+    def _accepted(self) -> Iterator[tuple[Peer, int, socket.socket]]:
+        """Yield each connection, its port, and a duplicate of its socket, because gRPC may close its own."""
         for name in os.listdir(_OPEN_FILES) if _OPEN_FILES.exists() else ():  # noqa: PTH208 (names are all that is needed)
             with suppress(OSError):
                 if not os.readlink(f"{_OPEN_FILES}/{name}").startswith("socket:"):  # noqa: PTH115
                     continue
                 with socket.socket(fileno=os.dup(int(name))) as found:
-                    if (
-                        found.family not in {socket.AF_INET, socket.AF_INET6}
-                        or found.getsockname()[1] not in self._ports
-                    ):
+                    if found.family not in {socket.AF_INET, socket.AF_INET6}:
                         continue
-                    host, port = found.getpeername()[:2]  # fails for the listening socket
-                    yield Peer(_address_of(host), port), found
+                    port = found.getsockname()[1]
+                    if port in self._ports:
+                        yield peer_at(found.getpeername()), port, found  # fails for the listening socket
 
 
 # Limits
@@ -419,9 +452,17 @@ class Door:
         except RpcError:
             await self._delay_rejection(peer)
             raise
+        self.admit(peer)
+        return user
+
+    def admit(self, peer: Peer) -> None:
+        """Record that a caller on this connection has shown that it is no stranger."""
         if self._connections is not None:
             self._connections.admit(peer)
-        return user
+
+    def has_admitted(self, peer: Peer) -> bool:
+        """Whether a caller on this connection is no stranger; without authentication, nobody is one."""
+        return self._connections is None or self._connections.has_admitted(peer)
 
     async def authorize(self, user: User | None, rpc: str, namespace: str | None) -> None:
         """Check that a user may call an RPC in a namespace.

@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from perdure.frontend.errors import RpcError, invalid, unavailable
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, peer_of
+from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, peer_of, strangers_of
 from perdure.frontend.transport.rpc import SERVICES, UNSERVED, Rpc
 
 Answer = TypeVar("Answer")
@@ -115,7 +115,7 @@ def options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", MAX_READ),
         ("grpc.max_send_message_length", MAX_ANSWER),
         ("grpc.so_reuseport", 0),
-        ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.max_allowed_incoming_connections", settings.max_connections + strangers_of(settings.max_connections)),
         ("grpc.max_concurrent_streams", _STREAMS),
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.http2.settings_timeout", 10_000),

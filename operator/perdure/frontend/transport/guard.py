@@ -68,6 +68,24 @@ class Claims:
     subject: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An OIDC provider that the API server trusts, too.
+
+    The API server does not tell for which client such a token was issued. But it verifies the signature of the claims, so these
+    can be compared before the review.
+    """
+
+    issuer: str
+    """Its URL: the claim `iss` of its tokens."""
+    audiences: frozenset[str]
+    """The client IDs for which it issues them, one of which the claim `aud` must have."""
+
+    def issued(self, claims: Claims) -> bool:
+        """Whether a token claims to be from this provider for one of the clients."""
+        return claims.issuer.rstrip("/") == self.issuer.rstrip("/") and not self.audiences.isdisjoint(claims.audiences)
+
+
 def bearer_of(metadata: Sequence[tuple[str, str | bytes]]) -> str:
     """The bearer token in the metadata of an RPC; empty if there is none."""
     header = next((value for key, value in metadata if key == "authorization"), "")
@@ -159,10 +177,20 @@ class Guard:
     so that strangers cannot lock out workers.
     """
 
-    def __init__(self, client: kube.Client, audience: str, *, cluster_tokens: bool = False) -> None:
-        """`client` sends reviews on its own connections. Tokens must be for `audience`, or optionally for the API server."""
+    def __init__(
+        self, client: kube.Client, audience: str, *, provider: Provider | None = None, cluster_tokens: bool = False
+    ) -> None:
+        """Create it.
+
+        Args:
+            client: Sends reviews on its own connections.
+            audience: The audience of ServiceAccount tokens.
+            provider: Whose tokens are also accepted.
+            cluster_tokens: Whether all tokens for the API server are also accepted.
+        """
         self._client = client
         self._audience = audience
+        self._provider = provider
         self._cluster_tokens = cluster_tokens
         self._users: BoundedCache[bytes, tuple[datetime, User]] = BoundedCache(_MAX_KNOWN)
         self._refused: BoundedCache[bytes, datetime] = BoundedCache(_MAX_KNOWN)
@@ -223,7 +251,7 @@ class Guard:
             raise unauthenticated(f"the token is not valid: {error}") from None
         if self._audience in claims.audiences:
             return self._audience
-        if self._cluster_tokens:
+        if self._cluster_tokens or (self._provider is not None and self._provider.issued(claims)):
             return ""
         raise unauthenticated(
             f"the token is not for the audience {self._audience!r}: use a projected token of that audience, or "

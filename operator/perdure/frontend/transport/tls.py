@@ -115,7 +115,7 @@ class OperatorCertificate:
 
     def bundle(self) -> str:
         """Return the stored authorities."""
-        from perdure.frontend.transport.certificates import bundle  # noqa: PLC0415
+        from perdure.frontend.transport.certificates import bundle  # noqa: PLC0415 (the same)
 
         return bundle(self._data) if self._data else ""
 
@@ -125,7 +125,7 @@ class OperatorCertificate:
         Raises:
             ApiError: The Secret does not exist, or the operator may not read or write it.
         """
-        from perdure.frontend.transport.certificates import renewed  # noqa: PLC0415
+        from perdure.frontend.transport.certificates import renewed  # noqa: PLC0415 (the same)
 
         while True:
             found = await self._client.get(self._secret)

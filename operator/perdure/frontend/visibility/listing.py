@@ -30,6 +30,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.phases import RunKind
+from perdure.controller.directory import Directory
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.tokens import page_of
@@ -72,7 +73,16 @@ _Counted = TypeVar(
 class Listing:
     """Lists and counts runs."""
 
-    def __init__(self, runs: RunGateway, visibility: Visibility, search_attributes: SearchAttributeRegistry) -> None:
+    def __init__(
+        self,
+        client: kube.Client,
+        directory: Directory,
+        runs: RunGateway,
+        visibility: Visibility,
+        search_attributes: SearchAttributeRegistry,
+    ) -> None:
+        self._client = client
+        self._directory = directory
         self._runs = runs
         self._visibility = visibility
         self._search_attributes = search_attributes
@@ -218,13 +228,13 @@ class Listing:
             record = self._visibility.get(namespace, run_id)
             if record is None or not record.left_out:
                 return record
-            entry = self._runs.entry(run_id)
+            entry = self._directory.get(run_id)
             if entry is None:
                 return None
             url = kube.path(kube.PERDURE, namespace, "workflowruns", entry.name)
             try:
                 async with at_once:
-                    obj = await self._runs.client.get(url)
+                    obj = await self._client.get(url)
             except kube.NotFoundError:
                 return None
             except kube.UnreadableError:

@@ -45,7 +45,7 @@ from perdure.api.phases import RunKind
 from perdure.api.policies import ANY_TYPE
 from perdure.api.stored import StoredStruct, read_annotation
 from perdure.api.times import format_duration
-from perdure.controller.directory import Entry
+from perdure.controller.directory import Directory, Entry
 from perdure.engine.state import OpenActivityOptions
 from perdure.frontend.activities.changes import RETRY_FIELDS, changed_options, snake
 from perdure.frontend.deployments.rules import changes_override, override_of
@@ -104,8 +104,11 @@ class Batch(StoredStruct, frozen=True, kw_only=True):
 class Batches:
     """Creates the Operations of batches, and describes their progress."""
 
-    def __init__(self, client: kube.Client, runs: RunGateway, listing: Listing, control: WorkflowControl) -> None:
+    def __init__(
+        self, client: kube.Client, directory: Directory, runs: RunGateway, listing: Listing, control: WorkflowControl
+    ) -> None:
         self._client = client
+        self._directory = directory
         self._runs = runs
         self._listing = listing
         self._control = control
@@ -181,7 +184,7 @@ class Batches:
         found, query = await self._listing.find(request.namespace, request.visibility_query, kind)
         if query.group_by:
             raise invalid("visibility_query: 'group by' clause is only supported for counting")
-        entries = (runs.entry(run_id) for run_id in found)
+        entries = (self._directory.get(run_id) for run_id in found)
         return [entry for entry in entries if entry is not None]
 
     async def _create_operation(
@@ -253,7 +256,8 @@ class Batches:
 
     def _targets(self, operations: list[kube.Object]) -> list[Entry]:
         entries = (
-            self._runs.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", "")) for obj in operations
+            self._directory.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", ""))
+            for obj in operations
         )
         return [entry for entry in entries if entry is not None]
 

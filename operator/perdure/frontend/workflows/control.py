@@ -30,8 +30,10 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api.kinds.operation import Reset
 from perdure.controller.directory import Entry
+from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.runs.resets import reset
+from perdure.controller.workflows.definitions import Definitions
 from perdure.engine import inputs
 from perdure.engine.versioning import PINNED, VersioningOverride
 from perdure.frontend.deployments.rules import WorkerDeployment, changes_override, override_of, override_refused
@@ -51,6 +53,7 @@ from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import Visibility
+from perdure.kube import client as kube
 
 _BEGIN_SECONDS = 20.0
 """How long a reset waits for the start of the new run, in seconds."""
@@ -65,8 +68,18 @@ class WorkflowControl:
     """Handles requests to single workflows."""
 
     def __init__(
-        self, runs: RunGateway, visibility: Visibility, deployments: NamespaceRegistry[WorkerDeployment]
+        self,
+        *,
+        client: kube.Client,
+        definitions: Definitions,
+        open_runs: WorkflowRuns,
+        runs: RunGateway,
+        visibility: Visibility,
+        deployments: NamespaceRegistry[WorkerDeployment],
     ) -> None:
+        self._client = client
+        self._definitions = definitions
+        self._open_runs = open_runs
         self._runs = runs
         self._visibility = visibility
         self._deployments = deployments
@@ -211,8 +224,8 @@ class WorkflowControl:
         view = await self._runs.view(entry)
         attempt = partial(
             reset,
-            self._runs.client,
-            self._runs.definitions,
+            self._client,
+            self._definitions,
             view.object,
             wanted,
             request_id=request.request_id or uuid.uuid4().hex,
@@ -226,7 +239,7 @@ class WorkflowControl:
             raise unavailable("the definition of the workflow is being compiled; retry later") from error
         except RefusedError as error:
             raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error
-        self._runs.add(made.object)
+        self._open_runs.add_created(made.object)
         await self._wait_until_begun(made.run_id)
         return ResetWorkflowExecutionResponse(run_id=made.run_id)
 

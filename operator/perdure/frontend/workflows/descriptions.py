@@ -22,6 +22,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
 )
 
+from perdure.controller.directory import Directory
 from perdure.engine import events as ev
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
@@ -56,7 +57,8 @@ _MAX_RESET_POINTS = 20
 class WorkflowDescriptions:
     """Describes workflows."""
 
-    def __init__(self, runs: RunGateway, payloads: LargePayloads) -> None:
+    def __init__(self, directory: Directory, runs: RunGateway, payloads: LargePayloads) -> None:
+        self._directory = directory
         self._runs = runs
         self._payloads = payloads
 
@@ -97,7 +99,7 @@ class WorkflowDescriptions:
                 info = response.workflow_extended_info.request_id_infos[found[0]]
                 info.event_type, info.event_id = found[1], event.event_id
         if isinstance(history[-1], ev.WorkflowExecutionTerminated) and history[-1].reset_run:
-            reset = self._runs.run_id_of(entry.namespace, history[-1].reset_run)
+            reset = self._directory.run_id_of(entry.namespace, history[-1].reset_run)
             response.workflow_extended_info.reset_run_id = reset
         return response
 

@@ -13,7 +13,8 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryReverseResponse,
 )
 
-from perdure.controller.directory import Entry
+from perdure.controller.directory import Directory, Entry
+from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.engine import events as ev
 from perdure.frontend.errors import unavailable
 from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
@@ -34,7 +35,11 @@ _READERS = ("temporal-cli", "temporal-ui")
 class Histories:
     """Returns histories, page by page."""
 
-    def __init__(self, runs: RunGateway, payloads: LargePayloads) -> None:
+    def __init__(
+        self, directory: Directory, open_runs: WorkflowRuns, runs: RunGateway, payloads: LargePayloads
+    ) -> None:
+        self._directory = directory
+        self._open_runs = open_runs
         self._runs = runs
         self._payloads = payloads
 
@@ -51,7 +56,7 @@ class Histories:
         entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_CLIENT_POLL))
         if request.history_event_filter_type == _CLOSE_ONLY:
             return await self._end(entry, request, call)
-        run = self._runs.get(entry.uid)
+        run = self._open_runs.get(entry.uid)
         if request.wait_new_event:
             await self._wait_for(entry, first, call)
         view = await self._runs.view(entry, run)
@@ -86,7 +91,7 @@ class Histories:
         self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryResponse:
         """Return the closing event; for an open run, return an empty page and the token for the next request."""
-        run = self._runs.get(entry.uid)
+        run = self._open_runs.get(entry.uid)
         if request.wait_new_event:
             await self._runs.changes.wait_until(
                 entry.uid, lambda: self._runs.is_closed(entry.uid), call.within(LONGEST_CLIENT_POLL)
@@ -118,7 +123,7 @@ class Histories:
         entry = view.entry
 
         def known() -> bool:
-            return self._runs.named(entry.namespace, following) is not None
+            return self._directory.named(entry.namespace, following) is not None
 
         is_there = await self._runs.changes.wait_until(entry.uid, known, _SUCCESSOR_SECONDS)
         if not is_there and view.state is not None and view.state.start_successor:

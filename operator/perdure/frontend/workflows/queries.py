@@ -27,7 +27,7 @@ from perdure.api.names import pod_name
 from perdure.controller.directory import Entry
 from perdure.controller.errors import NotYetError, when_ready
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
-from perdure.controller.workflows.definitions import Definition, read_spec
+from perdure.controller.workflows.definitions import Definition, Definitions, read_spec
 from perdure.engine.failures import Failure
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.versioning import DeploymentVersion
@@ -85,6 +85,7 @@ _ICONS = {
     "Running": "▶",
     "Waiting": "○",
     "Stopped": "■",
+    "Compensated": "↩",
 }
 _TARGETED = frozenset({"activity", "call", "childWorkflow", "fail", "waitForSignal"})
 """Kinds of steps that are shown with their targets."""
@@ -238,6 +239,7 @@ class WorkflowQueries:
         self,
         *,
         runs: RunGateway,
+        definitions: Definitions,
         deployments: NamespaceRegistry[WorkerDeployment],
         queries: Queries,
         dispatch: QueryDispatch,
@@ -245,6 +247,7 @@ class WorkflowQueries:
         console_url: str,
     ) -> None:
         self._runs = runs
+        self._definitions = definitions
         self._deployments = deployments
         self._queries = queries
         self._dispatch = dispatch
@@ -314,7 +317,7 @@ class WorkflowQueries:
         spec, status = view.object["spec"], view.object.get("status")
 
         async def find() -> Definition:
-            return self._runs.definitions.pinned(
+            return self._definitions.pinned(
                 view.entry.namespace, view.entry.name, read_spec(spec), spec.get("inline"), status
             )
 

@@ -1,6 +1,7 @@
 """RPCs that start workflows, or find open ones, and send them a signal or an update."""
 
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +21,10 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api import labels
-from perdure.controller.directory import Entry, Standing
+from perdure.api.kinds.workflowlimit import LimitTaker, LimitTakers
+from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.limits import WorkflowLimits
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.engine import inputs
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
@@ -89,7 +93,10 @@ class WorkflowStarts:
     def __init__(
         self,
         *,
+        directory: Directory,
         runs: RunGateway,
+        served: ServedNamespaces,
+        ready: Callable[[], Awaitable[None]],
         creator: RunCreator,
         first_tasks: FirstTasks,
         tasks: TaskDispatch,
@@ -97,8 +104,12 @@ class WorkflowStarts:
         workflow_updates: WorkflowUpdates,
         deployments: NamespaceRegistry[WorkerDeployment],
         search_attributes: SearchAttributeRegistry,
+        limits: WorkflowLimits,
     ) -> None:
+        self._directory = directory
         self._runs = runs
+        self._served = served
+        self._ready = ready
         self._creator = creator
         self._first_tasks = first_tasks
         self._tasks = tasks
@@ -106,6 +117,7 @@ class WorkflowStarts:
         self._workflow_updates = workflow_updates
         self._deployments = deployments
         self._search_attributes = search_attributes
+        self._limits = limits
 
     # Start
 
@@ -166,7 +178,7 @@ class WorkflowStarts:
             return ()
         if request.task_queue.name == WORKFLOWS_QUEUE:
             raise UnfitError("completion_callbacks are not supported for Workflows, which are started by name")
-        return callbacks_of(request, self._runs.served)
+        return callbacks_of(request, self._served)
 
     # Signal with start
 
@@ -286,8 +298,8 @@ class WorkflowStarts:
 
         A closed workflow is only returned if the update has completed.
         """
-        await self._runs.ready()
-        entry = self._runs.newest(namespace, workflow_id)
+        await self._ready()
+        entry = self._directory.newest(namespace, workflow_id)
         if entry is None or not update_id:
             return None
         try:
@@ -329,17 +341,17 @@ class WorkflowStarts:
             RpcError: The workflow cannot be started.
         """
         reuse, conflict = _policies(request, conflict)
-        await self._runs.ready()
+        await self._ready()
         await self._runs.catch_up(request.namespace)
         name = run_name(request.workflow_id, request.request_id)
-        mine = self._runs.named(request.namespace, name)
+        mine = self._directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
             return StartedRun(mine, started=True)
-        if self._runs.newest(request.namespace, request.workflow_id) is not None:
+        if self._directory.newest(request.namespace, request.workflow_id) is not None:
             meant = WorkflowExecution(workflow_id=request.workflow_id)
             with suppress(RpcError):  # the new run waits for the next run of the chain
                 await self._runs.reach(request.namespace, meant, BEGIN_SECONDS)
-        known = self._runs.open_entry(request.namespace, request.workflow_id)
+        known = self._directory.open_run(request.namespace, request.workflow_id)
         if known is not None and known.name != name:
             if conflict == "UseExisting":
                 return StartedRun(known, started=False)
@@ -367,13 +379,16 @@ class WorkflowStarts:
             return False
         if request.cron_schedule or request.HasField("workflow_start_delay"):
             return False  # the first task is not due
+        taker = LimitTaker(kind=LimitTakers.RUNS, type=request.workflow_type.name, task_queue=request.task_queue.name)
+        if self._limits.selecting(request.namespace, taker):
+            return False  # it may have to wait
         known = await self._deployments.load(request.namespace)
         target = rules.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
         version = version_of(request.eager_worker_deployment_options)
         return target in (None, version) and not request.HasField("versioning_override")
 
     async def _check_reuse(self, request: Any, reuse: str, name: str) -> None:
-        newest = self._runs.newest(request.namespace, request.workflow_id)
+        newest = self._directory.newest(request.namespace, request.workflow_id)
         if newest is None or newest.name == name or reuse == "AllowDuplicate":
             return
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:

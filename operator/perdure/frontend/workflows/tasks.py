@@ -33,7 +33,10 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerResponse,
 )
 
-from perdure.controller.directory import Entry
+from perdure.api.kinds.workflowlimit import LimitTaker, LimitTakers
+from perdure.controller.directory import Directory, Entry
+from perdure.controller.dispatch.runs import WorkflowRuns
+from perdure.controller.limits import WorkflowLimits
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -109,6 +112,7 @@ class TaskDispatch:
     def __init__(
         self,
         *,
+        directory: Directory,
         runs: RunGateway,
         matching: Matching,
         versions: Versions,
@@ -118,6 +122,7 @@ class TaskDispatch:
         epoch: Callable[[], str],
         suggest_events: int,
     ) -> None:
+        self._directory = directory
         self._runs = runs
         self._matching = matching
         self._versions = versions
@@ -128,7 +133,7 @@ class TaskDispatch:
         self._suggest_events = suggest_events
         self._in_transit = TasksInTransit()
         matching.register(Kind.WORKFLOW, self._take, self._return)
-        matching.lost = self._reclaim
+        matching.on_lost(self._reclaim)
 
     async def poll_workflow_task_queue(
         self, request: PollWorkflowTaskQueueRequest, call: CallContext
@@ -150,7 +155,7 @@ class TaskDispatch:
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollWorkflowTaskQueueResponse | None:
         """Return the offered task or query, if it is still pending."""
-        entry = self._runs.entry(offer.run_id)
+        entry = self._directory.get(offer.run_id)
         if entry is None:
             return None
         if offer.query:
@@ -184,7 +189,7 @@ class TaskDispatch:
 
     def _return(self, offer: Offer, poller: Poller, /) -> None:
         """Return a task that a worker at another member did not receive."""
-        entry = self._runs.entry(offer.run_id)
+        entry = self._directory.get(offer.run_id)
         code = self._runs.code(offer.run_id)
         if (
             entry is not None
@@ -351,6 +356,8 @@ class WorkflowTasks:
     def __init__(
         self,
         *,
+        directory: Directory,
+        open_runs: WorkflowRuns,
         runs: RunGateway,
         dispatch: TaskDispatch,
         activities: ActivityTasks,
@@ -364,7 +371,10 @@ class WorkflowTasks:
         search_attributes: SearchAttributeRegistry,
         visibility: Visibility,
         workers: KnownWorkers,
+        limits: WorkflowLimits,
     ) -> None:
+        self._directory = directory
+        self._open_runs = open_runs
         self._runs = runs
         self._dispatch = dispatch
         self._activities = activities
@@ -378,6 +388,7 @@ class WorkflowTasks:
         self._search_attributes = search_attributes
         self._visibility = visibility
         self._workers = workers
+        self._limits = limits
 
     # Responses
 
@@ -390,7 +401,7 @@ class WorkflowTasks:
         versioned = versions.reported(request)
         try:
             record = self._visibility.get(entry.namespace, entry.uid)
-            run = self._runs.get(entry.uid)
+            run = self._open_runs.get(entry.uid)
             reader = CommandReader(
                 token.started,
                 await self._search_attributes.types(request.namespace),
@@ -435,7 +446,7 @@ class WorkflowTasks:
             receives_again=request.capabilities.discard_speculative_workflow_task_with_events,
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
             following=next_task,
-            eager=_eager(request),
+            eager=self._eager_activities(entry, request),
             digest=_digest(request),
         )
         answer = await self._runs.request(entry, completed)
@@ -467,6 +478,22 @@ class WorkflowTasks:
         if CommandType.COMMAND_TYPE_SCHEDULE_NEXUS_OPERATION not in kinds:
             return {}
         return await self._endpoints.all()
+
+    def _eager_activities(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
+        """The IDs of the activities that a worker requests with its response. An activity that takes a limit must wait for it."""
+        code, found = self._runs.code(entry.uid), list[str]()
+        for command in request.commands:
+            each = command.schedule_activity_task_command_attributes
+            if not each.request_eager_execution or code is None:
+                continue
+            taker = LimitTaker(
+                kind=LimitTakers.ACTIVITIES,
+                type=each.activity_type.name,
+                task_queue=each.task_queue.name or code.task_queue,
+            )
+            if not self._limits.selecting(entry.namespace, taker):
+                found.append(each.activity_id)
+        return tuple(found)
 
     async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
         """The activities that a worker gets with the reply to its response (eager activities)."""
@@ -519,7 +546,7 @@ class WorkflowTasks:
                 update.accept()
         if answer.completed:
             await self._end_updates(entry, answer.completed)
-        if self._runs.get(entry.uid) is not None and updates.undecided(entry.uid):
+        if self._open_runs.get(entry.uid) is not None and updates.undecided(entry.uid):
             wanted = inputs.TaskRequested(request_id=uuid.uuid4().hex)  # an update waits for a worker
             self._runs.send(entry, wanted)
 
@@ -559,7 +586,7 @@ class WorkflowTasks:
     ) -> RespondQueryTaskCompletedResponse:
         """Process the response to a query."""
         token: QueryToken = unpack(request.task_token, QueryToken, request.namespace)
-        entry = self._runs.entry(token.run_id)
+        entry = self._directory.get(token.run_id)
         query = self._queries.get(token.run_id, token.query)
         if query is None or query.answer.done() or entry is None or entry.namespace != token.namespace:
             raise not_found("query task not found, or has expired")
@@ -572,9 +599,9 @@ class WorkflowTasks:
         """Process the shutdown of a worker: return its sticky tasks to the task queue."""
         if request.sticky_task_queue:
             self._matching.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
-            for run in self._runs.all():
+            for run in self._open_runs.all():
                 code = run.state.code if run.state is not None and not run.state.closed else None
-                entry = self._runs.entry(run.ref.uid)
+                entry = self._directory.get(run.ref.uid)
                 if entry is None or entry.namespace != request.namespace:
                     continue
                 if code is not None and code.sticky_queue == request.sticky_task_queue:
@@ -593,15 +620,10 @@ class WorkflowTasks:
         return ResetStickyTaskQueueResponse()
 
     def _entry(self, token: WorkflowTaskToken) -> Entry:
-        entry = self._runs.entry(token.run_id)
+        entry = self._directory.get(token.run_id)
         if entry is None or entry.namespace != token.namespace:
             raise not_found("Workflow task not found.")
         return entry
-
-
-def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
-    scheduled = (command.schedule_activity_task_command_attributes for command in request.commands)
-    return tuple(each.activity_id for each in scheduled if each.request_eager_execution)
 
 
 def _digest(request: RespondWorkflowTaskCompletedRequest) -> str:

@@ -26,6 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.directory import Entry
+from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.workers import FollowedRun
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -207,7 +208,7 @@ class RecordedUpdates:
 
 def _tail_of(run: FollowedRun) -> tuple[ev.AnyEvent, ...]:
     """The end of the history of a run that this process owns."""
-    return decode_events(run.object["status"]["history"]["events"])
+    return decode_events(run.record.status["history"]["events"])
 
 
 def outcome_of(event: ev.WorkflowExecutionUpdateCompleted) -> Outcome:
@@ -227,12 +228,15 @@ class WorkflowUpdates:
 
     def __init__(
         self,
+        *,
         runs: RunGateway,
         updates: Updates,
         recorded_updates: RecordedUpdates,
         payloads: LargePayloads,
         first_tasks: FirstTasks,
+        served: ServedNamespaces,
     ) -> None:
+        self._served = served
         self._runs = runs
         self._updates = updates
         self._recorded_updates = recorded_updates
@@ -263,7 +267,7 @@ class WorkflowUpdates:
         if wanted.completion_callbacks and not wanted.request_id:
             raise invalid("request.request_id: is required when completion_callbacks are set")
         try:
-            callbacks_of(wanted, self._runs.served, MAX_UPDATE_CALLBACKS)
+            callbacks_of(wanted, self._served, MAX_UPDATE_CALLBACKS)
         except UnfitError as error:
             raise invalid(str(error)) from error
 

@@ -3,18 +3,29 @@
 from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
-from perdure.importing import schedules
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
+from perdure.importing.argo.cron import cron_workflow
 from perdure.importing.argo.definition import DefinitionBuilder
 from perdure.importing.argo.library import Library, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import timeout
 from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
 from perdure.importing.argo.templates import POD_FIELDS, PodDefaults
+from perdure.importing.cron import checked
 from perdure.importing.expressions import TAG, UntranslatableError, expression
-from perdure.importing.reader import ConvertedObject, Fields, Object, as_text, circle, cycle_of, name_of, walk
-from perdure.importing.schedules import UnsupportedScheduleError
+from perdure.importing.reader import (
+    ConvertedObject,
+    Fields,
+    Object,
+    Source,
+    UnsupportedScheduleError,
+    as_text,
+    circle,
+    cycle_of,
+    name_of,
+    walk,
+)
 from perdure.importing.schemas import Schema
 from perdure.language.expressions import ExpressionError, compile_template
 
@@ -167,7 +178,8 @@ class _Conversion:
                 "spec.workflowMetadata", "set the labels in `workflowRunTemplate.metadata` of the Schedule"
             )
         try:
-            self.done.manifests += schedules.convert({**document, "metadata": self._meta(), "spec": fields}, "spec")
+            source = Source({**document, "metadata": self._meta(), "spec": fields}, "spec")
+            self.done.manifests += checked(cron_workflow(source, None), "spec")
         except UnsupportedScheduleError as error:
             self._report.gap("spec", str(error).removeprefix("spec: "))
 

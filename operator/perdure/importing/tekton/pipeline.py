@@ -242,7 +242,7 @@ class Pipeline:
         parameters = {each.text("name") or "": each.take("value", "") for each in task.parts("params")}
         fixed = {key: each for key, each in self._values.items() if key not in names}
         parameters = {key: substituted(each, fixed) if any_spread(each) else each for key, each in parameters.items()}
-        own_limit = limit(task, "timeout")
+        task_limit = limit(task, "timeout")
         caught = task.take("onError", "stopAndFail") == "continue"
         context = TaskContext(
             task=name,
@@ -257,7 +257,7 @@ class Pipeline:
                 if isinstance(value, list) and not any(map(is_spread, value))
             },
             retries=retries,
-            timeout=self._context.timeouts.get(name) or own_limit,
+            timeout=self._context.timeouts.get(name) or task_limit,
         )
         spec = self._spec(task, context)
         if spec is not None and not spec.data.get("steps"):

@@ -50,8 +50,8 @@ def of_pod(path: str, activity: Activity) -> Iterator[Finding]:
         yield from _unknown(f"{path}.container", CONTAINER, activity.container.dump())
     elif activity.script is not None:
         containers = [(f"{path}.script", activity.script.dump())]
-        own = {key: each for key, each in containers[0][1].items() if key not in {"source", "result"}}
-        yield from _unknown(f"{path}.script", CONTAINER, own)
+        fields = {key: each for key, each in containers[0][1].items() if key not in {"source", "result"}}
+        yield from _unknown(f"{path}.script", CONTAINER, fields)
     else:
         containers = []
     for where, container in (*containers, *services):

@@ -693,8 +693,8 @@ class RunningFlows:
                 continue
             context.put_task(at.path, replace(task, stage=Stage.CATCH, timed=False, outcome=None, branches={}, size=0))
             try:
-                error_seen = {clause.variable: as_variable(failure, clause.error_types)}
-                params = context.evaluate(at, clause.call.input, **error_seen)
+                variables = {clause.variable: as_variable(failure, clause.error_types)}
+                params = context.evaluate(at, clause.call.input, **variables)
                 self.open(at.path.catch, clause.call.block, params, caller=at.path.frame, caught=failure)
             except StepError as error:
                 return replace(error.failure, cause=failure)

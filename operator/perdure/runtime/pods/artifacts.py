@@ -331,7 +331,7 @@ def build_store_pod(
     variables: Mapping[str, str],
     *,
     image: str,
-    user: int | None,
+    user: int | None = None,
     seconds: int,
 ) -> KubeObject:
     """Build a pod that runs a program once.
@@ -342,7 +342,7 @@ def build_store_pod(
         store: The Secret of the artifact store.
         variables: More variables of the program.
         image: An image with `perdure.runner`.
-        user: The user ID; None leaves it to the image.
+        user: The user ID; None leaves it to the image or the platform.
         seconds: After this time, Kubernetes stops the pod.
     """
     container = {
@@ -380,12 +380,12 @@ def build_export_pod(
     ranges: Sequence[tuple[int, int]],
     *,
     image: str,
-    user: int | None,
     seconds: int,
 ) -> KubeObject:
     """Build a pod that writes parts of an object to its logs, each part to the log of a container of its own.
 
-    The containers run one after the other.
+    The containers run one after the other, as the user of the image, or as the one that the platform sets: whoever creates
+    the pod does not know the settings of the operator.
 
     Args:
         metadata: Name, namespace and so on.
@@ -393,13 +393,10 @@ def build_export_pod(
         key: The key of the object.
         ranges: The parts: the first byte, and the one after the last; empty for the whole object.
         image: An image with `perdure.runner`.
-        user: The user ID; None leaves it to the image.
         seconds: After this time, Kubernetes stops the pod.
     """
     pods = [
-        build_store_pod(
-            metadata, "export", store, {"PERDURE_KEY": key, **part}, image=image, user=user, seconds=seconds
-        )
+        build_store_pod(metadata, "export", store, {"PERDURE_KEY": key, **part}, image=image, seconds=seconds)
         for part in [{"PERDURE_RANGE": f"{first}-{end}"} for first, end in ranges] or [{}]
     ]
     *others, last = (pod["spec"]["containers"][0] for pod in pods)

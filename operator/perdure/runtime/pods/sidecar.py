@@ -77,9 +77,9 @@ def mount_files(
     user = next((one for one in users if one is not None), None)
     if user is not None:
         sidecar["securityContext"] = {"runAsUser": user}  # so that each can read what the other has written
-    its_own = {"PERDURE_TERMINATION_LOG", "PERDURE_RESULT_SIZE", "PERDURE_RESULT_LIMIT", "PERDURE_INPUT"}
+    replaced = {"PERDURE_TERMINATION_LOG", "PERDURE_RESULT_SIZE", "PERDURE_RESULT_LIMIT", "PERDURE_INPUT"}
     sidecar["env"] = [
-        *(variable for variable in environment if variable["name"] not in its_own),
+        *(variable for variable in environment if variable["name"] not in replaced),
         {"name": "PERDURE_TERMINATION_LOG", "value": "/dev/termination-log"},
         {"name": "PERDURE_FILES", "value": FILES_PATH},
         {"name": "PERDURE_AUTO_HEARTBEAT", "value": "true" if definition.auto_heartbeat else "false"},

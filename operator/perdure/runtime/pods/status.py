@@ -89,7 +89,11 @@ class PodStatus:
     delete_requested: datetime | None
     """When the deletion of the pod was first requested; None if it was not."""
     delete_deadline: datetime | None
-    """When the containers' grace period ends."""
+    """When the grace period of a deleted pod's containers ends."""
+    stopped: datetime | None
+    """When the operator had the containers stopped without deleting the pod; None if it has not."""
+    grace: timedelta
+    """The grace period in the spec of the pod."""
     active_deadline: datetime | None
     """When the node stops the pod by itself."""
 
@@ -107,7 +111,8 @@ class PodStatus:
         deadline = read_kubernetes_time(metadata.get("deletionTimestamp"))
         # The kubelet's own delete, after the last container ended, sets the period to 0 and moves the time stamp to that
         # moment if it comes early. Then only the pod's usual grace period says how long before it began.
-        grace = metadata.get("deletionGracePeriodSeconds") or spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
+        usual = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
+        grace = metadata.get("deletionGracePeriodSeconds") or usual
         init = spec.get("initContainers") or ()
         counted = (spec.get("containers") or (), init, spec.get("ephemeralContainers") or ())
         return cls(
@@ -124,6 +129,8 @@ class PodStatus:
             sidecars=frozenset(str(item.get("name")) for item in init if item.get("restartPolicy") == "Always"),
             delete_requested=None if deadline is None else deadline - timedelta(seconds=grace),
             delete_deadline=deadline,
+            stopped=read_kubernetes_time((metadata.get("annotations") or {}).get(labels.STOPPED_ANNOTATION)),
+            grace=timedelta(seconds=usual),
             active_deadline=_plus(read_kubernetes_time(status.get("startTime")), spec.get("activeDeadlineSeconds")),
         )
 

@@ -16,6 +16,8 @@ from perdure.simulation.cluster.store import Object, ObjectKey, Write
 
 _KILLED: Final = 143
 """Exit code of a container that ended on SIGTERM."""
+_GRACE: Final = 30
+"""The default grace period of Kubernetes, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +49,22 @@ class Kubelet:
         uid = write.after["metadata"]["uid"]
         if write.type == "ADDED":
             self._loop.call_later(self.start_seconds(write.after), self._start, write.key, uid)
-        elif write.type == "MODIFIED" and "deletionTimestamp" in write.after["metadata"]:
-            before = write.before or {}
-            if "deletionTimestamp" not in before["metadata"] and uid not in self._stopped:
+        elif write.type == "MODIFIED" and write.before is not None and uid not in self._stopped:
+            if _is_deleted(write.after) and not _is_deleted(write.before):
                 self._loop.call_later(self.stop_seconds(write.after), self._stop, write.key, uid)
+            elif _is_past_deadline(write.after) and not _is_past_deadline(write.before):
+                self._loop.call_later(self.stop_seconds(write.after), self._stop_at_deadline, write.key, uid)
 
     def start_seconds(self, pod: Object) -> float:  # noqa: ARG002 - subclasses derive it from the pod
         """The time from the creation of a pod to its start, in seconds."""
         return 0.0
 
     def stop_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
-        """The time that a deleted pod takes to stop, in seconds."""
+        """The time that a pod takes to stop when it was deleted or has reached its deadline, in seconds."""
         return 0.0
 
     def stopped(self, pod: Object) -> ContainerExit:  # noqa: ARG002 - as above
-        """How the container of a deleted pod ends when it gets SIGTERM."""
+        """How the container of a pod ends when it gets SIGTERM."""
         return ContainerExit(after=0, code=_KILLED, message="")
 
     def artifacts(self, pod: Object) -> Mapping[str, int] | None:  # noqa: ARG002 - as above
@@ -123,7 +126,14 @@ class Kubelet:
             self._stopped.add(uid)
             self._server.delete(key, actor="kubelet", grace=0)
 
-    def finish(self, key: ObjectKey, uid: str, code: int, message: str) -> None:
+    def _stop_at_deadline(self, key: ObjectKey, uid: str) -> None:
+        """Stop the containers of a pod, which stays."""
+        pod = self.live(key, uid)
+        if pod is not None and pod["status"]["phase"] == "Running":
+            ending = self.stopped(pod)
+            self.finish(key, uid, ending.code, ending.message, at_deadline=True)
+
+    def finish(self, key: ObjectKey, uid: str, code: int, message: str, *, at_deadline: bool = False) -> None:
         """Record that the containers of a pod have ended."""
         self._stopped.add(uid)
         finished = self.stamp()
@@ -132,7 +142,9 @@ class Kubelet:
             status = obj["status"]
             end = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
             end |= {"startedAt": status["startTime"], "finishedAt": finished}
-            status["phase"] = "Failed" if code else "Succeeded"
+            status["phase"] = "Failed" if code or at_deadline else "Succeeded"
+            if at_deadline:
+                status["reason"] = "DeadlineExceeded"
             status["containerStatuses"] = _containers(obj, {"terminated": end})
             times = {key: end[key] for key in ("startedAt", "finishedAt")}
             upload = None if code else upload_status(obj, self.artifacts(obj), message, times)
@@ -144,6 +156,21 @@ class Kubelet:
     def stamp(self) -> str:
         """The current time as kubelets write it, in whole seconds."""
         return self._loop.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def grace_seconds(pod: Object) -> float:
+    """How long the containers of a pod that is being stopped may run, in seconds."""
+    usual = pod["spec"].get("terminationGracePeriodSeconds", _GRACE)
+    return float(pod["metadata"]["deletionGracePeriodSeconds"] if _is_deleted(pod) else usual)
+
+
+def _is_deleted(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _is_past_deadline(pod: Object) -> bool:
+    """Whether a running pod was given a deadline that has passed."""
+    return bool(pod["spec"].get("activeDeadlineSeconds") == 1)
 
 
 def _containers(pod: Object, state: dict[str, Any]) -> list[Object]:

@@ -72,7 +72,7 @@ class VirtualLoop(ClusterLoop):
         self._start = start
         self._last: dict[float, float] = {}
         """When the last timer that was requested for a time is due, by the requested time."""
-        self._most_times = _MANY_TIMES
+        self._capacity = _MANY_TIMES
         """Number of them that are kept before those in the past are dropped."""
         super().__init__(self._clock)
 
@@ -105,9 +105,9 @@ class VirtualLoop(ClusterLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Schedule a call. Calls at the same time are due in order, each a minimal step after the previous one."""
-        if len(self._last) > self._most_times:
+        if len(self._last) > self._capacity:
             self._last = {requested: due for requested, due in self._last.items() if requested >= self._clock.time}
-            self._most_times = max(_MANY_TIMES, 2 * len(self._last))
+            self._capacity = max(_MANY_TIMES, 2 * len(self._last))
         due = self._last[when] = math.nextafter(self._last[when], math.inf) if when in self._last else when
         return super().call_at(due, callback, *args, context=context)
 

@@ -23,14 +23,14 @@ def json_patch(value: Any, operations: list[dict[str, Any]]) -> Any:
         PatchError: An operation does not apply.
     """
     copies: dict[int, Any] = {}
-    root = _own_copy(value, copies)
+    root = _copy_once(value, copies)
     for operation in operations:
         keys = [key.replace("~1", "/").replace("~0", "~") for key in operation["path"].split("/")[1:]]
         try:
             at = root
             for key in keys[:-1]:
                 where: Any = int(key) if isinstance(at, list) else key
-                at[where] = _own_copy(at[where], copies)
+                at[where] = _copy_once(at[where], copies)
                 at = at[where]
             _apply(operation, at, keys[-1])
         except (KeyError, IndexError, ValueError, TypeError) as error:
@@ -38,7 +38,7 @@ def json_patch(value: Any, operations: list[dict[str, Any]]) -> Any:
     return root
 
 
-def _own_copy(value: Any, copies: dict[int, Any]) -> Any:
+def _copy_once(value: Any, copies: dict[int, Any]) -> Any:
     """Return a shallow copy to change, or the value itself if it is such a copy. `copies` holds all copies by `id()`."""
     if id(value) in copies or not isinstance(value, dict | list):
         return value

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from perdure.controller.informers import Informer
 from perdure.controller.manager import Manager
-from perdure.controller.workers import NoWorkers, Workers
+from perdure.controller.workers import Workers
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube import clock
 from perdure.kube.access import Access
@@ -183,7 +183,7 @@ class Operator:
         session: Session,
         *,
         crashed: Callable[[str], None],
-        frontend: Callable[[Manager], Workers] = lambda _: NoWorkers(),
+        frontend: Callable[[Manager], Workers] | None = None,
         skew: float = 0.0,
         trace: Trace | None = None,
     ) -> None:
@@ -195,7 +195,7 @@ class Operator:
             server: The API server to watch.
             session: Its connections to the API server.
             crashed: Called if its work ends by itself.
-            frontend: Creates the server for workers that poll task queues.
+            frontend: Creates the server for workers that poll task queues; None: there is none.
             skew: How far its clock is ahead, in seconds.
             trace: Receives the timeline.
         """
@@ -212,12 +212,14 @@ class Operator:
         self._context.run(self._begin, options, lambda: loop.now() + timedelta(seconds=skew), frontend)
 
     def _begin(
-        self, options: OperatorOptions, now: Callable[[], datetime], frontend: Callable[[Manager], Workers]
+        self, options: OperatorOptions, now: Callable[[], datetime], frontend: Callable[[Manager], Workers] | None
     ) -> None:
         _process.set(self)
         clock.source.set(now)
         client = Client(Access(server=""), self._session)  # type: ignore[arg-type] # stands in for aiohttp's
-        self.manager, self.operations = assemble(client, options, frontend)
+        self.manager, self.operations = assemble(client, options)
+        if frontend is not None:
+            self.manager.attach(frontend(self.manager))
         for each in (self.manager, self.operations):
             self._loop.create_task(each.run()).add_done_callback(self._ended)
         for informer in (*self.manager.informers.values(), self.operations.informer):

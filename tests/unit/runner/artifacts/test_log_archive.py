@@ -40,7 +40,7 @@ def environ(gateway: Gateway, attempt: int) -> dict[str, str]:
 
 
 def sidecar(gateway: Gateway, folder: Path, attempt: int, **changed: str) -> subprocess.Popen[bytes]:
-    given = {
+    environment = {
         **os.environ,
         **environ(gateway, attempt),
         "PERDURE_OUTPUTS": "[]",
@@ -49,7 +49,7 @@ def sidecar(gateway: Gateway, folder: Path, attempt: int, **changed: str) -> sub
         "PERDURE_TERMINATION_LOG": str(folder / "message"),
     }
     command = ["env", "--block-signal=TERM", sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"]
-    running = subprocess.Popen(command, env=given | changed)
+    running = subprocess.Popen(command, env=environment | changed)
     _await_start(running)
     return running
 

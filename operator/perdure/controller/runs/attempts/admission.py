@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, LimitTakers, StepLimit
+from perdure.api.kinds.workflowlimit import ActivityLimit, ActivityOverflowPolicy, LimitTaker, LimitTakers, StepLimit
 from perdure.api.names import pod_name
 from perdure.controller.limits import Claim, Full, Unusable, Wanted, limit_entry, names_of, taken_together
 from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey, may_run, scope_of, stopping
@@ -285,6 +285,14 @@ class Admission:
             and await self._passes_circuit(activity, now)
         )
 
+    async def admits_offer(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether workers may get an attempt; otherwise, this notes why it is blocked.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        return await self._acquire_limits(activity, now)
+
     async def _succeeds_ended_pod(self, activity: PendingActivity, state: RunState, now: datetime) -> bool:
         key = PodKey.of(activity)
         if key.attempt == 1 or activity.takes_limits or self._definitions.of(activity).may_overlap:
@@ -328,8 +336,17 @@ class Admission:
         if activity.takes_limits:
             return []
         workflow = self._record.object["spec"].get("workflow") or {}
-        name = activity.task_queue.removeprefix(PODS_QUEUE) or workflow.get("name") or ""
-        return self._limits.selecting(self._run.namespace, LimitTakers.ACTIVITIES, name)
+        name = workflow.get("name") or ""
+        if not activity.by_worker and activity.task_queue:
+            name = activity.task_queue.removeprefix(PODS_QUEUE)
+        taker = LimitTaker(
+            kind=LimitTakers.ACTIVITIES,
+            workflow=name,
+            type=activity.activity_type,
+            task_queue=activity.task_queue if activity.by_worker else "",
+            group=name or workflow.get("type") or "",
+        )
+        return self._limits.selecting(self._run.namespace, taker)
 
     def _required(
         self, activity: PendingActivity, selecting: Iterable[tuple[str, str]]
@@ -338,8 +355,8 @@ class Admission:
         if activity.takes_limits:
             yield from requested_limits(activity.input)
             return
-        definition, named = self._definitions.of(activity), set[str]()
-        if definition.limits:
+        definition, named = None if activity.by_worker else self._definitions.of(activity), set[str]()
+        if definition is not None and definition.limits:
             values = self._definitions.attempt(activity).input
             for use, key in activity_limit_keys(definition, values, scope_of(self._run)):
                 named.add(use.name)

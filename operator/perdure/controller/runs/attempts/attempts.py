@@ -150,7 +150,7 @@ class RunAttempts:
         if superfluous or any(isinstance(effect, StopAttempt) for effect in left):
             await self._record.confirm(afresh=True)
         self.held.release_unneeded(state, superfluous)
-        await self._release()
+        await self._release(now)
         await self._cached.store(now)  # before the next attempts look for results
         for effect in left:
             activity = state.activities[str(effect.scheduled_event_id)]
@@ -171,16 +171,21 @@ class RunAttempts:
         """
         self.held.release_all()
         self._cached.forget()
-        await self._release()
+        await self._release(wall_clock())
 
-    async def _release(self) -> None:
-        """Release the pods that no attempt needs."""
-        for uid, (pod, keep) in list(self.held.to_release.items()):
-            if keep is None:
-                await self._pods.release_by_name(pod, keep=True)
+    async def _release(self, now: datetime) -> None:
+        """Release the pods that no attempt needs. Those that stay are stopped first."""
+        for uid, each in list(self.held.to_release.items()):
+            if each.due is not None and now < each.due:
+                continue
+            if each.keep is None or each.due is not None:
+                until = await self._pods.release_by_name(each.pod, keep=True)
             else:
-                await self._pods.release(pod, keep=keep)
-            self.held.released(uid)
+                until = await self._pods.release(each.pod, keep=each.keep)
+            if until is None:
+                self.held.released(uid)
+            else:
+                each.wait(until)
 
     async def _stop(self, activity: PendingActivity) -> None:
         """Request the cancellation of an attempt: through its Lease if it heartbeats, otherwise by SIGTERM."""
@@ -276,6 +281,7 @@ class RunAttempts:
             return now
         times = (
             *self.blocked.next_tries(state),
+            *self.held.next_releases(),
             *self._cached.next_tries(),
             *self._inputs.next_reads(state, now),
         )

@@ -1,6 +1,8 @@
 """The known pods of one run's attempts, and those to release."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from perdure.api.kinds.workflow import Retention
@@ -19,6 +21,35 @@ _LEAVE_POD: Final = {
     AttemptOutcome.LOST,
 }
 """Outcomes after which the pod is kept for its log, unless the activity specifies otherwise."""
+
+
+@dataclass(slots=True)
+class PodRelease:
+    """A pod to release."""
+
+    pod: kube.Object
+    keep: Retention | None
+    """How long it stays; None: this depends on its end, so it is read first."""
+    due: datetime | None = None
+    """When to try again unless it ends before, because its containers are being stopped; None: immediately."""
+
+    def wait(self, until: datetime) -> None:
+        """Wait for the end of its containers, unless it was seen in the meantime."""
+        if not self._is_over:
+            self.due = until
+
+    def update(self, pod: kube.Object) -> bool:
+        """Process the pod from a watch or from the API server; return whether its containers have ended."""
+        if _is_older(pod, self.pod):
+            return False
+        self.pod = pod
+        if self._is_over:
+            self.due = None
+        return api_pods.has_ended(pod)
+
+    @property
+    def _is_over(self) -> bool:
+        return api_pods.has_ended(self.pod) or bool(self.pod["metadata"].get("deletionTimestamp"))
 
 
 class HeldPods:
@@ -44,8 +75,8 @@ class HeldPods:
         """The last seen pod by attempt; None if it has disappeared."""
         self.unread: set[PodKey] = set()
         """The attempts whose pods have changed since they were last read."""
-        self.to_release: dict[str, tuple[kube.Object, Retention | None]] = {}
-        """The pods to release by UID, and how long they stay; None: this depends on their end, so they are read first."""
+        self.to_release: dict[str, PodRelease] = {}
+        """The pods to release by UID."""
         self._released: set[str] = set()  # UIDs of released pods, until they have disappeared
 
     @property
@@ -60,7 +91,11 @@ class HeldPods:
         so is an earlier pod of the attempt, because its deletion would count as that of the current one.
         """
         key, uid = key_of(pod), pod["metadata"]["uid"]
-        if key is None or not api_pods.is_of(pod, self._run) or uid in self.to_release:
+        if key is None or not api_pods.is_of(pod, self._run):
+            return
+        if (release := self.to_release.get(uid)) is not None:
+            if release.update(pod):
+                self._ended(key)
             return
         if uid in self._released:
             if api_pods.has_ended(pod):
@@ -132,11 +167,17 @@ class HeldPods:
 
     def release_all(self) -> None:
         """Release all pods of a deleted run."""
+        for release in self.to_release.values():
+            release.keep, release.due = Retention.DELETE, None
         for pod in self.pods.values():
             if pod is not None:
                 self._release(pod, Retention.DELETE)
         self.pods.clear()
         self.unread.clear()
+
+    def next_releases(self) -> list[datetime]:
+        """When to try again to release pods that are being stopped, unless they end before."""
+        return [each.due for each in self.to_release.values() if each.due is not None]
 
     def released(self, uid: str) -> None:
         """Record that a pod was released."""
@@ -150,7 +191,7 @@ class HeldPods:
         return pod
 
     def _release(self, pod: kube.Object, keep: Retention | None) -> None:
-        self.to_release[pod["metadata"]["uid"]] = (pod, keep)
+        self.to_release[pod["metadata"]["uid"]] = PodRelease(pod, keep)
 
 
 def _is_to_be_released(pod: kube.Object | None) -> bool:

@@ -4,6 +4,7 @@ Children are created, transferred after a reset, and ended with their parent; th
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -92,7 +93,8 @@ def close_child(context: EffectContext, child: PendingChild) -> bool:
     """
     effect = CloseChild(child.initiated_event_id)
     runs = list(known_runs(context, child))
-    if any(entry.successor for entry in runs):
+    named = partial(context.peers.directory.named, context.run.namespace)
+    if any(entry.successor and named(entry.successor) is None for entry in runs):
         return False
     target = next((entry for entry in runs if entry.standing is not Standing.CLOSED), None)
     if target is None or child.parent_close_policy is ParentClosePolicy.ABANDON:

@@ -20,7 +20,7 @@ from perdure.runtime import status_encoding
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, committed
 from perdure.simulation.cluster.apiserver import Request, Response
 from perdure.simulation.cluster.store import Object, Write
-from simulated.network import FaultySession
+from support.faulty.network import FaultySession
 
 OLDER: Final = NEWEST - 1
 NEWER: Final = NEWEST + 1

@@ -9,7 +9,6 @@ from perdure.api.state_versions import NEWEST
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.manager import Manager
 from perdure.controller.upgrades import UpgradeSettings
-from perdure.controller.workers import NoWorkers, Workers
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions
@@ -17,10 +16,9 @@ from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import Deliver, Operator, Trace
-from simulated.faults import Faults
-from simulated.network import FaultySession
-from simulated.newer import NEWER, NewerSession, as_known
-from simulated.watches import LaggingWatch
+from support.faulty.faults import Faults
+from support.faulty.network import FaultySession, LaggingWatch
+from support.faulty.newer import NEWER, NewerSession, as_known
 
 _Result = TypeVar("_Result")
 
@@ -94,14 +92,12 @@ class FaultyOperator(Operator):
             server,
             self._connections,
             crashed=crashed,
-            frontend=partial(self._workers, frontend),
+            frontend=partial(self._serve, frontend) if frontend is not None else None,
             skew=skew,
             trace=tell,
         )
 
-    def _workers(self, settings: Settings | None, manager: Manager) -> Workers:
-        if settings is None:
-            return NoWorkers()
+    def _serve(self, settings: Settings, manager: Manager) -> Frontend:
         self._frontend = Frontend(manager, settings)
         return self._frontend
 
@@ -118,9 +114,9 @@ class FaultyOperator(Operator):
             deliver(type_, as_known(obj))
 
         taker = deliver_known if self.reads == NEWER else deliver
-        seen = LaggingWatch(self._random, self._lag, self._loop, self._server, plural, label=label, deliver=taker)
-        self._lagging.append(seen)
-        return seen
+        watch = LaggingWatch(self._random, self._lag, self._loop, self._server, plural, label=label, deliver=taker)
+        self._lagging.append(watch)
+        return watch
 
     def within(self, work: Callable[..., _Result], *args: Any) -> _Result:
         """Call a function in this process, whose tasks end with it."""

@@ -1,15 +1,20 @@
-"""The connections of a process over a network that delays and loses requests and responses."""
+"""The connections of a process over a network that delays and loses requests and responses, and whose watches lag.
+
+Watches are in order within a kind, but not across kinds, and have gaps.
+"""
 
 import asyncio
+from random import Random
+from typing import Any
 
 import aiohttp
 from aiohttp.client import IDEMPOTENT_METHODS
 
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response, refused
 from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.process import Session, Trace
+from perdure.simulation.cluster.process import Session, Trace, Watch
 from perdure.simulation.cluster.store import Refusal
-from simulated.faults import Fate, Faults
+from support.faulty.faults import Fate, Faults
 
 
 class FaultySession(Session):
@@ -67,13 +72,13 @@ class FaultySession(Session):
             refusal = Refusal(fate.refused, "InternalError", "a fault of the simulation")
             self._loop.call_later(after, _give, answer, refused(refusal))
         else:
-            given = self.arrive(request)
-            self._trace_request(request, f"{given.status}{' (the answer is lost)' if fate.unanswered else ''}")
+            response = self.arrive(request)
+            self._trace_request(request, f"{response.status}{' (the answer is lost)' if fate.unanswered else ''}")
             if fate.unanswered:
                 lost = aiohttp.ServerDisconnectedError() if fate.breaks else TimeoutError()
                 self._loop.call_later(after, _fail, answer, lost)
             else:
-                self._loop.call_later(after, _give, answer, given)
+                self._loop.call_later(after, _give, answer, response)
 
     def _trace_request(self, request: Request, what: str) -> None:
         if self._trace is None:
@@ -83,11 +88,43 @@ class FaultySession(Session):
         self._trace(f"{request.method:6} {request.url} {selected} → {what}  {body[:300]}", f"{request.url} {body}")
 
 
-def _give(answer: asyncio.Future[Response], given: Response) -> None:
+def _give(answer: asyncio.Future[Response], response: Response) -> None:
     if not answer.done():
-        answer.set_result(given)
+        answer.set_result(response)
 
 
 def _fail(answer: asyncio.Future[Response], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
+
+
+class LaggingWatch(Watch):
+    """The watch of a process on a kind. After a gap, it lists existing objects, but never reports deletions within the gap."""
+
+    def __init__(self, random: Random, lag: float, *args: Any, **options: Any) -> None:
+        """`lag` is the mean of its delays, in seconds; the rest is as for a Watch."""
+        super().__init__(*args, **options)
+        self._random = random
+        self._lag = lag
+        self._last = 0.0
+        self._deaf = False
+
+    def is_connected(self) -> bool:
+        """Whether the connection holds."""
+        return not self._deaf
+
+    def schedule(self, type_: str | None, obj: dict[str, Any]) -> None:
+        """Schedule the delivery of an event after all earlier ones."""
+        self._last = max(self._last, self.loop.time() + self._random.expovariate(1 / self._lag)) + 2e-6
+        self.loop.call_at(self._last, self.deliver, type_, obj)
+
+    def interrupt(self, seconds: float) -> None:
+        """Receive no events for a while, and then list, as a client with a broken connection does."""
+        if not self._deaf:
+            self._deaf = True
+            self.loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        self._deaf = False
+        if self.open:
+            self.list()

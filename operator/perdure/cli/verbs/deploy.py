@@ -1,0 +1,97 @@
+"""`deploy`: the worker and the activities of flows in Python."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import click
+import yaml
+
+from perdure.cli.command import argument, option, verb
+from perdure.cli.flags import kubectl_arguments
+from perdure.cli.options import context_option, namespace_option
+from perdure.client.errors import CliError
+from perdure.flow.definitions import environments_of
+from perdure.flow.manifests import Placement, manifests_of
+from perdure.flow.modules import load
+
+_LARGEST: Final = 512 * 1024
+"""Maximum size of a mounted module, in bytes: a ConfigMap has at most 1 MiB."""
+
+
+@verb()
+@argument("module", metavar="MODULE", help="File with the flows, or a dotted name")
+@option("--image", metavar="IMAGE", required=True, help="Image with `perdure[temporal]`, and with the module")
+@option("--path", metavar="PATH", help="The module in the image, if it is not MODULE")
+@option("--mount", is_flag=True, help="Mount MODULE from a ConfigMap; the image need not have it")
+@option(
+    "--address", default="perdure-temporal.perdure-system:7233", help="Address of the Temporal frontend, for the worker"
+)
+@option("--dry-run", is_flag=True, help="Print the manifests, and apply nothing")
+@namespace_option
+@context_option
+def deploy(
+    *,
+    module: str,
+    image: str,
+    path: str | None,
+    mount: bool,
+    address: str,
+    dry_run: bool,
+    namespace: str | None,
+    cluster: str | None,
+) -> None:
+    """Deploy the flows of a Python module: a worker, and the activities.
+
+    For each Environment of the module, applies a Deployment with the worker, its
+    ServiceAccount and RoleBinding, and a Workflow with the activities. It
+    requires kubectl. Deploy again after each change.
+
+    Exit status: 0 deployed, 2 error.
+
+    \b
+    Examples:
+      {program} deploy etl.py --image registry.example.com/etl:1.4
+      {program} deploy etl.py --image localhost/perdure:0.1.0 --mount
+      {program} deploy shop.etl --image registry.example.com/shop:7 --dry-run
+    """
+    if mount and Path(module).suffix != ".py":
+        raise click.BadParameter("requires a file as MODULE", param_hint="--mount")
+    try:
+        environments = environments_of(load(module))
+    except ImportError as error:
+        raise CliError(f"{module} cannot be imported: {error}") from error
+    if not environments:
+        raise CliError(f"{module} has no `perdure.flow.Environment`")
+    placement = Placement(image=image, module=path or module, address=address)
+    if mount:
+        placement = _mounted(module, image, address)
+    found = [each for environment in environments for each in manifests_of(environment, placement)]
+    text = yaml.safe_dump_all(found, sort_keys=False)
+    if dry_run:
+        click.echo(text, nl=False)
+        return
+    arguments = kubectl_arguments(cluster)
+    if namespace is not None:
+        arguments.append(f"--namespace={namespace}")
+    _apply(text, arguments)
+
+
+def _mounted(module: str, image: str, address: str) -> Placement:
+    file = Path(module)
+    source = file.read_text()
+    if len(source.encode()) > _LARGEST:
+        raise CliError(f"{module} is too large for a ConfigMap: put it into the image")
+    return Placement(image=image, module=file.name, source=source, address=address)
+
+
+def _apply(text: str, arguments: list[str]) -> None:
+    command = ["kubectl", "apply", "--server-side", "--field-manager=perdure-deploy", "-f", "-", *arguments]
+    try:
+        done = subprocess.run(command, input=text, text=True, check=False)  # noqa: S603 - the arguments are ours
+    except FileNotFoundError as error:
+        raise CliError("kubectl is needed to apply the manifests, and is not found; put it on the PATH") from error
+    if done.returncode:
+        raise CliError("kubectl did not apply all manifests")

@@ -1,0 +1,61 @@
+"""Flows: durable workflows in plain Python, whose activities run in pods.
+
+    import perdure.flow as pf
+
+    etl = pf.Environment("etl", image="registry.example.com/etl:1.4", cpu="500m", memory="256Mi")
+
+    @etl.activity(timeout="10m", retries=5)
+    def extract(source: str, day: date) -> list[Row]: ...
+
+    @etl.flow
+    async def nightly(day: date, sources: list[str] = ["eu", "us"]) -> int:
+        parts = await pf.map(extract, sources, day=day, at_most=4)
+        return sum(len(each) for each in parts)
+
+    nightly.run_local(day=date(2026, 11, 27))
+
+A flow is a workflow of Temporal's Python SDK: everything of `temporalio.workflow` can be used in it. The pods of activities
+import this without that SDK, so what needs it is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from perdure.flow.definitions import Activity, Environment, Flow, Retry
+from perdure.flow.values import ValueTypeError
+
+if TYPE_CHECKING:
+    from perdure.flow.control import MapError, Saga, gather, map, now, race, signal, sleep  # noqa: A004 - `pf.map`
+    from perdure.flow.local import LocalRun, StuckError
+
+__all__ = [
+    "Activity",
+    "Environment",
+    "Flow",
+    "LocalRun",
+    "MapError",
+    "Retry",
+    "Saga",
+    "StuckError",
+    "ValueTypeError",
+    "gather",
+    "map",
+    "now",
+    "race",
+    "signal",
+    "sleep",
+]
+
+_LATER = {
+    **dict.fromkeys(("MapError", "Saga", "gather", "map", "now", "race", "signal", "sleep"), "perdure.flow.control"),
+    **dict.fromkeys(("LocalRun", "StuckError"), "perdure.flow.local"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs the Temporal SDK."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -1,0 +1,219 @@
+"""What a flow can do besides calling activities: loops with a limit, races, signals, timers, and sagas."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date, datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
+
+from perdure.flow.definitions import CALLS, Activity, Duration, duration
+from perdure.flow.values import codec_of
+from perdure.flow.workflow import FlowCalls
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+FailurePolicy = Literal["CancelRunning", "FinishRunning", "Continue"]
+"""What a failure does to the other calls, as `failurePolicy` of a Workflow in YAML."""
+
+_LONGEST_LABEL: Final = 40
+
+
+class MapError(ApplicationError):
+    """Calls of a `map` have failed."""
+
+    def __init__(self, name: str, count: int, failures: Mapping[str, BaseException]) -> None:
+        """`count`: how many calls there were; `failures`: the errors by the label of the call."""
+        reasons = "; ".join(f"{name}[{label}]: {_reason(error)}" for label, error in failures.items())
+        super().__init__(f"{len(failures)} of {count} calls of {name} failed: {reasons}", type="MapError")
+        self.failures = dict(failures)
+
+
+async def map(  # noqa: A001 - used as `pf.map`
+    activity: Activity[..., R],
+    items: Iterable[Any],
+    *,
+    at_most: int | None = None,
+    failure_policy: FailurePolicy = "CancelRunning",
+    **arguments: Any,
+) -> list[R]:
+    """Call an activity for each item, and return the results in the order of the items.
+
+    Args:
+        activity: The activity. The items are its first argument that is not in `arguments`.
+        items: The items.
+        at_most: Maximum number of calls at the same time; None: all.
+        failure_policy: What a failure does to the other calls: cancel those that run; let them finish; or start the rest too.
+        arguments: The other arguments, the same for all calls.
+
+    Raises:
+        MapError: Calls have failed.
+        TypeError: The arguments do not fit the parameters.
+    """
+    parameter = next((name for name in activity.signature.names if name not in arguments), None)
+    if parameter is None:
+        raise TypeError(f"map: all arguments of {activity.name} are given, none is left for the items")
+    values = list(items)
+    labels = _labels(parameter, values)
+    limit = asyncio.Semaphore(at_most or max(len(values), 1))
+    failures: dict[str, BaseException] = {}
+
+    async def call(value: Any, label: str) -> Any:
+        bound = activity.signature.bind((), {parameter: value, **arguments})
+        async with limit:
+            if failures and failure_policy != "Continue":
+                return None
+            try:
+                return await activity.called(bound, label)
+            except FailureError as error:
+                if is_cancelled_exception(error):
+                    raise
+                failures[label] = error
+                if failure_policy == "CancelRunning":
+                    raise
+                return None
+
+    calls = [call(value, label) for value, label in zip(values, labels, strict=True)]
+    results: list[R] = []
+    try:
+        results = await gather(*calls)
+    except FailureError:
+        if not failures:
+            raise
+    if failures:
+        in_order = {label: failures[label] for label in labels if label in failures}
+        raise MapError(activity.name, len(values), in_order) from next(iter(in_order.values()))
+    return results
+
+
+async def gather(*calls: Awaitable[Any]) -> list[Any]:
+    """Wait for all calls, and return their results in order. When one fails, cancel the others and raise its error."""
+    tasks = [asyncio.ensure_future(each) for each in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        await _cancel(tasks)
+
+
+async def race(*calls: Awaitable[R]) -> R:
+    """Wait for the first call that ends, cancel the others, and return its result or raise its error."""
+    tasks = [asyncio.ensure_future(each) for each in calls]
+    try:
+        ended, _ = await workflow.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return ended[0].result()
+    finally:
+        await _cancel(tasks)
+
+
+async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    unfinished = [each for each in tasks if not each.done()]
+    for each in unfinished:
+        each.cancel()
+    await asyncio.gather(*unfinished, return_exceptions=True)
+
+
+@overload
+async def signal(name: str) -> Any: ...
+@overload
+async def signal(name: str, type_: type[T], *, timeout: Duration | None = None) -> T: ...  # noqa: ASYNC109 - as below
+async def signal(name: str, type_: Any = Any, *, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109 - a durable timer
+    """Wait for a signal. Signals that arrive before the flow waits are kept, in order.
+
+    Args:
+        name: Its name.
+        type_: The type of its value.
+        timeout: Maximum wait; None: without end.
+
+    Raises:
+        TimeoutError: It did not arrive in time.
+        ValueTypeError: Its value does not fit the type.
+    """
+    waiting = _calls().take_signal(name)
+    value = await (waiting if timeout is None else asyncio.wait_for(waiting, duration(timeout).total_seconds()))
+    return codec_of(type_).decode(value, f"the signal {name}")
+
+
+async def sleep(time: Duration) -> None:
+    """Wait for a duration, also for months."""
+    await workflow.sleep(duration(time))
+
+
+def now() -> datetime:
+    """Return the time of the flow, which is the same in each replay."""
+    return workflow.now()
+
+
+class Saga:
+    """Undoes completed work when a block fails: the compensations run in reverse order, and the error is raised again.
+
+    async with pf.Saga() as saga:
+        await book_hotel(trip)
+        saga.compensate(cancel_hotel, trip)
+        await book_flight(trip)
+    """
+
+    def __init__(self) -> None:
+        """Create it without compensations."""
+        self._compensations: list[Callable[[], Awaitable[Any]]] = []
+
+    def compensate(self, activity: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> None:
+        """Add the compensation of what was done."""
+        self._compensations.append(lambda: activity(*args, **kwargs))
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Compensate if the block has failed or was cancelled; one that fails does not stop the others."""
+        if error is None or isinstance(error, GeneratorExit):
+            return
+        await asyncio.shield(asyncio.ensure_future(self._compensate(error)))
+
+    async def _compensate(self, error: BaseException) -> None:
+        for each in reversed(self._compensations):
+            try:
+                await each()
+            except FailureError as failure:
+                error.add_note(f"a compensation failed: {_reason(failure)}")
+
+
+def _calls() -> FlowCalls:
+    found = CALLS.get()
+    if isinstance(found, FlowCalls):
+        return found
+    raise RuntimeError("this can only be called in a flow")
+
+
+def _labels(parameter: str, values: Sequence[Any]) -> list[str]:
+    """Return a label for each item: its value if that is short and tells it from the others, otherwise its number."""
+    texts = [_text(value) for value in values]
+    if None in texts or len(set(texts)) < len(texts):
+        return [str(number) for number in range(len(values))]
+    return [f"{parameter}={text}" for text in texts]
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, Enum):
+        value = value.value
+    if not isinstance(value, str | int | float | bool | date):
+        return None
+    text = str(value)
+    return text if text and len(text) <= _LONGEST_LABEL and not set(text) & set("/[]") and text.isprintable() else None
+
+
+def _reason(error: BaseException) -> str:
+    """Return the message of the first cause: that of an activity's failure is the one of its last attempt."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error)

@@ -1,0 +1,619 @@
+"""Runs flows in this process, in virtual time: the workflow code of the Temporal SDK, and the functions of the activities.
+
+This plays the server for the SDK: it hands its workflow instances what has happened, and does what they command. Timers and
+delays of retries take no time. Only what the SDK exports for other workflow runners is used, and the messages that those get.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import inspect
+import itertools
+import uuid
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from temporalio import workflow
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import RetryState, TimeoutType
+from temporalio.api.failure.v1 import ActivityFailureInfo, CanceledFailureInfo, Failure, TimeoutFailureInfo
+from temporalio.bridge.proto import activity_result, child_workflow
+from temporalio.bridge.proto import workflow_activation as activation
+from temporalio.bridge.proto import workflow_commands as commands
+from temporalio.common import Priority, TypedSearchAttributes
+from temporalio.converter import DataConverter, DefaultFailureConverter
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
+
+from perdure import activity as pods
+from perdure.flow.definitions import Activity, Duration, Environment, Flow, duration, environment_named
+from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from google.protobuf.duration_pb2 import Duration as ProtoDuration
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PODS: Final = "pods/"
+_CONVERTER: Final = DataConverter.default
+
+
+_Action = Awaitable[None] | None
+"""What an action of the queue does later, if it does."""
+
+
+class StuckError(RuntimeError):
+    """A flow waits for something that nobody will do, such as a signal that the test does not send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An attempt of an activity in a local run."""
+
+    activity: str
+    id: str
+    """The ID of the activity, such as `train[lr=0.1]`."""
+    arguments: Mapping[str, Any]
+    """As JSON."""
+    attempt: int
+    time: datetime
+    error: BaseException | None = None
+    """Why it failed."""
+
+
+@dataclass(slots=True)
+class _Script:
+    """What a test has decided about the attempts of an activity."""
+
+    errors: deque[BaseException] = field(default_factory=deque)
+    takes: timedelta = timedelta()
+
+
+@dataclass(slots=True)
+class _Task:
+    """An activity that has not ended."""
+
+    execution: _Execution
+    seq: int
+    command: Any
+    local: bool
+    scheduled: datetime
+    attempt: int = 0
+    details: Any = None
+    open: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class _Execution:
+    """One run of a workflow."""
+
+    flow: Flow[..., Any] | None
+    workflow_id: str
+    run_id: str
+    instance: WorkflowInstance
+    on_close: Callable[[_Execution], object]
+    start: activation.InitializeWorkflow
+    tasks: dict[int, _Task] = field(default_factory=dict)
+    timers: set[int] = field(default_factory=set)
+    children: dict[int, _Execution] = field(default_factory=dict)
+    closed: bool = False
+    result: Any = None
+    error: BaseException | None = None
+    continued: bool = False
+
+
+class LocalRun:
+    """A run of a flow in this process, with the failures, losses, and signals that a test decides.
+
+    run = LocalRun()
+    run.fail(extract, ConnectionError("no route"), times=2)
+    run.send_signal("approve", True, after="1h")
+    assert run.run(nightly, day=date(2026, 11, 27)) == 7
+    assert [call.attempt for call in run.calls if call.activity == "extract"] == [1, 2, 3]
+    """
+
+    def __init__(
+        self, *, start: datetime | None = None, activities: Mapping[str, Callable[..., Any]] | None = None
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            start: The time at which it starts; None: now.
+            activities: Functions for activities of other workers, by type.
+        """
+        self.now = start or clock.now()
+        """The virtual time."""
+        self.calls: list[Call] = []
+        """The attempts of activities so far, in order."""
+        self._activities = dict(activities or {})
+        self._scripts: defaultdict[str, _Script] = defaultdict(_Script)
+        self._plan: list[tuple[timedelta, Callable[[], _Action]]] = []
+        """What is done to the flow, and how long after its start."""
+        self._queue: list[tuple[datetime, int, Callable[[], _Action]]] = []
+        self._numbers = itertools.count()
+        self._executions: list[_Execution] = []
+        self._root: _Execution | None = None
+
+    # What a test decides
+
+    def fail(self, activity: Activity[..., Any], error: BaseException, *, times: int = 1) -> None:
+        """Let the next attempts of an activity fail.
+
+        Args:
+            activity: The activity.
+            error: The error of its function.
+            times: The number of attempts.
+        """
+        self._scripts[activity.name].errors.extend([error] * times)
+
+    def lose(self, activity: Activity[..., Any], *, times: int = 1) -> None:
+        """Let the next attempts of an activity be lost with their nodes, so that they run again."""
+        self.fail(activity, ApplicationError("the pod was lost", type="PodLost"), times=times)
+
+    def set_duration(self, activity: Activity[..., Any], time: Duration) -> None:
+        """Let each attempt of an activity take a virtual time; 0 by default."""
+        self._scripts[activity.name].takes = duration(time)
+
+    def send_signal(self, name: str, value: Any = None, *, after: Duration = "0s") -> None:
+        """Send a signal to the flow, a time after its start."""
+        self._plan.append((duration(after), lambda: self._signal(self._require_root(), name, [value])))
+
+    def cancel(self, *, after: Duration = "0s") -> None:
+        """Cancel the flow, a time after its start."""
+        self._plan.append((duration(after), lambda: self._cancel(self._require_root())))
+
+    # The run
+
+    def run(self, flow: Flow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a flow to its end.
+
+        Args:
+            flow: The flow.
+            args: Its arguments.
+            kwargs: Its arguments by name.
+
+        Returns:
+            Its result.
+
+        Raises:
+            StuckError: It waits for something that nobody will do.
+            temporalio.exceptions.FailureError: It has failed: an error of its own is an ApplicationError of that type, and the
+                failure of an activity an ActivityError.
+        """
+        stored = flow.signature.encode_arguments(flow.signature.bind(args, kwargs))
+        with ThreadPoolExecutor(1) as thread:  # this one may have an event loop already
+            result = thread.submit(asyncio.run, self._run(flow, stored)).result()
+        found: R = flow.signature.decode_result(result)
+        return found
+
+    async def _run(self, flow: Flow[..., Any], stored: Any) -> Any:
+        payloads = _CONVERTER.payload_converter.to_payloads([stored])
+        start = activation.InitializeWorkflow(
+            workflow_type=flow.name, workflow_id=flow.name, arguments=payloads, attempt=1, randomness_seed=1
+        )
+        self._root = self._start(flow, start, on_close=lambda _: None)
+        for delay, action in self._plan:
+            self._after(delay, action)
+        try:
+            while not self._root.closed:
+                if not self._queue:
+                    raise StuckError(self._explanation())
+                time, _, action = heapq.heappop(self._queue)
+                self.now = max(self.now, time)
+                done = action()
+                if done is not None:
+                    await done
+        finally:
+            for execution in self._executions:
+                await self._evict(execution)
+        if self._root.error is not None:
+            raise self._root.error
+        return self._root.result
+
+    async def _evict(self, execution: _Execution) -> None:
+        """Let an instance end its tasks, as a worker does when it forgets a run."""
+        act = activation.WorkflowActivation(run_id=execution.run_id)
+        act.jobs.add().remove_from_cache.message = "the run is over"
+        await asyncio.to_thread(execution.instance.activate, act)
+
+    def _after(self, delay: timedelta, action: Callable[[], _Action]) -> None:
+        heapq.heappush(self._queue, (self.now + delay, next(self._numbers), action))
+
+    def _require_root(self) -> _Execution:
+        assert self._root is not None  # actions run after the start
+        return self._root
+
+    def _explanation(self) -> str:
+        root = self._require_root()
+        return (
+            f"at {self.now:%Y-%m-%d %H:%M:%S}, the flow {root.start.workflow_type} waits for something that nobody will do; "
+            "if it waits for a signal, send it with `LocalRun.send_signal`"
+        )
+
+    # Workflows
+
+    def _start(
+        self,
+        flow: Flow[..., Any],
+        start: activation.InitializeWorkflow,
+        on_close: Callable[[_Execution], object],
+        parent: _Execution | None = None,
+    ) -> _Execution:
+        run_id = str(uuid.UUID(int=next(self._numbers)))
+        start.start_time.FromDatetime(self.now)
+        start.first_execution_run_id = start.first_execution_run_id or run_id
+        info = workflow.Info(
+            attempt=1,
+            continued_run_id=start.continued_from_execution_run_id or None,
+            cron_schedule=None,
+            execution_timeout=None,
+            first_execution_run_id=start.first_execution_run_id,
+            headers={},
+            namespace="default",
+            original_execution_run_id=run_id,
+            parent=None
+            if parent is None
+            else workflow.ParentInfo(namespace="default", run_id=parent.run_id, workflow_id=parent.workflow_id),
+            root=None,
+            priority=Priority.default,
+            raw_memo={},
+            retry_policy=None,
+            run_id=run_id,
+            run_timeout=None,
+            search_attributes={},
+            start_time=self.now,
+            task_queue=flow.environment.name,
+            task_timeout=timedelta(seconds=10),
+            typed_search_attributes=TypedSearchAttributes.empty,
+            workflow_id=start.workflow_id,
+            workflow_start_time=self.now,
+            workflow_type=start.workflow_type,
+        )
+        details = WorkflowInstanceDetails(
+            payload_converter_factory=lambda: _CONVERTER.payload_converter,
+            failure_converter_class=DefaultFailureConverter,
+            interceptor_classes=[],
+            defn=_definition(flow.workflow),
+            info=info,
+            randomness_seed=1,
+            extern_functions={},
+            disable_eager_activity_execution=True,
+            worker_level_failure_exception_types=[],
+            patch_activation_callback=None,
+            last_completion_result=Payloads(),
+            last_failure=None,
+        )
+        instance = UnsandboxedWorkflowRunner().create_instance(details)
+        execution = _Execution(flow, start.workflow_id, run_id, instance, on_close, start)
+        self._executions.append(execution)
+        self._after(timedelta(), lambda: self._activate(execution, initialize_workflow=start))
+        return execution
+
+    async def _activate(self, execution: _Execution, **job: Any) -> None:
+        """Tell an execution what has happened, and do what it commands."""
+        if execution.closed:
+            return
+        act = activation.WorkflowActivation(run_id=execution.run_id, jobs=[activation.WorkflowActivationJob(**job)])
+        act.timestamp.FromDatetime(self.now)
+        completion = await asyncio.to_thread(execution.instance.activate, act)  # as workers do: it sets an event loop
+        if completion.HasField("failed"):
+            raise _error_of(completion.failed.failure)
+        for command in completion.successful.commands:
+            self._do(execution, command)
+
+    def _do(self, execution: _Execution, command: commands.WorkflowCommand) -> None:
+        """Do what a workflow commands; markers, memos, and search attributes have no effect here."""
+        kind = command.WhichOneof("variant") or ""
+        handlers: dict[str, Callable[[_Execution, Any], None]] = {
+            "start_timer": self._start_timer,
+            "cancel_timer": lambda execution, message: execution.timers.discard(message.seq),
+            "schedule_activity": partial(self._schedule, local=False),
+            "schedule_local_activity": partial(self._schedule, local=True),
+            "request_cancel_activity": self._request_cancel,
+            "request_cancel_local_activity": self._request_cancel,
+            "complete_workflow_execution": lambda run, message: self._close(run, result=_value(message.result)),
+            "fail_workflow_execution": lambda run, message: self._close(run, error=_error_of(message.failure)),
+            "cancel_workflow_execution": lambda run, _: self._close(
+                run, error=CancelledError("the flow was cancelled")
+            ),
+            "continue_as_new_workflow_execution": self._continue,
+            "start_child_workflow_execution": self._start_child,
+            "cancel_child_workflow_execution": self._cancel_child,
+            "signal_external_workflow_execution": self._signal_other,
+            "request_cancel_external_workflow_execution": self._cancel_other,
+            "schedule_nexus_operation": _refuse_nexus,
+        }
+        if kind in handlers:
+            handlers[kind](execution, getattr(command, kind))
+
+    def _start_timer(self, execution: _Execution, message: Any) -> None:
+        execution.timers.add(message.seq)
+        self._after(_delta(message.start_to_fire_timeout), lambda: self._fire(execution, message.seq))
+
+    def _fire(self, execution: _Execution, seq: int) -> _Action:
+        if seq not in execution.timers:
+            return None
+        execution.timers.discard(seq)
+        return self._activate(execution, fire_timer=activation.FireTimer(seq=seq))
+
+    def _close(self, execution: _Execution, *, result: Any = None, error: BaseException | None = None) -> None:
+        execution.closed, execution.result, execution.error = True, result, error
+        for task in execution.tasks.values():
+            task.open = False
+        for child in execution.children.values():  # Temporal's default: a parent that closes terminates its children
+            if not child.closed:
+                self._close(child, error=CancelledError("its parent has closed"))
+        execution.on_close(execution)
+
+    def _continue(self, execution: _Execution, message: Any) -> None:
+        flow = self._flow(message.task_queue, message.workflow_type or execution.start.workflow_type, execution)
+        start = activation.InitializeWorkflow(
+            workflow_type=flow.name,
+            workflow_id=execution.workflow_id,
+            arguments=message.arguments,
+            attempt=1,
+            randomness_seed=1,
+            continued_from_execution_run_id=execution.run_id,
+            first_execution_run_id=execution.start.first_execution_run_id,
+        )
+        on_close, execution.on_close = execution.on_close, lambda _: None
+        self._close(execution)
+        following = self._start(flow, start, on_close)
+        if execution is self._root:
+            self._root = following
+
+    def _cancel(self, execution: _Execution) -> _Action:
+        return self._activate(execution, cancel_workflow=activation.CancelWorkflow(reason="cancelled"))
+
+    def _signal(self, execution: _Execution, name: str, values: list[Any]) -> _Action:
+        payloads = _CONVERTER.payload_converter.to_payloads(values)
+        return self._activate(execution, signal_workflow=activation.SignalWorkflow(signal_name=name, input=payloads))
+
+    def _open(self, workflow_id: str) -> _Execution | None:
+        return next((each for each in self._executions if each.workflow_id == workflow_id and not each.closed), None)
+
+    def _signal_other(self, execution: _Execution, message: Any) -> None:
+        other = self._open(message.child_workflow_id or message.workflow_execution.workflow_id)
+        resolution = activation.ResolveSignalExternalWorkflow(seq=message.seq)
+        if other is None:
+            resolution.failure.CopyFrom(_failure(ApplicationError("there is no such workflow", type="NotFound")))
+        else:
+            signal = activation.SignalWorkflow(signal_name=message.signal_name, input=message.args)
+            self._after(timedelta(), lambda: self._activate(other, signal_workflow=signal))
+        self._after(timedelta(), lambda: self._activate(execution, resolve_signal_external_workflow=resolution))
+
+    def _cancel_other(self, execution: _Execution, message: Any) -> None:
+        other = self._open(message.workflow_execution.workflow_id)
+        resolution = activation.ResolveRequestCancelExternalWorkflow(seq=message.seq)
+        if other is None:
+            resolution.failure.CopyFrom(_failure(ApplicationError("there is no such workflow", type="NotFound")))
+        else:
+            self._after(timedelta(), lambda: self._cancel(other))
+        self._after(timedelta(), lambda: self._activate(execution, resolve_request_cancel_external_workflow=resolution))
+
+    # Children
+
+    def _start_child(self, parent: _Execution, message: Any) -> None:
+        flow = self._flow(message.task_queue, message.workflow_type, parent)
+        start = activation.InitializeWorkflow(
+            workflow_type=flow.name,
+            workflow_id=message.workflow_id,
+            arguments=message.input,
+            attempt=1,
+            randomness_seed=1,
+        )
+        child = self._start(flow, start, lambda closed: self._resolve_child(parent, message, closed), parent)
+        parent.children[message.seq] = child
+        resolution = activation.ResolveChildWorkflowExecutionStart(
+            seq=message.seq, succeeded=activation.ResolveChildWorkflowExecutionStartSuccess(run_id=child.run_id)
+        )
+        self._after(timedelta(), lambda: self._activate(parent, resolve_child_workflow_execution_start=resolution))
+
+    def _resolve_child(self, parent: _Execution, message: Any, child: _Execution) -> None:
+        result = child_workflow.ChildWorkflowResult()
+        if child.error is None:
+            result.completed.result.CopyFrom(_CONVERTER.payload_converter.to_payload(child.result))
+        else:
+            failure = Failure(message="Child Workflow execution failed", cause=_failure(child.error))
+            info = failure.child_workflow_execution_failure_info
+            info.workflow_type.name = message.workflow_type
+            info.workflow_execution.workflow_id = message.workflow_id
+            info.workflow_execution.run_id = child.run_id
+            info.retry_state = RetryState.RETRY_STATE_RETRY_POLICY_NOT_SET
+            if isinstance(child.error, CancelledError):
+                result.cancelled.failure.CopyFrom(failure)
+            else:
+                result.failed.failure.CopyFrom(failure)
+        resolution = activation.ResolveChildWorkflowExecution(seq=message.seq, result=result)
+        self._after(timedelta(), lambda: self._activate(parent, resolve_child_workflow_execution=resolution))
+
+    def _flow(self, queue: str, name: str, caller: _Execution) -> Flow[..., Any]:
+        environment = self._environment(queue, caller)
+        flow = None if environment is None else environment.flows.get(name)
+        if flow is None:
+            raise LookupError(f"no flow `{name}` is defined in the environment {queue!r}")
+        return flow
+
+    def _environment(self, queue: str, caller: _Execution) -> Environment | None:
+        here = caller.flow.environment if caller.flow is not None else None
+        return here if here is not None and queue in ("", here.name) else environment_named(queue)
+
+    def _cancel_child(self, execution: _Execution, message: Any) -> None:
+        child = execution.children.get(message.child_workflow_seq)
+        if child is not None:
+            self._after(timedelta(), lambda: self._cancel(child))
+
+    # Activities
+
+    def _schedule(self, execution: _Execution, message: Any, *, local: bool) -> None:
+        task = _Task(execution, message.seq, message, local, self.now)
+        execution.tasks[message.seq] = task
+        self._after(timedelta(), lambda: self._attempt(task))
+
+    def _request_cancel(self, execution: _Execution, message: Any) -> None:
+        self._after(timedelta(), lambda: self._cancel_task(execution, message.seq))
+
+    async def _attempt(self, task: _Task) -> None:
+        if not task.open:
+            return
+        task.attempt += 1
+        command = task.command
+        script = self._scripts[command.activity_type]
+        time = self.now
+        took = script.takes
+        limit = _delta(command.start_to_close_timeout)
+        error: BaseException | None = None
+        result: Any = None
+        if script.errors:
+            error = script.errors.popleft()
+        elif limit and took > limit:
+            took = limit
+            error = TimeoutError("the attempt has reached its StartToClose timeout")
+        else:
+            try:
+                result = await self._call(task)
+            except Exception as raised:  # noqa: BLE001 - every error of the function is that of the attempt
+                error = raised
+        arguments = _value(command.arguments[0]) if command.arguments else None
+        self.calls.append(Call(command.activity_type, command.activity_id, arguments or {}, task.attempt, time, error))
+        self._after(took, partial(self._attempt_ended, task, result, error))
+
+    async def _call(self, task: _Task) -> Any:
+        command = task.command
+        function = self._function(task)
+        environment = pods.ActivityEnvironment(
+            attempt=task.attempt,
+            activity=command.activity_type,
+            activity_id=command.activity_id,
+            last_heartbeat_details=task.details,
+            workflow_id=task.execution.workflow_id,
+            run_id=task.execution.run_id,
+        )
+        try:
+            values = [_value(each) for each in command.arguments]
+            given = values[0] if len(values) == 1 else values or None
+            result = await asyncio.to_thread(environment.run, function, given)
+            return await result if inspect.isawaitable(result) else result
+        finally:
+            task.details = environment.heartbeats[-1] if environment.heartbeats else task.details
+
+    def _function(self, task: _Task) -> Callable[..., Any]:
+        command = task.command
+        if command.activity_type in self._activities:
+            return self._activities[command.activity_type]
+        queue = command.task_queue if not task.local else ""
+        environment = self._environment(queue.removeprefix(_PODS), task.execution)
+        activity = None if environment is None else environment.activities.get(command.activity_type)
+        if activity is None:
+            raise LookupError(
+                f"no activity `{command.activity_type}` is defined for the task queue {queue!r}; "
+                "give its function to `LocalRun(activities=…)`"
+            )
+        return activity.run
+
+    def _attempt_ended(self, task: _Task, result: Any, error: BaseException | None) -> _Action:
+        """End the activity, or repeat a failed attempt."""
+        if not task.open:
+            return None
+        if error is None:
+            return self._resolve(task, completed=result)
+        policy = task.command.retry_policy
+        delay = _next_delay(policy, task.attempt, error)
+        limit = _delta(task.command.schedule_to_close_timeout)
+        if delay is None or (limit and self.now + delay - task.scheduled > limit):
+            return self._resolve(task, error=error)
+        self._after(delay, lambda: self._attempt(task))
+        return None
+
+    def _resolve(self, task: _Task, *, completed: Any = None, error: BaseException | None = None) -> _Action:
+        task.open = False
+        resolution = activity_result.ActivityResolution()
+        if error is None:
+            resolution.completed.result.CopyFrom(_CONVERTER.payload_converter.to_payload(completed))
+        else:
+            resolution.failed.failure.CopyFrom(_activity_failure(task, _failure(error)))
+        return self._activate(
+            task.execution, resolve_activity=activation.ResolveActivity(seq=task.seq, result=resolution)
+        )
+
+    def _cancel_task(self, execution: _Execution, seq: int) -> _Action:
+        task = execution.tasks.get(seq)
+        if task is None or not task.open:
+            return None
+        task.open = False
+        failure = Failure(message="cancelled", canceled_failure_info=CanceledFailureInfo())
+        resolution = activity_result.ActivityResolution()
+        resolution.cancelled.failure.CopyFrom(_activity_failure(task, failure))
+        return self._activate(execution, resolve_activity=activation.ResolveActivity(seq=seq, result=resolution))
+
+
+def _refuse_nexus(_: _Execution, message: Any) -> None:
+    raise NotImplementedError(
+        f"a local run cannot call the Nexus operation `{message.operation}`; test it on a cluster"
+    )
+
+
+def _definition(cls: type) -> Any:
+    """Return what the SDK knows of a workflow class."""
+    return workflow._Definition.must_from_class(cls)  # noqa: SLF001 - a workflow runner gets it from there
+
+
+def _next_delay(policy: Any, attempt: int, error: BaseException) -> timedelta | None:
+    """Return the delay before the next attempt; None if there is none."""
+    if policy.maximum_attempts and attempt >= policy.maximum_attempts:
+        return None
+    if getattr(error, "non_retryable", False) or _type_of(error) in policy.non_retryable_error_types:
+        return None
+    asked = getattr(error, "next_retry_delay", None)
+    if asked is not None:
+        return asked if isinstance(asked, timedelta) else timedelta(seconds=asked)
+    initial = _delta(policy.initial_interval) or timedelta(seconds=1)
+    longest = _delta(policy.maximum_interval) or initial * 100
+    try:
+        return min(initial * (policy.backoff_coefficient or 2.0) ** (attempt - 1), longest)
+    except OverflowError:
+        return longest
+
+
+def _type_of(error: BaseException) -> str:
+    return getattr(error, "type", None) or type(error).__name__
+
+
+def _failure(error: BaseException) -> Failure:
+    """Return an error as a failure, as a pod or an operator reports it."""
+    if isinstance(error, TimeoutError):
+        info = TimeoutFailureInfo(timeout_type=TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE)
+        return Failure(message=str(error), timeout_failure_info=info)
+    if isinstance(error, pods.ApplicationError):
+        details = [] if error.details is None else [error.details]
+        error = ApplicationError(str(error), *details, type=_type_of(error), non_retryable=error.non_retryable)
+    failure = Failure()
+    _CONVERTER.failure_converter.to_failure(error, _CONVERTER.payload_converter, failure)
+    return failure
+
+
+def _activity_failure(task: _Task, cause: Failure) -> Failure:
+    info = ActivityFailureInfo(activity_id=task.command.activity_id, retry_state=RetryState.RETRY_STATE_UNSPECIFIED)
+    info.activity_type.name = task.command.activity_type
+    return Failure(message="Activity task failed", cause=cause, activity_failure_info=info)
+
+
+def _error_of(failure: Failure) -> BaseException:
+    return _CONVERTER.failure_converter.from_failure(failure, _CONVERTER.payload_converter)
+
+
+def _value(payload: Any) -> Any:
+    if not payload.metadata:
+        return None
+    return _CONVERTER.payload_converter.from_payloads([payload])[0]
+
+
+def _delta(message: ProtoDuration) -> timedelta:
+    return message.ToTimedelta()

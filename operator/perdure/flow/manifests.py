@@ -1,0 +1,177 @@
+"""The manifests of an environment: the Workflow with its activities, and the worker of its flows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure.api.times import format_duration
+from perdure.flow.definitions import duration
+
+if TYPE_CHECKING:
+    from perdure.flow.definitions import Activity, Environment, Retry
+
+Object = dict[str, Any]
+
+ENVIRONMENT_LABEL: Final = "perdure.dev/flow-environment"
+_WORKER_ROLE: Final = "perdure-temporal-worker"
+_CODE: Final = "/flow"
+"""Where a module from a ConfigMap is mounted."""
+_USER: Final = 65532
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where the code of an environment is, and what it connects to."""
+
+    image: str
+    """The image of the worker, and of activities without one of their own."""
+    module: str
+    """The module in the image: a path, or a dotted name. With `source`, its file name."""
+    source: str | None = None
+    """The text of the module, if a ConfigMap brings it into the pods."""
+    address: str = "perdure-temporal.perdure-system:7233"
+    """Address of the Temporal frontend."""
+
+    @property
+    def target(self) -> str:
+        """The module, as the containers load it."""
+        return self.module if self.source is None else f"{_CODE}/{self.module}"
+
+
+def manifests_of(environment: Environment, placement: Placement) -> list[Object]:
+    """Return the objects that run the flows of an environment."""
+    name = f"{environment.name}-worker"
+    account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    binding: Object = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": _WORKER_ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": name}],
+    }
+    found = [account, binding, workflow_of(environment, placement), _worker(environment, name, placement)]
+    if placement.source is not None:
+        code = {placement.module: placement.source}
+        metadata = {"name": _code_name(environment)}
+        found.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": code})
+    for each in found:
+        each["metadata"].setdefault("labels", {})[ENVIRONMENT_LABEL] = environment.name
+    return found
+
+
+def workflow_of(environment: Environment, placement: Placement) -> Object:
+    """Return the Workflow with the activities of an environment."""
+    message = f"this Workflow has the activities of the flows in {environment.name}: start one of the flows"
+    return {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": environment.name},
+        "spec": {
+            "activities": [_activity(each, placement) for each in environment.activities.values()],
+            "steps": [{"name": "start-a-flow", "fail": {"type": "NotAFlow", "message": message}}],
+        },
+    }
+
+
+def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
+    environment, options = activity.environment, activity.options
+    container: Object = {
+        "name": "main",
+        "image": environment.image or placement.image,
+        "command": ["python", "-m", "perdure.flow.pod", placement.target],
+        "env": _variables(environment),
+    }
+    requests = {"cpu": environment.resources.cpu, "memory": environment.resources.memory}
+    resources: Object = {"requests": {key: value for key, value in requests.items() if value}}
+    if environment.resources.gpu:
+        resources["limits"] = {"nvidia.com/gpu": str(environment.resources.gpu)}
+    spec: Object = {"containers": [container | {"resources": resources}]}
+    if environment.service_account is not None:
+        spec["serviceAccountName"] = environment.service_account
+    _mount_code(spec, environment, placement)
+    found: Object = {
+        "name": activity.name,
+        "startToCloseTimeout": format_duration(options.timeout),
+        "retryPolicy": {"exponential": _policy(options.retry)},
+        "podTemplate": {"spec": spec},
+    }
+    if options.total_timeout is not None:
+        found["scheduleToCloseTimeout"] = format_duration(options.total_timeout)
+    if options.heartbeat is not None:
+        found["heartbeatTimeout"] = format_duration(options.heartbeat)
+    if options.limits:
+        found["limits"] = [{"name": name} for name in options.limits]
+    if options.cache is not None:
+        found["cache"] = {"key": "${input}", "maxAge": format_duration(options.cache)}
+    return {**found, **options.definition}
+
+
+def _policy(retry: Retry) -> Object:
+    found: Object = {
+        "initialInterval": format_duration(duration(retry.initial)),
+        "backoffCoefficient": str(retry.backoff),
+    }
+    if retry.maximum is not None:
+        found["maximumInterval"] = format_duration(duration(retry.maximum))
+    if retry.attempts:
+        found["maximumAttempts"] = retry.attempts
+    if retry.not_for:
+        found["nonRetryableErrorTypes"] = retry.non_retryable
+    return found
+
+
+def _worker(environment: Environment, name: str, placement: Placement) -> Object:
+    labels = {ENVIRONMENT_LABEL: environment.name}
+    container: Object = {
+        "name": "worker",
+        "image": placement.image,
+        "command": ["python", "-m", "perdure.flow.serve", placement.target],
+        "env": [
+            {"name": "TEMPORAL_ADDRESS", "value": placement.address},
+            {"name": "TEMPORAL_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            *_variables(environment),
+        ],
+        "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "perdure", "mountPath": "/var/run/perdure", "readOnly": True}],
+    }
+    token = {"path": "token", "audience": "perdure.dev/temporal", "expirationSeconds": 3600}
+    authority = {"name": "perdure-temporal-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    sources = [{"serviceAccountToken": token}, {"configMap": authority}]
+    profile = {"type": "RuntimeDefault"}
+    spec: Object = {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": _USER, "seccompProfile": profile},
+        "containers": [container],
+        "volumes": [{"name": "perdure", "projected": {"sources": sources}}],
+    }
+    _mount_code(spec, environment, placement)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def _variables(environment: Environment) -> list[Object]:
+    return [{"name": key, "value": value} for key, value in environment.env.items()]
+
+
+def _mount_code(spec: Object, environment: Environment, placement: Placement) -> None:
+    """Mount the ConfigMap with the module into the first container of a pod."""
+    if placement.source is None:
+        return
+    spec.setdefault("volumes", []).append({"name": "code", "configMap": {"name": _code_name(environment)}})
+    mounts = spec["containers"][0].setdefault("volumeMounts", [])
+    mounts.append({"name": "code", "mountPath": _CODE, "readOnly": True})
+
+
+def _code_name(environment: Environment) -> str:
+    return f"{environment.name}-code"

@@ -1,0 +1,31 @@
+"""Loads the module with flows that a command or a container names: a file, or a dotted name."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def load(target: str) -> ModuleType:
+    """Import a module.
+
+    Args:
+        target: A path such as `flows/etl.py`, whose folder joins `sys.path`; or a dotted name such as `shop.etl`.
+
+    Raises:
+        ImportError: There is no such module, or it cannot be imported.
+    """
+    path = Path(target)
+    if path.suffix != ".py":
+        return importlib.import_module(target)
+    if not path.is_file():
+        raise ImportError(f"there is no file {target}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(path.stem)

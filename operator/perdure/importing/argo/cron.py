@@ -1,0 +1,77 @@
+"""Converts a CronWorkflow of Argo, whose workflow is a reference, to a Schedule."""
+
+import re
+
+from perdure.importing.cron import classic_lines, cron_options, identity, newest_missed, schedule_manifest
+from perdure.importing.reader import Object, Source
+
+_FIRST_FAILURE = re.compile(r"\s*(cronworkflow\.)?failed\s*(>=\s*1|>\s*0)\s*")
+"""An expression of Argo that is true once a run has failed."""
+
+
+def cron_workflow(source: Source, new_name: str | None) -> list[Object]:
+    """Convert a CronWorkflow to a Schedule.
+
+    Args:
+        source: The manifest. Its workflow must be a `workflowTemplateRef`.
+        new_name: Name of the Schedule; None for the name of the original.
+
+    Raises:
+        UnsupportedScheduleError: A field has no equivalent.
+    """
+    name, namespace = identity(source, new_name)
+    spec = source.part("spec")
+    workflow = spec.part("workflowSpec")
+    reference = workflow.part("workflowTemplateRef")
+    run = reference.text("name")
+    if not run:
+        raise spec.refuse(
+            "workflowSpec",
+            "Argo steps are not converted; write them as a Workflow, and name it in workflowTemplateRef",
+        )
+    arguments = workflow.part("arguments")
+    input_ = _parameters(arguments)
+    arguments.done()
+    reference.done()
+    for one in ("entrypoint", "serviceAccountName"):
+        workflow.take(one)
+    workflow.done()
+    lines = spec.texts("schedules") or [spec.take("schedule")]
+    made: Object = {
+        "cron": [each for line in lines for each in classic_lines(spec, line, "schedules")],
+        "timeZone": spec.text("timezone"),
+        **cron_options(spec),
+        "workflowRunTemplate": {"spec": {"workflow": {"name": run}, **({"input": input_} if input_ else {})}},
+    }
+    made |= newest_missed(spec.number("startingDeadlineSeconds", 0))
+    if spec.take("when"):
+        raise spec.refuse("when", "put the condition into the workflow, as `when` of its first step")
+    spec.take("schedule")
+    made |= _stop(spec, spec.part("stopStrategy"))
+    spec.done()
+    return [schedule_manifest(name, namespace, made)]
+
+
+def _parameters(arguments: Source) -> Object:
+    found: Object = {}
+    for each in arguments.parts("parameters"):
+        name = each.required("name", "name the parameter")
+        value = each.take("value")
+        found[name] = value.replace("${", "$${") if isinstance(value, str) else value
+        each.done()
+    return found
+
+
+def _stop(spec: Source, strategy: Source) -> Object:
+    """Convert Argo's stopStrategy if it stops after the first failure, as a pause does."""
+    expression = strategy.text("expression") or strategy.text("condition")
+    strategy.done()
+    if expression is None:
+        return {}
+    if _FIRST_FAILURE.fullmatch(expression):
+        return {"pauseOnFailure": True}
+    raise spec.refuse(
+        "stopStrategy",
+        f"`{expression}` has no equivalent: `failed >= 1` becomes `pauseOnFailure: true`; to stop after a number of runs, set "
+        "`remainingActions` in the new manifest",
+    )

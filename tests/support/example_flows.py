@@ -1,0 +1,20 @@
+"""Flows for tests with a worker, whose sandbox imports this module again for each run."""
+
+from datetime import date
+
+import perdure.flow as pf
+
+jobs = pf.Environment("jobs")
+
+
+@jobs.activity(retries=2)
+def extract(source: str, day: date) -> int:
+    return len(source) * day.day
+
+
+@jobs.flow
+async def nightly(day: date, sources: list[str]) -> int:
+    parts: list[int] = await pf.map(extract, sources, day=day, at_most=2)
+    await pf.sleep("1s")
+    bonus = await pf.signal("bonus", int)
+    return sum(parts) + bonus + await extract(source="x", day=day)

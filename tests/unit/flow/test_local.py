@@ -1,0 +1,306 @@
+"""Flows in this process: `Flow.run_local` and `LocalRun`."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+import pydantic
+import pytest
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, ChildWorkflowError
+
+import perdure.flow as pf
+from perdure import activity
+
+etl = pf.Environment("etl")
+START = datetime(2026, 11, 27, 2, tzinfo=UTC)
+
+
+@dataclass
+class Row:
+    source: str
+    amount: int
+
+
+class Kind(StrEnum):
+    FULL = "full"
+    DELTA = "delta"
+
+
+class Point(msgspec.Struct):
+    x: int
+
+
+class Order(pydantic.BaseModel):
+    id: str
+    due: date
+
+
+@etl.activity(retries=5)
+def extract(source: str, day: date) -> list[Row]:
+    assert isinstance(day, date)
+    return [Row(source, day.day), Row(source, 1)]
+
+
+@etl.activity(timeout="30m", retries=0)
+def load(parts: list[list[Row]], kind: Kind = Kind.FULL) -> int:
+    assert kind is Kind.FULL
+    return sum(row.amount for part in parts for row in part)
+
+
+@etl.activity()
+async def shift(point: Point) -> Point:
+    await asyncio.sleep(0)
+    return Point(point.x + 1)
+
+
+@etl.activity(retries=0)
+def due(order: Order) -> date:
+    return order.due
+
+
+@etl.flow
+async def nightly(day: date, sources: list[str] = ["eu", "us"]) -> int:  # noqa: B006 - read only
+    parts = await pf.map(extract, sources, day=day, at_most=2)
+    if not await pf.signal("approve", bool, timeout="1d"):
+        raise ValueError("nobody approved")
+    return await load(parts)
+
+
+def approved(*, after: str = "1h") -> pf.LocalRun:
+    run = pf.LocalRun(start=START)
+    run.send_signal("approve", True, after=after)
+    return run
+
+
+def test_a_flow_runs_with_its_functions_in_virtual_time() -> None:
+    run = approved()
+    assert run.run(nightly, day=date(2026, 11, 27)) == 56
+    assert run.now - START == timedelta(hours=1)
+    assert [call.id for call in run.calls] == ["extract[source=eu]", "extract[source=us]", "load"]
+    assert run.calls[0].arguments == {"source": "eu", "day": "2026-11-27"}
+
+
+def test_failed_and_lost_attempts_are_repeated_with_their_delays() -> None:
+    run = approved(after="1s")
+    run.fail(extract, ConnectionError("no route"), times=2)
+    run.lose(extract)
+    assert run.run(nightly, date(2026, 11, 27), ["eu"]) == 28
+    attempts = [call for call in run.calls if call.activity == "extract"]
+    assert [call.attempt for call in attempts] == [1, 2, 3, 4]
+    assert [call.time - START for call in attempts] == [timedelta(seconds=seconds) for seconds in (0, 1, 3, 7)]
+
+
+def test_a_failure_of_an_activity_fails_the_flow() -> None:
+    run = approved()
+    run.fail(load, ConnectionError("no warehouse"))
+    with pytest.raises(ActivityError) as caught:
+        run.run(nightly, day=date(2026, 11, 27))
+    assert isinstance(caught.value.cause, ApplicationError)
+    assert caught.value.cause.type == "ConnectionError"
+
+
+def test_an_error_of_the_flow_fails_it() -> None:
+    run = pf.LocalRun()
+    run.send_signal("approve", False)
+    with pytest.raises(ApplicationError, match="nobody approved") as caught:
+        run.run(nightly, day=date(2026, 11, 27))
+    assert caught.value.type == "ValueError"
+
+
+def test_a_signal_that_does_not_arrive_in_time() -> None:
+    with pytest.raises(ApplicationError) as caught:
+        pf.LocalRun(start=START).run(nightly, day=date(2026, 11, 27))
+    assert caught.value.type == "TimeoutError"
+
+
+@etl.flow
+async def waiting() -> str:
+    return await pf.signal("name", str)
+
+
+def test_a_flow_that_waits_for_ever_is_reported() -> None:
+    with pytest.raises(pf.StuckError, match=r"waiting waits for .* signal"):
+        waiting.run_local()
+
+
+def test_a_signal_of_another_type_is_refused() -> None:
+    run = pf.LocalRun()
+    run.send_signal("name", 7)
+    with pytest.raises(ApplicationError, match="the signal name: Input should be a valid string"):
+        run.run(waiting)
+
+
+@etl.flow
+async def typed(point: Point, order: Order) -> tuple[int, date]:
+    moved = await shift(point)
+    return moved.x, await due(order)
+
+
+def test_types_of_msgspec_and_pydantic_are_kept() -> None:
+    assert typed.run_local(Point(1), Order(id="a", due=date(2026, 1, 2))) == (2, date(2026, 1, 2))
+
+
+def test_arguments_are_checked_before_the_start() -> None:
+    with pytest.raises(pf.ValueTypeError, match="argument `order` of typed: due: "):
+        typed.run_local(Point(1), {"id": "a", "due": "soon"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="typed: missing a required argument: 'order'"):
+        typed.run_local(Point(1))  # type: ignore[call-arg]
+
+
+@etl.flow
+async def racing() -> str:
+    async def slow() -> str:
+        await pf.sleep("30d")
+        return "slow"
+
+    async def fast() -> str:
+        await pf.sleep("1m")
+        return "fast"
+
+    return await pf.race(slow(), fast())
+
+
+def test_the_first_of_a_race_wins() -> None:
+    run = pf.LocalRun(start=START)
+    assert run.run(racing) == "fast"
+    assert run.now - START == timedelta(minutes=1)
+
+
+@etl.activity(retries=0)
+def train(lr: float) -> float:
+    if lr > 1:
+        raise activity.ApplicationError("diverged", type="Diverged")
+    return 1 - lr
+
+
+@etl.flow
+async def sweep(rates: list[float], policy: str) -> list[float]:
+    return await pf.map(train, rates, at_most=1, failure_policy=policy)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("policy", "count", "failed"),
+    [("CancelRunning", 2, "1 of 4"), ("FinishRunning", 2, "1 of 4"), ("Continue", 4, "2 of 4")],
+)
+def test_what_a_failure_does_to_the_other_items(policy: str, count: int, failed: str) -> None:
+    run = pf.LocalRun()
+    with pytest.raises(
+        ApplicationError, match=rf"{failed} calls of train failed: train\[lr=2.0\]: Diverged: diverged"
+    ) as caught:
+        run.run(sweep, [0.1, 2.0, 0.2, 3.0], policy)
+    assert caught.value.type == "MapError"
+    assert len(run.calls) == count
+    assert run.calls[1].id == "train[lr=2.0]"
+
+
+@etl.activity(retries=0)
+def book(what: str) -> str:
+    if what == "flight":
+        raise RuntimeError("no seats")
+    return what
+
+
+@etl.activity()
+def undo(what: str) -> None: ...
+
+
+@etl.flow
+async def trip() -> None:
+    async with pf.Saga() as saga:
+        for what in ("hotel", "car", "flight"):
+            await book(what)
+            saga.compensate(undo, what)
+
+
+def test_a_saga_undoes_in_reverse_order() -> None:
+    run = pf.LocalRun()
+    with pytest.raises(ActivityError):
+        run.run(trip)
+    assert [call.arguments["what"] for call in run.calls if call.activity == "undo"] == ["car", "hotel"]
+
+
+def test_a_cancelled_flow_compensates_too() -> None:
+    run = pf.LocalRun()
+    run.set_duration(book, "1m")
+    run.cancel(after="90s")
+    with pytest.raises(CancelledError):
+        run.run(trip)
+    assert [call.arguments["what"] for call in run.calls if call.activity == "undo"] == ["hotel"]
+
+
+@etl.flow
+async def parent(days: list[int]) -> list[int]:
+    return [await child(day) for day in days]
+
+
+@etl.flow
+async def child(day: int) -> int:
+    if day > 9:
+        raise ValueError("no such day")
+    await pf.sleep("1h")
+    return day * 2
+
+
+def test_a_flow_calls_flows() -> None:
+    assert parent.run_local([1, 2]) == [2, 4]
+    with pytest.raises(ChildWorkflowError):
+        parent.run_local([10])
+
+
+@etl.flow
+async def chain(number: int) -> int:
+    if number < 3:
+        workflow.continue_as_new({"number": number + 1})
+    return number
+
+
+def test_a_flow_continues_as_new() -> None:
+    assert chain.run_local(0) == 3
+
+
+@etl.activity(timeout="1m", retries=1)
+def copy() -> int:
+    resumed = activity.last_heartbeat_details() or 0
+    activity.heartbeat(resumed + 10)
+    if not resumed:
+        raise OSError("disk full")
+    return int(resumed)
+
+
+@etl.flow
+async def copying() -> int:
+    return await copy()
+
+
+def test_an_attempt_resumes_from_the_details_of_the_last_one() -> None:
+    assert copying.run_local() == 10
+
+
+def test_an_attempt_that_takes_too_long_times_out() -> None:
+    run = pf.LocalRun(start=START)
+    run.set_duration(copy, "2m")
+    with pytest.raises(ActivityError) as caught:
+        run.run(copying)
+    assert "StartToClose" in str(caught.value.cause)
+    assert run.now - START == timedelta(minutes=2, seconds=1)
+
+
+async def test_a_flow_runs_inside_an_event_loop() -> None:
+    assert chain.run_local(2) == 3
+    assert await shift(Point(4)) == Point(5)  # outside of flows, the function itself
+
+
+def test_names_are_unique_and_durations_checked() -> None:
+    with pytest.raises(ValueError, match="two activities named load"):
+        etl.activity()(load.function)
+    with pytest.raises(ValueError, match="soon"):
+        etl.activity(timeout="soon")
+    with pytest.raises(ValueError, match="DNS label"):
+        pf.Environment("ETL jobs")
+    with pytest.raises(TypeError, match="async def plain"):
+
+        @etl.flow
+        def plain() -> None: ...

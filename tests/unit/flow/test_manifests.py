@@ -1,0 +1,106 @@
+"""What `perdure deploy` applies."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import Result
+
+import perdure.flow as pf
+from perdure.api.kinds.workflow import WorkflowSpec
+from perdure.flow.manifests import Placement, manifests_of, workflow_of
+from support.cli import perdure
+from support.manuals import REPOSITORY
+
+EXAMPLE = REPOSITORY / "examples" / "flow" / "etl.py"
+train = pf.Environment(
+    "train", image="example.com/train:1", cpu="2", memory="4Gi", gpu=1, env={"A": "b"}, service_account="reader"
+)
+
+
+@train.activity(
+    timeout="1h",
+    total_timeout="1d",
+    heartbeat="30s",
+    retry=pf.Retry(attempts=3, initial="2s", backoff=1.5, maximum="1m", not_for=(ValueError, "Diverged")),
+    limit=("gpus", "licenses"),
+    cache="1d",
+    definition={"podReplacementPolicy": "Failed"},
+)
+def fit(lr: float) -> float:
+    return lr
+
+
+def deploy(*arguments: str) -> Result:
+    return perdure("deploy", *arguments)
+
+
+def test_an_activity_has_the_fields_of_yaml() -> None:
+    workflow = workflow_of(train, Placement(image="other", module="shop.train"))
+    WorkflowSpec.model_validate(workflow["spec"])
+    [activity] = workflow["spec"]["activities"]
+    [container] = activity.pop("podTemplate")["spec"]["containers"]
+    assert activity == {
+        "name": "fit",
+        "startToCloseTimeout": "1h",
+        "scheduleToCloseTimeout": "1d",
+        "heartbeatTimeout": "30s",
+        "retryPolicy": {
+            "exponential": {
+                "initialInterval": "2s",
+                "backoffCoefficient": "1.5",
+                "maximumInterval": "1m",
+                "maximumAttempts": 3,
+                "nonRetryableErrorTypes": ["ValueError", "Diverged"],
+            }
+        },
+        "limits": [{"name": "gpus"}, {"name": "licenses"}],
+        "cache": {"key": "${input}", "maxAge": "1d"},
+        "podReplacementPolicy": "Failed",
+    }
+    assert container["image"] == "example.com/train:1"
+    assert container["command"] == ["python", "-m", "perdure.flow.pod", "shop.train"]
+    assert container["resources"] == {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"nvidia.com/gpu": "1"}}
+    assert container["env"] == [{"name": "A", "value": "b"}]
+
+
+def test_a_mounted_module_reaches_the_worker_and_the_activities() -> None:
+    placement = Placement(image="python", module="etl.py", source="import perdure.flow\n")
+    code, *_, workflow, worker = manifests_of(train, placement)
+    assert code["data"] == {"etl.py": "import perdure.flow\n"}
+    for spec in (workflow["spec"]["activities"][0]["podTemplate"]["spec"], worker["spec"]["template"]["spec"]):
+        assert {"name": "code", "configMap": {"name": "train-code"}} in spec["volumes"]
+        assert spec["containers"][0]["command"][-1] == "/flow/etl.py"
+
+
+def test_the_command_prints_the_manifests() -> None:
+    done = deploy(str(EXAMPLE), "--image", "example.com/etl:1", "--mount", "--dry-run")
+    assert done.exit_code == 0, done.output
+    found = {each["kind"]: each["metadata"]["name"] for each in yaml.safe_load_all(done.stdout)}
+    assert found == {
+        "ConfigMap": "etl-code",
+        "ServiceAccount": "etl-worker",
+        "RoleBinding": "etl-worker",
+        "Workflow": "etl",
+        "Deployment": "etl-worker",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import nowhere\n", "cannot be imported: No module named 'nowhere'"),
+        ("x = 1\n", "has no `perdure.flow.Environment`"),
+    ],
+)
+def test_a_module_without_flows_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / f"flows_{len(text)}.py"
+    file.write_text(text)
+    done = deploy(str(file), "--image", "x")
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_a_missing_file_and_a_mounted_name_are_refused() -> None:
+    assert "there is no file nowhere.py" in deploy("nowhere.py", "--image", "x").stderr
+    assert "requires a file as MODULE" in deploy("json", "--image", "x", "--mount").stderr

@@ -157,7 +157,7 @@ def differences(argo_: Observed, perdure: Observed) -> Iterator[str]:
     """Yield a sentence for each difference."""
     if (argo_.phase == "Succeeded") != (perdure.phase == "Succeeded"):
         yield f"phase: {argo_.phase} on Argo, {perdure.phase} on Perdure"
-    if argo_.outputs != perdure.outputs:
+    if _read(argo_.outputs) != _read(perdure.outputs):
         yield f"outputs: {dict(argo_.outputs)} on Argo, {dict(perdure.outputs)} on Perdure"
     left, right = (Counter(_text(name, of) for name, of in each.attempts) for each in (argo_, perdure))
     for text, count in sorted((left - right).items()):
@@ -169,4 +169,10 @@ def differences(argo_: Observed, perdure: Observed) -> Iterator[str]:
 def _text(name: str, values: Mapping[str, str]) -> str:
     """Return an attempt as a text. Handlers do not tell an Error of the workflow from a failure on Perdure."""
     handled = values["id"].startswith("exit") and values.get("v") == "Error"
-    return f"{name} {json.dumps(dict(sorted({**values, **({'v': 'Failed'} if handled else {})}.items())), ensure_ascii=False)}"
+    found = {**_read(values), **({"v": "Failed"} if handled else {})}
+    return f"{name} {json.dumps(dict(sorted(found.items())), ensure_ascii=False)}"
+
+
+def _read(values: Mapping[str, str]) -> Json:
+    """Return texts as Perdure reads them: `null` is no text, and may become an empty one."""
+    return {key: "" if value == "null" else value for key, value in values.items()}

@@ -1,5 +1,7 @@
 """Converts Workflow, WorkflowTemplate, ClusterWorkflowTemplate, and CronWorkflow of Argo to manifests of Perdure."""
 
+import json
+import re
 from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
@@ -51,6 +53,8 @@ _ADVICE: Final = {
     "plugin": "write the step as an activity",
 }
 
+_HOOKS: Final = re.compile('"(hooks|onExit)": ')
+"""Handlers of steps, in templates."""
 _STORED: Final = {
     "artifactRepositoryRef": "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md",
     "artifactGC": "artifacts are deleted with their run; to keep them, set `artifacts.retention: Keep` in the activity",
@@ -219,7 +223,7 @@ class _Conversion:
         options: Object = {}
         deadline = timeout(spec, "activeDeadlineSeconds")
         if deadline:
-            handled = spec.data.keys() & {"onExit", "hooks"}
+            handled = spec.data.keys() & {"onExit", "hooks"} or _HOOKS.search(json.dumps(spec.data.get("templates")))
             options["stepsTimeout" if handled else "runTimeout"] = deadline
         ttl = spec.part("ttlStrategy")
         either, success, failure = (ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure"))

@@ -94,6 +94,7 @@ def returning(line: Iterable[str], returns: Returns) -> Object:
     if len(outputs) + prints == 1:
         program += f"{_content(outputs[0]) if outputs else _OUT} > /dev/termination-log\n"
         program += _NOT_EMPTY
+        program += "" if outputs and outputs[0].is_json else _NOT_NULL
     elif outputs:
         program += _JSON + _object(outputs, prints=prints)
     return {"command": ["sh", "-c"], "args": [not_expanded(program), "perdure", *line]}
@@ -107,6 +108,10 @@ def _copy(copied: FileCopy) -> str:
 _NOT_EMPTY: Final = """[ -s /dev/termination-log ] || printf '""' > /dev/termination-log
 """
 """Writes an empty text for an empty result, which would be null."""
+
+_NOT_NULL: Final = """[ "$(cat /dev/termination-log)" != null ] || printf '"null"' > /dev/termination-log
+"""
+"""Writes the word `null` as a text."""
 
 _OUT: Final = """printf %s "$out\""""
 

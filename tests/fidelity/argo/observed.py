@@ -150,6 +150,8 @@ def _entry(case: Case, template: str, outcome: Outcome) -> Json:
         return {"exitCode": outcome.code, "after": after}
     if outcome.output is None and not case.leaves[template].prints:
         return {"exitCode": MISSING_CODE, "after": after}
+    if outcome.output == "null" and not case.leaves[template].prints:
+        return {"output": "null", "after": after}
     return {"output": payloads.decode(outcome.output or '""')[0], "after": after}
 
 

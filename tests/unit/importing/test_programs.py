@@ -36,6 +36,11 @@ def test_the_content_of_a_single_file_is_the_result(tmp_path: Path) -> None:
     assert run(tmp_path, "echo 5 > n", [Output("n", "n")], prints=False) == (0, "", "5")
 
 
+def test_the_word_null_is_a_text(tmp_path: Path) -> None:
+    assert run(tmp_path, "echo null", [], prints=True)[2] == '"null"'
+    assert run(tmp_path, "echo null > n", [Output("n", "n", is_json=True)], prints=False)[2] == "null"
+
+
 @pytest.mark.parametrize(("outputs", "prints"), [([Output("n", "n")], False), ([], True)])
 def test_an_empty_result_is_an_empty_text(tmp_path: Path, outputs: list[Output], prints: bool) -> None:
     _, _, message = run(tmp_path, ": > n", outputs, prints=prints)

@@ -379,24 +379,27 @@ def build_export_pod(
     key: str,
     ranges: Sequence[tuple[int, int]],
     *,
+    reader: str,
     image: str,
     seconds: int,
 ) -> KubeObject:
     """Build a pod that writes parts of an object to its logs, each part to the log of a container of its own.
 
-    The containers run one after the other, as the user of the image, or as the one that the platform sets: whoever creates
-    the pod does not know the settings of the operator.
+    The containers run one after the other, as the user of the image, or as the one that the platform sets: a client does not
+    know the settings of the operator.
 
     Args:
         metadata: Name, namespace and so on.
         store: The Secret of the artifact store.
         key: The key of the object.
         ranges: The parts: the first byte, and the one after the last; empty for the whole object.
+        reader: The public key of the reader, for whom the containers encrypt the parts.
         image: An image with `perdure.runner`.
         seconds: After this time, Kubernetes stops the pod.
     """
+    common = {"PERDURE_KEY": key, "PERDURE_READER": reader}
     pods = [
-        build_store_pod(metadata, "export", store, {"PERDURE_KEY": key, **part}, image=image, seconds=seconds)
+        build_store_pod(metadata, "export", store, {**common, **part}, image=image, seconds=seconds)
         for part in [{"PERDURE_RANGE": f"{first}-{end}"} for first, end in ranges] or [{}]
     ]
     *others, last = (pod["spec"]["containers"][0] for pod in pods)

@@ -151,7 +151,7 @@ def test_start_to_close_ends_an_attempt_and_its_container_and_its_log_is_kept(na
     done = subprocess.run(
         [*command, "-n", namespace.namespace], env=environ, capture_output=True, text=True, timeout=300, check=False
     )
-    assert (done.returncode, done.stdout.splitlines()) == (0, ["work#1: waiting for the stock"])
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["only#1: waiting for the stock"])
 
 
 def test_an_attempt_without_heartbeats_times_out_and_the_next_one_gets_its_details(namespace: Cluster) -> None:

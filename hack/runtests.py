@@ -23,7 +23,7 @@ from deploy import existing_cluster, install, kind_cluster
 
 NAME = os.environ.get("NAME", "perdure-test")
 VALUES = ("excludeNamespaces={own-*}", "replicas=1")
-"""Chart values. Tests start their own operators in the excluded namespaces (`OWN` in tests/support/cluster); one is installed."""
+"""Chart values: one operator. Tests start others in the excluded namespaces (`EXCLUDED` in tests/support/cluster)."""
 THOROUGH = {"PERDURE_LONGER": "4", "PERDURE_DIFFERENTIAL_REQUESTS": "50000", "PERDURE_SIMULATION_SEEDS": "20"}
 """How much longer `make test-all` tests faults, unless the environment overrides it."""
 BOUNDED = {

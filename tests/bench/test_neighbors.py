@@ -77,7 +77,7 @@ CASES: dict[str, tuple[Callable[[int], Json], int]] = {
     "100 failing pods without runs": (failing_pod, 100),
     "200 open runs": (open_run, 200),
 }
-SMALL: Json = {
+QUICK: Json = {
     "steps": [
         {"name": "double", "set": {"v": "${input * 2}"}},
         {"name": "end", "return": {"output": "${vars.v}"}},
@@ -111,7 +111,7 @@ class Space:
     async def time(self, name: str) -> float:
         """How long a small run takes, in seconds."""
         begun = time.monotonic()
-        await self.create(name, SMALL, input=21)
+        await self.create(name, QUICK, input=21)
         while time.monotonic() - begun < PATIENCE:
             status = (await self.client.get(f"{self.url}/{name}")).get("status") or {}
             if status.get("completionTime"):

@@ -5,12 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import yaml
 from temporalio.api.command.v1 import Command
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 
 from rpc.served import QUEUE, Served, activity, complete_workflow, names, served
 from simulated.limits import succeeded
+from support.manuals import REPOSITORY
 
 MINUTE = timedelta(minutes=1)
 _FULL = "is full: it allows 1"
@@ -161,3 +163,22 @@ def test_a_limit_is_kept_when_the_operator_restarts(restarted: bool) -> None:
         assert (await waiting).activity_id == "second"
 
     test()
+
+
+@served
+async def test_the_example_limits_the_charges_of_the_workers_of_orders(here: Served) -> None:
+    for manifest in yaml.safe_load_all((REPOSITORY / "examples/temporal/limits.yaml").read_text()):
+        here.world.create(manifest["kind"], manifest["metadata"]["name"], manifest["spec"])
+    await asyncio.sleep(30)
+    await here.start(workflow_type=WorkflowType(name="OrderWorkflow"))
+    charges = [activity(str(number), start_to_close_timeout=MINUTE) for number in range(4)]
+    for each in charges:
+        each.schedule_activity_task_command_attributes.activity_type.name = "charge"
+    await here.decide(*charges)
+    tasks = [await here.call("PollActivityTaskQueue") for _ in range(3)]
+    waiting = here.operator.do(here.call("PollActivityTaskQueue"))
+    await asyncio.sleep(5)
+    assert not waiting.done()
+    await here.call("RespondActivityTaskCompleted", task_token=tasks[0].task_token)
+    assert (await waiting).activity_id == "3"
+    assert (len(entries(here, "holders", "charges")), len(entries(here, "holders", "open-orders"))) == (3, 1)

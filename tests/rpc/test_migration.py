@@ -178,6 +178,7 @@ def _registration(client: Client) -> AddSearchAttributesRequest:
 
 async def _fill(there: Client) -> None:
     """Give the server an attribute, two schedules, and two open workflows of one type, one in its third run."""
+    reached.clear()
     await there.operator_service.add_search_attributes(_registration(there))
     await there.create_schedule("nightly", schedule(paused=False))
     await there.create_schedule("stopped", schedule(paused=True))

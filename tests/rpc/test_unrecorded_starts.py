@@ -16,7 +16,7 @@ from perdure.simulation.cluster.store import Object
 from rpc.served import Served, activity, complete_workflow, names, served
 
 MINUTE = timedelta(minutes=1)
-MOST_REQUESTS = 4
+MAX_REQUESTS = 4
 """For a workflow with one activity: its creation, two decisions, and the result of the activity."""
 W = WorkflowExecution(workflow_id="w")
 
@@ -70,7 +70,7 @@ def test_a_workflow_with_one_activity_takes_four_requests(requests: Counter[str]
         [closed] = (await result).history.events
         assert closed.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
         sent = {what: number for what, number in requests.items() if "watch" not in what}
-        assert sum(sent.values()) <= MOST_REQUESTS, sent
+        assert sum(sent.values()) <= MAX_REQUESTS, sent
         assert names(await it.history()) == [
             *("WorkflowExecutionStarted", "WorkflowTaskScheduled", "WorkflowTaskStarted", "WorkflowTaskCompleted"),
             *("ActivityTaskScheduled", "ActivityTaskStarted", "ActivityTaskCompleted"),

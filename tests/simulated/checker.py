@@ -26,7 +26,7 @@ from simulated.removal_checks import CHORES, RemovalChecks
 from simulated.run_facts import DecodedRuns, continues, existing_runs, state
 
 _FINALIZER = "perdure.dev/outcome"
-_MOST_VIOLATIONS = 10
+_MAX_VIOLATIONS = 10
 
 
 class Checker:
@@ -56,7 +56,7 @@ class Checker:
 
     def fail(self, message: str) -> None:
         """Note a violation."""
-        if len(self.violations) < _MOST_VIOLATIONS:
+        if len(self.violations) < _MAX_VIOLATIONS:
             self.violations.append(message)
 
     # At every write

@@ -79,3 +79,29 @@ def _check(world: World, had: dict[str, set[str]]) -> None:
         world.checker.fail(
             f"what was stopped is {world.run('stopped')['status']['phase']}, and did {sorted(had['stopped'])}"
         )
+
+
+def test_a_second_retry_says_that_an_earlier_one_has_completed() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        repaired = False
+
+        def script(pod: dict[str, Any]) -> ContainerExit:
+            fails = pod["metadata"]["labels"]["perdure.dev/activity"] == "charge" and not repaired
+            return ContainerExit(after=2, code=int(fails))
+
+        world.script = script
+        world.create("WorkflowRun", "sale", {"inline": _SHOP})
+        await world.rest()
+        repaired = True
+        answers = []
+        for number, how in enumerate(({}, {}, {"from": ["charge"]})):
+            world.operate(f"retry-{number}", "sale", retry=how)
+            await world.rest()
+            (asked,) = [each for each in world.server.of("operations") if each["metadata"]["name"] == f"retry-{number}"]
+            answers.append(asked["status"]["conditions"][-1]["message"])
+        first = next(name for name in world.runs() if name != "sale")
+        assert "earlier retry" not in answers[0] + answers[2]
+        assert answers[1].endswith(f"; `{first}`, an earlier retry of it, has completed, so its steps run once more")
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []

@@ -21,11 +21,11 @@ from perdure.kube.events import Recorder
 from perdure.runtime.attempts import PodSettings
 
 
-def services_over(client: Client, recorder: Recorder) -> Services:
-    """The shared services of a process of the operator, with their defaults."""
+def services_over(client: Client, recorder: Recorder, settings: PodSettings = PodSettings()) -> Services:  # noqa: B008 (immutable)
+    """The shared services of a process of the operator."""
     return Services(
         client=client,
-        pods=Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings()),
+        pods=Pods(client, ActivityIdentity(client, "perdure-activity"), settings),
         definitions=Definitions(client),
         policies=Policies(client, recorder),
         letters=DeadLetters(client, recorder),

@@ -28,7 +28,7 @@ AUDIT_PREFIX: Final = "audit.perdure.dev/"
 
 CREATED_BY_ANNOTATION: Final = f"{AUDIT_PREFIX}created-by"
 """Annotation on WorkflowRuns and Operations: the user who created them, as authenticated by the API server. Written by an
-admission policy, or by the operator on behalf of a Temporal client."""
+admission policy, or by the operator on behalf of a Temporal client. The operator copies that of a run to its pods."""
 
 PARENT_RUN_LABEL: Final = "perdure.dev/parent-run"
 """Label on child runs: the name of the parent (with a hash if it exceeds 63 characters)."""

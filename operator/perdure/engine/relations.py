@@ -32,7 +32,7 @@ class RelatedRuns:
         if isinstance(item, inp.ChildStartFailed):
             if child.start is None:
                 return  # stale
-            if not self._as_if_started(item):
+            if not self._as_if_started(child, item):
                 self._ledger.emit(
                     ev.StartChildWorkflowExecutionFailed(
                         failure=item.failure, **_identity(child), **self._ledger.position
@@ -58,15 +58,15 @@ class RelatedRuns:
         if isinstance(item, inp.ChildClosed):
             self.child_closed(child, item)
 
-    def _as_if_started(self, item: inp.ChildStartFailed) -> bool:
+    def _as_if_started(self, child: PendingChild, item: inp.ChildStartFailed) -> bool:
         """Whether a child that could not start counts as started and failed, for an SDK workflow.
 
-        For the SDKs, the only cause of a failed start is that the workflow ID is in use
-        (temporal.api.enums.v1.StartChildWorkflowExecutionFailedCause). Code can catch the failure of a child.
+        One that starts again after a reset has its start event already. For the others, the SDKs know one cause of a failed
+        start: that the workflow ID is in use (temporal.api.enums.v1.StartChildWorkflowExecutionFailedCause). Code can catch the
+        failure of a child.
         """
-        return (
-            self._ledger.state.code is not None
-            and item.failure.type != ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
+        return self._ledger.state.code is not None and (
+            child.restarted or item.failure.type != ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
         )
 
     def child_closed(self, child: PendingChild, item: inp.ChildClosed) -> None:

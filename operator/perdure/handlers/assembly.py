@@ -51,6 +51,8 @@ class OperatorOptions:
     """Image of the containers that the operator adds to pods: its own."""
     pull_secrets: tuple[str, ...] = ()
     """Names of Secrets, in the namespaces of activities, with which nodes pull that image."""
+    without_failure_logs: tuple[str, ...] = ()
+    """Namespaces in which failures do not contain the end of a log; ``*`` stands for any characters."""
     run_as_user: int | None = 65532
     """The user of pods that do not set one; None: the platform sets it."""
     pod_ttl: timedelta = timedelta(minutes=5)
@@ -107,6 +109,7 @@ class OperatorOptions:
             activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
             sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or f"localhost/perdure:{VERSION}",
             pull_secrets=_listed(environment.get("PERDURE_IMAGE_PULL_SECRETS", "")),
+            without_failure_logs=_listed(environment.get("PERDURE_WITHOUT_FAILURE_LOGS", "")),
             run_as_user=_user(environment.get("PERDURE_RUN_AS_USER", "")),
             pod_ttl=timedelta(seconds=int(environment.get("PERDURE_POD_TTL_SECONDS") or 300)),
             instance=environment.get("POD_NAME") or socket.gethostname(),
@@ -175,6 +178,7 @@ def assemble(client: Client, options: OperatorOptions) -> tuple[Manager, Operati
         service_account=options.activity_identity,
         sidecar_image=options.sidecar_image,
         pull_secrets=options.pull_secrets,
+        without_logs=options.without_failure_logs,
         pod_ttl=options.pod_ttl,
     )
     services = Services(

@@ -14,6 +14,7 @@ of the chart (templates/podfence.yaml) reserves it for the operator. So exactly 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from perdure import VERSION
@@ -33,6 +34,8 @@ class RunRef:
     uid: str
     """`metadata.uid`, which is also the run ID."""
     workflow_id: str
+    created_by: str = ""
+    """The user that created it, authenticated by the API server; empty if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +127,15 @@ class PodSettings:
     """Names of Secrets, in the namespace of the pod, with which nodes pull that image."""
     pod_ttl: timedelta = timedelta(minutes=5)
     """How long pods of successful attempts are kept with `podRetention` Expire; zero deletes them immediately."""
+    without_logs: tuple[str, ...] = ()
+    """Namespaces in which failures do not contain the end of the log of their container. ``*`` matches any characters."""
     deadline_margin: timedelta = timedelta(minutes=5)
     """The time after the start-to-close timeout at which a node stops the pod without the operator. The node's deadline starts
     before images are pulled and init containers run, the timeout when the activity starts; the margin covers the difference."""
+
+    def keeps_logs(self, namespace: str) -> bool:
+        """Whether failures in a namespace contain the end of the log of their container."""
+        return not any(fnmatchcase(namespace, pattern) for pattern in self.without_logs)
 
 
 def add_pull_secrets(spec: KubeObject, settings: PodSettings) -> None:
@@ -218,8 +227,8 @@ def is_attempt(obj: KubeObject, attempt: Attempt) -> bool:
 
 
 def without_reserved(items: Mapping[str, str]) -> dict[str, str]:
-    """Remove labels or annotations with our prefix: even one that we do not set now would be trusted later."""
-    return {name: value for name, value in items.items() if not name.startswith(f"{labels.GROUP}/")}
+    """Remove labels or annotations with our prefixes: even one that we do not set now would be trusted later."""
+    return {name: value for name, value in items.items() if not name.startswith(labels.RESERVED_PREFIXES)}
 
 
 def pod_conflict(existing: KubeObject, run: RunRef, attempt: Attempt) -> Conflict | None:

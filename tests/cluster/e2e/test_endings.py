@@ -17,7 +17,7 @@ from support.cluster.namespace import IMAGE, Cluster, Json, one_step, python
 pytestmark = pytest.mark.cluster
 
 ONCE = {"exponential": {"maximumAttempts": 1}}
-SEEN: list[tuple[str, str, str]] = []
+OUTCOMES: list[tuple[str, str, str]] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,14 +25,14 @@ def report() -> Iterator[None]:
     yield
     file = os.environ.get("PERDURE_ENDINGS")
     if file:
-        rows = [f"| {what} | {outcome} | {message} |" for what, outcome, message in SEEN]
+        rows = [f"| {what} | {outcome} | {message} |" for what, outcome, message in OUTCOMES]
         table = ["| cause | type of the failure | message |", "| --- | --- | --- |", *rows]
         Path(file).write_text("\n".join(table) + "\n", encoding="utf-8")
 
 
 def see(what: str, failure: Json) -> None:
     type_ = str(failure.get("timeoutType") or failure.get("type") or failure["kind"])
-    SEEN.append((what, type_, " ⏎ ".join(str(failure.get("message", "")).splitlines())[:300].replace("|", "\\|")))
+    OUTCOMES.append((what, type_, " ⏎ ".join(str(failure.get("message", "")).splitlines())[:300].replace("|", "\\|")))
 
 
 @dataclass
@@ -339,7 +339,7 @@ def test_a_pod_deleted_while_it_succeeds_has_succeeded(namespace: Cluster) -> No
     delete(namespace, "wise-2-1")
     status = namespace.closed("wise")
     assert (status["phase"], status["output"]) == ("Completed", 42)
-    SEEN.append(("deleted by a person, and ended with exit code 0 and a result", "Completed", ""))
+    OUTCOMES.append(("deleted by a person, and ended with exit code 0 and a result", "Completed", ""))
 
 
 def test_a_pod_that_ends_with_0_when_it_is_stopped_is_lost(namespace: Cluster) -> None:
@@ -376,7 +376,7 @@ def test_an_activity_that_waits_for_a_quota_continues_when_there_is_room(namespa
     namespace.wait("its pod to be refused", lambda: namespace(*reasons))
     namespace.delete("resourcequota", "none")
     assert namespace.closed("patient")["output"] == 1
-    SEEN.append(("rejected by a quota that was then lifted", "Completed", ""))
+    OUTCOMES.append(("rejected by a quota that was then lifted", "Completed", ""))
 
 
 def limit(namespace: Cluster, what: str, count: int) -> None:
@@ -474,7 +474,7 @@ def test_a_pod_of_another_owner_is_not_adopted(namespace: Cluster) -> None:
     )
     namespace.delete("pod", "taken-2-1")
     assert namespace.closed("taken")["output"] is True
-    SEEN.append(("another pod has the name", "waits, then its own", ""))
+    OUTCOMES.append(("another pod has the name", "waits, then its own", ""))
 
 
 @pytest.mark.parametrize(("on_success", "on_failure"), [("Keep", "Delete"), ("Delete", "Keep")])

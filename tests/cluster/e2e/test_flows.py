@@ -13,7 +13,7 @@ from support.manuals import REPOSITORY, blocks_in
 pytestmark = pytest.mark.cluster
 
 FLOWS = REPOSITORY / "docs" / "flows.md"
-SEEN: dict[str, Json] = {
+EXPECTED: dict[str, Json] = {
     "graph": {"phase": "Completed", "output": {"total": 320, "discount": "Skipped"}},
     "two-at-a-time": {"phase": "Completed", "output": "clean"},
     "branches": {
@@ -58,11 +58,11 @@ def workflow(name: str, *steps: Json, **more: object) -> Json:
 
 def test_the_documented_flows_behave_as_described(namespace: Cluster) -> None:
     documents = manifests()
-    assert {m["metadata"]["name"] for m in documents if m["kind"] == "WorkflowRun"} == set(SEEN)
+    assert {m["metadata"]["name"] for m in documents if m["kind"] == "WorkflowRun"} == set(EXPECTED)
     for manifest in documents:
         namespace.apply(manifest)
     namespace.apply(release("sign-off"))
-    for name, expected in SEEN.items():
+    for name, expected in EXPECTED.items():
         status = namespace.closed(name)
         assert {key: status.get(key) for key in expected} == expected
         run = namespace.get("workflowrun", name)

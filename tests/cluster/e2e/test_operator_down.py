@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.own]
 
 QUICK = {"exponential": {"initialInterval": "1s", "backoffCoefficient": "1"}}
 
-UNTIL_TOLD = """
+HEARTBEATS_ONCE = """
 import time
 from pathlib import Path
 def work(_):
@@ -35,7 +35,7 @@ def test_pods_that_ended_or_stopped_their_heartbeats_during_a_downtime_are_evalu
     for name, ending in endings.items():
         # On a busy machine, a pod may take longer than a short timeout to start.
         timeout = "15s" if name == "silent" else "10m"
-        work = python(UNTIL_TOLD.replace("ENDING", ending), heartbeatTimeout=timeout, retryPolicy=QUICK)
+        work = python(HEARTBEATS_ONCE.replace("ENDING", ending), heartbeatTimeout=timeout, retryPolicy=QUICK)
         namespace.start(name, one_step(work))
     for name in endings:
         namespace.pod(f"{name}-2-1", "Running")

@@ -14,7 +14,7 @@ from support.manuals import REPOSITORY
 pytestmark = pytest.mark.cluster
 
 APPROVAL = {"name": "approval", "waitForSignal": {"name": "approved"}}
-TOLD = {"name": "told", "return": {"output": "${steps.approval.output}"}}
+OUTPUT = {"name": "told", "return": {"output": "${steps.approval.output}"}}
 EXAMPLES = sorted((REPOSITORY / "examples" / "operations").glob("*.yaml"))
 
 
@@ -29,7 +29,7 @@ def refused(namespace: Cluster, manifest: Json) -> str:
 
 
 def test_a_signal_is_recorded_and_its_answer_is_in_the_status(namespace: Cluster) -> None:
-    namespace.start("order", {"workflowId": "A/1", **inline(APPROVAL, TOLD)})
+    namespace.start("order", {"workflowId": "A/1", **inline(APPROVAL, OUTPUT)})
     reason, message = ask(namespace, "tell", workflow_id("A/1"), signal={"name": "approved", "input": {"by": "ada"}})
     assert (reason, message) == ("Done", "`order` has recorded it")
     assert namespace.closed("order")["output"] == {"by": "ada"}
@@ -53,7 +53,7 @@ def test_a_signal_is_recorded_and_its_answer_is_in_the_status(namespace: Cluster
 
 
 def test_a_run_created_paused_starts_when_it_is_unpaused_and_can_be_paused_again(namespace: Cluster) -> None:
-    namespace.start("order", {"startPaused": True, **inline(APPROVAL, TOLD)})
+    namespace.start("order", {"startPaused": True, **inline(APPROVAL, OUTPUT)})
     namespace.condition("workflowrun", "order", "Paused")
     assert ask(namespace, "early", "order", signal={"name": "approved", "input": 1})[0] == "Deferred"
     assert (namespace.get("workflowrun", "order") or {})["status"]["phase"] == "Paused"
@@ -125,7 +125,7 @@ def test_a_reset_activity_starts_again_with_its_first_attempt(namespace: Cluster
 def test_signals_arrive_in_the_order_of_their_creation(namespace: Cluster) -> None:
     items = {"items": "${lists.range(40)}", "maxConcurrency": 1}
     take = {"name": "approval", "forEach": items, "waitForSignal": {"name": "approved"}}
-    namespace.start("order", inline(take, TOLD))
+    namespace.start("order", inline(take, OUTPUT))
     # Their names are in another order.
     asked = [
         operation(f"tell-{number * 7 % 40:02}", "order", signal={"name": "approved", "input": number})
@@ -137,7 +137,7 @@ def test_signals_arrive_in_the_order_of_their_creation(namespace: Cluster) -> No
 
 def test_concurrent_signals_with_start_create_one_run_with_both_signals(namespace: Cluster) -> None:
     two = {"items": [1, 2], "maxConcurrency": 1}
-    steps = [{"name": "approval", "forEach": two, "waitForSignal": {"name": "approved"}}, TOLD]
+    steps = [{"name": "approval", "forEach": two, "waitForSignal": {"name": "approved"}}, OUTPUT]
     flow = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "cart"}}
     namespace.apply({**flow, "spec": {"steps": steps}})
     asked = [
@@ -197,7 +197,7 @@ def test_an_operation_on_a_missing_run_fails_immediately(namespace: Cluster) -> 
 
 
 def test_operations_do_not_reach_runs_of_other_namespaces(namespace: Cluster, cluster: Cluster) -> None:
-    namespace.start("order", inline(APPROVAL, TOLD))
+    namespace.start("order", inline(APPROVAL, OUTPUT))
     other = Cluster(cluster.kubectl, cluster.kubeconfig, "default")
     name = f"reach-{namespace.namespace}"
     try:
@@ -211,7 +211,7 @@ def test_operations_do_not_reach_runs_of_other_namespaces(namespace: Cluster, cl
 
 @pytest.mark.slow
 def test_hostile_requests_are_rejected_without_side_effects(namespace: Cluster) -> None:
-    namespace.start("order", inline(APPROVAL, TOLD))
+    namespace.start("order", inline(APPROVAL, OUTPUT))
     deep: Any = 1
     for _ in range(400):
         deep = [deep]
@@ -252,7 +252,7 @@ def test_an_operation_deleted_before_its_run_starts_has_no_effect(namespace: Clu
     namespace.delete("operation", "withdrawn")
     namespace("label", "operation", "kept", "touched=yes")
     flow = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "late"}}
-    namespace.apply({**flow, "spec": {"steps": [APPROVAL, TOLD]}})
+    namespace.apply({**flow, "spec": {"steps": [APPROVAL, OUTPUT]}})
     assert namespace.closed("order")["output"] == "kept"
     assert answer(namespace, "kept")["phase"] == "Complete"
 
@@ -275,7 +275,7 @@ ANSWERS = {
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_the_example_operations_succeed(namespace: Cluster, file: Any) -> None:
     flow = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "approval"}}
-    namespace.apply({**flow, "spec": {"steps": [APPROVAL, TOLD]}})
+    namespace.apply({**flow, "spec": {"steps": [APPROVAL, OUTPUT]}})
     slow = python("import time\ntime.sleep(600)", name="charge")
     charge = {"name": "charge", "needs": [], "activity": {"name": "charge"}}
     if file.stem != "signal-with-start":

@@ -36,7 +36,7 @@ Json = dict[str, Any]
 IMAGE = os.environ.get("PERDURE_TEST_IMAGE", "localhost/perdure:0.1.0")
 """An image with Python and `perdure.activity` that the cluster's nodes have."""
 SYSTEM = "perdure-system"
-OWN = "own-*"
+EXCLUDED = "own-*"
 """Namespaces that the deployed operator leaves to operators that tests start (hack/runtests.py installs it so)."""
 
 
@@ -204,9 +204,9 @@ def _check_exclusion(cluster: Cluster) -> None:
     deployment = cluster.objects.get("deployment", SYSTEM, "perdure")
     assert deployment is not None, f"Perdure is not installed in {SYSTEM}"
     environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
-    assert {"name": "PERDURE_EXCLUDE_NAMESPACES", "value": OWN} in environment, (
+    assert {"name": "PERDURE_EXCLUDE_NAMESPACES", "value": EXCLUDED} in environment, (
         "the deployed operator must leave the namespaces of these tests alone: "
-        f"helm upgrade perdure charts/perdure -n {SYSTEM} --reset-then-reuse-values --set 'excludeNamespaces={{{OWN}}}'"
+        f"helm upgrade perdure charts/perdure -n {SYSTEM} --reset-then-reuse-values --set 'excludeNamespaces={{{EXCLUDED}}}'"
     )
 
 

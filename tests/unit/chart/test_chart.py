@@ -497,3 +497,16 @@ def test_the_crds_of_the_chart_are_those_of_the_repository(render: Render) -> No
     for crd in of_kind(render("crds.keep=false"), "CustomResourceDefinition"):
         assert "helm.sh/resource-policy" not in crd["metadata"].get("annotations", {})
     assert not of_kind(render("crds.enabled=false"), "CustomResourceDefinition")
+
+
+def test_by_default_a_network_policy_restricts_the_port_of_operators_and_nothing_else(render: Render) -> None:
+    (policy,) = of_kind(render("console.enabled=true", "ui.enabled=true"), "NetworkPolicy")
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    everyone, operators = policy["spec"]["ingress"]
+    ports = operator_container(render())["ports"]
+    assert {each["port"] for each in everyone["ports"]} == {each["name"] for each in ports} - {"peers"}
+    assert "from" not in everyone
+    assert [each["port"] for each in operators["ports"]] == ["peers"]
+    assert operators["from"] == [{"podSelector": policy["spec"]["podSelector"]}]
+    for settings in (["replicas=1"], ["networkPolicy.fleet=false"], ["temporal.enabled=false"]):
+        assert not of_kind(render(*settings), "NetworkPolicy")

@@ -75,6 +75,27 @@ def test_the_run_policy_trusts_the_operator_and_protects_its_labels(render: Rend
     assert "variables.newOwners == variables.oldOwners" in owners["expression"]
 
 
+def fenced(*settings: str, render: Render) -> list[str]:
+    """The namespaces in which nothing that starts runs is admitted."""
+    policies = of_kind(render(*settings), "ValidatingAdmissionPolicy")
+    found = [each["spec"] for each in policies if each["metadata"]["name"] == "perdure-namespaces"]
+    return [
+        name
+        for policy in found
+        for name in policy["matchConstraints"]["namespaceSelector"]["matchExpressions"][0]["values"]
+    ]
+
+
+def test_namespaces_of_system_components_and_of_the_operator_are_fenced(render: Render) -> None:
+    system = ["kube-system", "kube-public", "kube-node-lease", "perdure-system"]
+    assert fenced(render=render) == system
+    assert fenced('watchNamespaces=["perdure-system", "shop"]', render=render) == []
+    assert fenced("namespaceFence.namespaces=[]", render=render) == ["perdure-system"]
+    assert fenced("namespaceFence.enabled=false", render=render) == []
+    (run,) = of_kind(render("helmTest.enabled=true", tests=True), "Workflow")
+    assert run["metadata"]["namespace"] not in system
+
+
 def test_the_spec_of_a_run_is_compared_only_on_updates_of_the_run(render: Render) -> None:
     policy = named(render(), "ValidatingAdmissionPolicy", "perdure-run-specs")["spec"]
     (rule,) = policy["matchConstraints"]["resourceRules"]
@@ -144,6 +165,8 @@ def test_the_policies_do_not_apply_to_excluded_namespaces(render: Render) -> Non
 
 
 def test_the_policies_can_be_disabled(render: Render) -> None:
-    without = [f"{fence}Fence.enabled=false" for fence in ("lease", "pod", "run", "definition", "deletion")]
+    without = [
+        f"{fence}Fence.enabled=false" for fence in ("lease", "pod", "run", "definition", "deletion", "namespace")
+    ]
     left = render("attribution.enabled=false", *without)
     assert not [x for x in left if x["kind"].startswith("ValidatingAdmission")]

@@ -130,7 +130,8 @@ def test_the_test_pod_is_restricted_and_no_service_selects_it(render: Render) ->
 
 
 def test_helm_test_uses_a_namespace_that_the_operator_serves(render: Render) -> None:
-    assert hooks(render)["Workflow"]["metadata"]["namespace"] == "perdure-system"
+    assert hooks(render)["Workflow"]["metadata"]["namespace"] == "default"
+    assert hooks(render, 'helmTest.namespace="shop"')["Workflow"]["metadata"]["namespace"] == "shop"
     found = hooks(render, NAMESPACED)
     assert {kind: each["metadata"]["namespace"] for kind, each in found.items()} == {
         "ServiceAccount": "perdure-system",

@@ -11,7 +11,7 @@ import pytest
 from perdure.cli.connection import connect
 from perdure.cli.verbs.artifacts import ArtifactDownload
 from perdure.client.errors import CliError
-from perdure.runner.artifacts.export import encoded
+from perdure.runner.artifacts.sealing import PIECE, Reader, UnsealedError, seal
 from support.apiserver import ApiServer, Log, items
 from support.cli import RUNS, perdure
 
@@ -47,7 +47,17 @@ def stored(server: ApiServer) -> None:
 
 
 def serve(server: ApiServer, content: bytes) -> None:
-    server.answers[f"{PODS}/perdure-artifact-get-1/log"] = Log("\n".join(encoded([content])) + "\n")
+    def log() -> Log:
+        return Log("\n".join(seal([content], variables_of(server)["PERDURE_READER"])) + "\n")
+
+    server.answers[f"{PODS}/perdure-artifact-get-1/log"] = log
+
+
+def variables_of(server: ApiServer, container: int = -1) -> dict[str, Any]:
+    """The variables of a container of the newest pod."""
+    pod = server.created[-1]["spec"]
+    containers = [*pod.get("initContainers", ()), *pod["containers"]]
+    return {each["name"]: each.get("value") for each in containers[container]["env"]}
 
 
 def test_the_artifacts_of_all_steps_are_listed(server: ApiServer) -> None:
@@ -162,13 +172,12 @@ def serve_parts(server: ApiServer, *, shorten: int | None = None) -> None:
     sent = []
 
     def log() -> Log:
-        pod = server.created[-1]["spec"]
-        container = [*pod["initContainers"], *pod["containers"]][len(sent) % 2]
-        (part,) = (each["value"] for each in container["env"] if each["name"] == "PERDURE_RANGE")
+        variables = variables_of(server, len(sent) % 2)
+        part = variables["PERDURE_RANGE"]
         first, end = map(int, part.split("-"))
         sent.append(part)
-        lines = [*encoded([LARGE[first:end]])]
-        return Log("\n".join(lines[:1] if len(sent) - 1 == shorten else lines) + "\n")
+        lines = [*seal([LARGE[first:end]], variables["PERDURE_READER"])]
+        return Log("\n".join(lines[:2] if len(sent) - 1 == shorten else lines) + "\n")
 
     for number in range(1, 4):
         server.answers[f"{PODS}/perdure-artifact-get-{number}/log"] = log
@@ -191,7 +200,7 @@ async def test_a_large_artifact_is_read_in_parts_by_several_pods(server: ApiServ
 async def test_a_download_that_failed_continues_after_its_last_complete_part(server: ApiServer, tmp_path: Path) -> None:
     serve_parts(server, shorten=1)
     with pytest.raises(
-        CliError, match="the logs of the pod have 14000 of 16000 bytes: the node may keep less than 10 MiB"
+        CliError, match="the logs of the pod have 13984 of 16000 bytes: the node may keep less than 10 MiB"
     ):
         await download(tmp_path / "report")
     assert (tmp_path / "report.part").read_bytes() == LARGE[:PART]
@@ -216,10 +225,25 @@ def test_without_a_pod_the_image_is_that_of_the_artifact_set(server: ApiServer) 
     assert server.created[0]["spec"]["containers"][0]["image"] == "perdure:recorded"
 
 
-@pytest.mark.parametrize("size", [0, 1, 5_999, 6_000, 6_001, 20_000])
-def test_content_is_encoded_in_short_log_lines_and_decoded(size: int) -> None:
-    content = CONTENT[:size]
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 20_000])
+def test_content_is_sealed_in_short_log_lines_and_opened(size: int) -> None:
+    content, reader = CONTENT[:size], Reader.generate()
     pieces = [content[i : i + 777] for i in range(0, size, 777)]
-    lines = list(encoded(pieces))
+    first, *lines = seal(pieces, reader.public_key)
     assert max(map(len, lines), default=0) <= 8_000
-    assert b"".join(base64.b64decode(line) for line in lines) == content
+    opener = reader.open(first)
+    assert b"".join(map(opener.piece, lines)) == content
+
+
+def test_the_log_shows_nothing_of_the_content_to_others() -> None:
+    reader, other = Reader.generate(), Reader.generate()
+    first, *lines = seal([b"secret" * 4_000], reader.public_key)
+    assert all(b"secret" not in base64.b64decode(line) for line in lines)
+    with pytest.raises(UnsealedError):
+        other.open(first).piece(lines[0])
+    with pytest.raises(UnsealedError):
+        reader.open(first).piece(lines[1])
+    with pytest.raises(UnsealedError):
+        reader.open("not base64 at all!")
+    with pytest.raises(UnsealedError):
+        reader.open(base64.b64encode(b"short").decode())

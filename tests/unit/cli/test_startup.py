@@ -28,7 +28,7 @@ SLOW = {
     "structlog",
     "urllib.request",
 }
-MOST = 275
+MAX_MODULES = 275
 """Modules, most of them of the standard library; those of `start` have the most, 265."""
 
 OFFLINE = {
@@ -154,7 +154,7 @@ def imported(folder: Path) -> dict[str, set[str]]:
 def wrong(modules: set[str]) -> list[str]:
     """Problems with the imported modules of a call."""
     found = [each for each in modules if each.startswith("no request")] + sorted(SLOW & modules)
-    return found + ([f"{len(modules)} modules"] if len(modules) > MOST else [])
+    return found + ([f"{len(modules)} modules"] if len(modules) > MAX_MODULES else [])
 
 
 def test_every_verb_that_makes_requests_is_checked() -> None:

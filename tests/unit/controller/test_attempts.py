@@ -90,11 +90,14 @@ class Reports(Recorder):
 
 @asynccontextmanager
 async def attempts(
-    wake: Callable[[], None] = lambda: None, *, server: str = "http://127.0.0.1:1"
+    wake: Callable[[], None] = lambda: None,
+    *,
+    server: str = "http://127.0.0.1:1",
+    settings: PodSettings = PodSettings(),  # noqa: B008 (immutable)
 ) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
     async with Client.open(Access(server=server), user_agent="perdure-test") as client:
         recorder = Reports(client, instance="test")
-        services = services_over(client, recorder)
+        services = services_over(client, recorder, settings)
         found = RunAttempts(
             services,
             RUN,
@@ -258,6 +261,24 @@ async def test_a_failure_is_reported_without_an_unreadable_log() -> None:
         await woken.wait()
         (reported,) = await found.gather(state_of(2), at(3))
         assert isinstance(reported, AttemptFailed)
+
+
+async def test_no_log_is_read_in_a_namespace_that_is_excluded() -> None:
+    node, reported = Node(), []
+    for pattern in ("shop", "sh*", "other"):
+        settings = PodSettings(without_logs=(pattern,))
+        async with (
+            serving(node.handle) as address,
+            attempts(node.wake, server=address, settings=settings) as (found, _),
+        ):
+            found.held.update(failed_pod(2))
+            reported += await found.gather(state_of(2), at(2))
+            if pattern == "other":
+                await node.requested.wait()
+                await node.close()
+            else:
+                assert not node.asked
+    assert [isinstance(each, AttemptFailed) and each.failure.log for each in reported] == [None, None]
 
 
 async def test_a_failure_precedes_a_deadline_that_passes_while_its_log_is_read() -> None:

@@ -34,7 +34,7 @@ policies = st.builds(
 )
 
 
-MOST_HEARD = 60
+MAX_HEARD = 60
 
 
 class Chance:
@@ -147,7 +147,7 @@ class Whim:
         if isinstance(event, ev.WorkflowExecutionSignaled):
             known["signals"] = [*known["signals"], event.identity]
         # It ends eventually: otherwise it could loop forever by cancelling its own commands.
-        batch = self.batches[known["heard"] % len(self.batches)] if known["heard"] < MOST_HEARD else [[]]
+        batch = self.batches[known["heard"] % len(self.batches)] if known["heard"] < MAX_HEARD else [[]]
         commands: list[cmd.Command] = [self.command(known, wish) for wish in batch[known["part"]]]
         known["part"] = (known["part"] + 1) % len(batch)
         if self.ending and known["heard"] >= self.ending[0] and not known["part"]:

@@ -4,6 +4,7 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
+from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import ChildOutcome, OperationOutcome
 from perdure.engine.resets import Restarted, begin, reset_event, restarted, since
 from perdure.engine.starts import RestartedOperation, WorkflowStart
@@ -53,6 +54,20 @@ def test_a_child_of_code_that_was_cancelled_later_starts_again() -> None:
     assert (child.start, child.run_id) == (None, "second")
     assert sum(isinstance(event, ev.ChildWorkflowExecutionStarted) for event in new.events) == 1
     new.at(6, inp.ChildClosed(initiated_event_id=number, run_id="second", outcome=ChildOutcome.COMPLETED))
+    assert new.state.children == {}
+
+
+def test_a_child_of_code_that_cannot_start_again_fails_as_if_it_had_started() -> None:
+    """The first one may still be open and use the workflow ID. SDKs reject a failed start of a child that has started."""
+    run, number = begun()
+    run.decide(cmd.RequestCancelExternalWorkflowExecution(child_id="1"))
+    point = max(event.event_id for event in run.events if isinstance(event, ev.WorkflowTaskStarted))
+    new, _ = reset(run, point)
+    taken = Failure(kind=FailureKind.APPLICATION, type="WorkflowExecutionAlreadyStarted", message="`kid` is open")
+    new.at(5, inp.ChildStartFailed(initiated_event_id=number, failure=taken))
+    (failed,) = (event for event in new.events if isinstance(event, ev.ChildWorkflowExecutionFailed))
+    assert failed.failure == taken
+    assert not any(isinstance(event, ev.StartChildWorkflowExecutionFailed) for event in new.events)
     assert new.state.children == {}
 
 

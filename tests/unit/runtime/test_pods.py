@@ -1,11 +1,13 @@
 """From an attempt to its pod."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from perdure.api import labels
 from perdure.runtime.attempts import AttemptRefusedError, InvalidDefinitionError, PayloadTooLargeError, PodSettings
 from perdure.runtime.pods.builder import build_pod, retention_of
 from perdure.runtime.pods.payloads import ANNOTATIONS_LIMIT
@@ -50,6 +52,15 @@ def test_the_pod_has_labels_and_owner_of_its_run(make: Any) -> None:
         "perdure.dev/attempt": "2",
         "perdure.dev/input": '{"amount":12}',
     }
+
+
+def test_the_pod_names_the_user_that_created_its_run_and_no_other(make: Any) -> None:
+    forged = template({"containers": [{"image": "i"}]}, annotations={labels.CREATED_BY_ANNOTATION: "someone else"})
+    definition = make.activity(**forged)
+    named = build_pod(replace(make.run, created_by="ada"), make.attempt, definition, PodSettings())
+    assert named["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] == "ada"
+    unknown = build_pod(make.run, make.attempt, definition, PodSettings())
+    assert labels.CREATED_BY_ANNOTATION not in unknown["metadata"]["annotations"]
 
 
 def test_building_a_pod_is_deterministic(make: Any) -> None:
@@ -188,6 +199,13 @@ def test_containers_fall_back_to_their_log_unless_the_user_sets_a_policy(make: A
     built = build(make, make.activity(**template(spec)))["spec"]
     policies = [c["terminationMessagePolicy"] for c in (*built["containers"], *built["initContainers"])]
     assert policies == ["FallbackToLogsOnError", "File", "FallbackToLogsOnError"]
+
+
+@pytest.mark.parametrize(("excluded", "policy"), [("sh*p", "File"), ("other", "FallbackToLogsOnError")])
+def test_termination_messages_contain_no_log_where_failures_must_not(make: Any, excluded: str, policy: str) -> None:
+    logs = {"containers": [{"image": "i", "terminationMessagePolicy": "FallbackToLogsOnError"}]}
+    built = build(make, make.activity(**template(logs)), PodSettings(without_logs=(excluded,)))
+    assert built["spec"]["containers"][0]["terminationMessagePolicy"] == policy
 
 
 def test_an_input_at_the_size_limit_is_accepted_and_a_larger_one_rejected(make: Any) -> None:

@@ -1,8 +1,6 @@
 """`artifacts`: the output artifacts of a run."""
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import os
 import shutil
@@ -36,6 +34,7 @@ from perdure.client.requests import Object
 from perdure.lazy import lazily
 
 with lazily():
+    from perdure.runner.artifacts import sealing
     from perdure.runtime.pods import artifacts as export_pods
     from perdure.view import run as run_view
     from perdure.view import tables
@@ -123,8 +122,8 @@ def get(
     """Download an output artifact of a run.
 
     A pod in the namespace of the run reads the artifact from its store and writes
-    it to its logs, so you need permission to create pods, but no access to the
-    store. A large artifact needs several pods, one after the other, for 48 MiB
+    it to its logs, encrypted for this command. So you need permission to create
+    pods, but no access to the store. A large artifact needs several pods, one after the other, for 48 MiB
     each. If the download fails, the same command continues it from the file that
     ends with `.part`. A folder is a tar archive.
 
@@ -164,7 +163,7 @@ async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
 
 
 class ArtifactDownload:
-    """Reads an artifact by means of pods, which write it to their logs."""
+    """Reads an artifact by means of pods, which write it to their logs, encrypted."""
 
     def __init__(
         self,
@@ -221,12 +220,15 @@ class ArtifactDownload:
         Raises:
             CliError: A part cannot be read.
         """
+        reader = sealing.Reader.generate()
+        openers: dict[int, sealing.Opener] = {}
         key, store = self._reference["key"], self._reference["store"]
         pod = export_pods.build_export_pod(
             {"generateName": "perdure-artifact-get-", "namespace": self._cluster.namespace},
             store,
             key,
             ranges,
+            reader=reader.public_key,
             image=self._image,
             seconds=_SECONDS,
         )
@@ -235,8 +237,11 @@ class ArtifactDownload:
                 async for number, line in lines:
                     if ranges and file.tell() < ranges[number][0]:
                         break  # the log of the container before is too short
-                    file.write(base64.b64decode(line, validate=True))
-        except binascii.Error as error:
+                    if number not in openers:
+                        openers[number] = reader.open(line)
+                    else:
+                        file.write(openers[number].piece(line))
+        except sealing.UnsealedError as error:
             raise CliError(f"the log of the pod is not the artifact: {error}") from error
         finally:
             done = file.tell()

@@ -343,11 +343,11 @@ async def _end_pause_in_spec(context: click.Context, target: TargetOptions, reas
         end = time.monotonic() + (seconds_of(target.timeout, "--timeout") if target.wait else 0.0)
         generation = written["metadata"].get("generation") or 0
         while (written.get("status") or {}).get("observedGeneration", 0) < generation and time.monotonic() < end:
-            await asyncio.sleep(_SEEN_PAUSE)
+            await asyncio.sleep(_POLL_SECONDS)
             written = await cluster.read("Schedule", "schedules", name)
 
 
-_SEEN_PAUSE = 0.25
+_POLL_SECONDS = 0.25
 """Seconds between two reads of a changed Schedule."""
 
 

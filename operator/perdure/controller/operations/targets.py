@@ -7,6 +7,7 @@ import msgspec
 
 from perdure.api.kinds.operation import Reset, Retry
 from perdure.api.kinds.status import read_conditions
+from perdure.api.phases import Phase
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing, entry_of
 from perdure.controller.dispatch.runs import WorkflowRuns
@@ -19,7 +20,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
-from perdure.runtime.chains import created_by
+from perdure.runtime.chains import created_by, reset_of
 from perdure.runtime.operation_requests import override_of, run_to_start, start_signal_of
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
@@ -194,7 +195,20 @@ class RunResets:
             text += f" and keeps {new.kept} later results"
         if new.left_out:
             text += f"; {new.left_out} more would be too large, so their activities run again"
+        if isinstance(wanted, Retry) and not wanted.from_ and (earlier := await self._completed_retry(entry)):
+            text += f"; `{earlier}`, an earlier retry of it, has completed, so its steps run once more"
         return _answer(NewRun(new.name, entry.workflow_id, new.run_id, new.event_id), text, entry)
+
+    async def _completed_retry(self, entry: Entry) -> str:
+        """The name of a completed run that began with the history of a run; empty if there is none."""
+        for other in self._runs.directory.sharing(entry):
+            if other.phase != Phase.COMPLETED or other.closed < entry.closed:
+                continue
+            with suppress(kube.NotFoundError):
+                origin = reset_of(await self._client.get(_path(other.namespace, other.name)))
+                if origin is not None and entry.uid in {each.run_id for each in origin.lineage}:
+                    return other.name
+        return ""
 
     async def created(self, obj: kube.Object) -> OperationAnswer | None:
         """The answer to an Operation whose new run was created before this process took it up; None if it must be created.

@@ -305,12 +305,21 @@ PATIENCE = timedelta(seconds=10)
 class Logs:
     """Reads the ends of logs, for all runs."""
 
-    def __init__(self, client: kube.Client) -> None:
+    def __init__(self, client: kube.Client, settings: PodSettings) -> None:
+        """`settings` tell in which namespaces logs are read."""
         self._client = client
+        self._settings = settings
         self._pool = FairPool(slots=_SLOTS, each=_EACH)
 
     def read(self, pod: kube.Object, container: str) -> asyncio.Future[str | None]:
-        """Read the end of a container's log; the future's result is None if the node does not provide it in time."""
+        """Read the end of a container's log; the future's result is None if the node does not provide it in time.
+
+        It is also None in a namespace in which no logs are read.
+        """
+        if not self._settings.keeps_logs(pod["metadata"]["namespace"]):
+            nothing: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+            nothing.set_result(None)
+            return nothing
         future = self._pool.submit(pod["metadata"]["namespace"], lambda: self._read(pod, container))
         metrics.LOGS_WAITING.set(len(self._pool))
         return future
@@ -341,7 +350,8 @@ class LogsOfRun:
         uid = pod["metadata"]["uid"]
         if uid not in self._readings:
             future = self._logs.read(pod, container)
-            future.add_done_callback(lambda _: self._wake())
+            if not future.done():
+                future.add_done_callback(lambda _: self._wake())
             self._readings[uid] = now, future
         since, future = self._readings[uid]
         if future.done():
@@ -367,7 +377,7 @@ class Pods:
         self._client = client
         self._identity = identity
         self.settings = settings
-        self.logs = Logs(client)
+        self.logs = Logs(client, settings)
         self.leases = AttemptLeases(client)
 
     async def ensure(

@@ -67,7 +67,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.language.signals import unknown_signal
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import first_run_id, reset_of
+from perdure.runtime.chains import created_by, first_run_id, reset_of
 from perdure.runtime.operation_requests import payload_of
 
 _READS: Final = 16
@@ -92,6 +92,7 @@ class Run:
             name=meta["name"],
             uid=meta["uid"],
             workflow_id=obj["spec"].get("workflowId") or meta["name"],
+            created_by=created_by(obj),
         )
         self.ref = ref
         self.key = RunKey(ref.namespace, ref.uid, ref.workflow_id)

@@ -46,7 +46,7 @@ from perdure.frontend.visibility.index import status_named
 
 RETRY_FIELDS = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
 """The parts of a retry policy that a client may change."""
-_WHOLE_QUEUE, _WHOLE_POLICY = {"task_queue", "task_queue.name"}, "retry_policy"
+_QUEUE_PATHS, _POLICY_PATH = {"task_queue", "task_queue.name"}, "retry_policy"
 _CHANGEABLE = "Scheduled", "Started", "Paused", "PauseRequested"
 
 
@@ -261,14 +261,14 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
     changes: dict[str, Any] = {}
     policy = histories.retry_policy(now.retry_policy)
     for path in paths:
-        field = path.removeprefix(f"{_WHOLE_POLICY}.")
-        if path in _WHOLE_QUEUE:
+        field = path.removeprefix(f"{_POLICY_PATH}.")
+        if path in _QUEUE_PATHS:
             changes["task_queue"] = requested.task_queue.name
         elif path in TIMEOUTS:
             changes[path] = duration_or_none(requested, path)
         elif path == "priority":
             changes["priority"] = requested_priority(requested)
-        elif path == _WHOLE_POLICY:
+        elif path == _POLICY_PATH:
             policy = ProtoRetryPolicy()
             policy.CopyFrom(requested.retry_policy)
         elif path != field and field in RETRY_FIELDS:
@@ -276,9 +276,9 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
             policy.MergeFrom(_only(requested.retry_policy, field))
         else:
             raise invalid(f"update_mask: `{path}` cannot be changed")
-    if any(path.startswith(_WHOLE_POLICY) for path in paths):
+    if any(path.startswith(_POLICY_PATH) for path in paths):
         try:
-            changes[_WHOLE_POLICY] = retry_policy(policy)
+            changes[_POLICY_PATH] = retry_policy(policy)
         except UnfitError as error:
             raise invalid(f"activity_options.retry_policy: {error}") from error
     queue = changes.get("task_queue")

@@ -180,7 +180,7 @@ def _list(parent: dict[str, Any], key: str) -> list[Any]:
 # Artifacts
 
 
-_OWN_FOLDERS: Final = (pods.MOUNT_PATH, pods.FILES_PATH, pods.LOG_PATH, pods.RESULT_PATH)
+_RESERVED_FOLDERS: Final = (pods.MOUNT_PATH, pods.FILES_PATH, pods.LOG_PATH, pods.RESULT_PATH)
 
 
 def of_artifacts(path: str, artifacts: Artifacts) -> Iterator[Finding]:
@@ -208,7 +208,7 @@ def _misplaced(target: str, artifacts: Artifacts) -> str | None:
     parent = posixpath.dirname(target)
     if ".." in target.split("/"):
         return "must not contain `..`"
-    if any(_within(target, folder) for folder in _OWN_FOLDERS):
+    if any(_within(target, folder) for folder in _RESERVED_FOLDERS):
         return f"must not be in `{target if parent == '/' else parent}`, which is a folder of Perdure"
     if any(_within(target, each.path.rstrip("/")) for each in artifacts.inputs):
         return "must not be in an input artifact, which is read-only"

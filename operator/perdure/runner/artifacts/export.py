@@ -2,39 +2,19 @@
 
 $PERDURE_KEY       the key of the object
 $PERDURE_RANGE     the first byte, and the one after the last, such as `0-1000`; default: the whole object
+$PERDURE_READER    the public key of the reader
 $PERDURE_STORE_…   the artifact store
 
-The log has the object as lines of base64.
+Only the reader can decrypt the lines of the log.
 """
 
-import base64
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
 
 from perdure.runner.artifacts.programs import write_lines
+from perdure.runner.artifacts.sealing import seal
 from perdure.runner.artifacts.store import ArtifactStore
-
-_LINE: Final = 6_000
-"""Bytes in a line, which has 8,000 characters: container runtimes split lines of 16 KiB."""
-
-
-def encoded(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Encode an object as lines.
-
-    Args:
-        pieces: The object, in pieces of any size.
-    """
-    rest = b""
-    for piece in pieces:
-        rest += piece
-        complete = len(rest) - len(rest) % _LINE
-        for start in range(0, complete, _LINE):
-            yield base64.b64encode(rest[start : start + _LINE]).decode()
-        rest = rest[complete:]
-    if rest:
-        yield base64.b64encode(rest).decode()
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
@@ -45,7 +25,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 def _lines(environ: Mapping[str, str]) -> Iterator[str]:
     first, _, end = environ.get("PERDURE_RANGE", "").partition("-")
     part = (int(first), int(end)) if end else None
-    yield from encoded(ArtifactStore(environ).download(environ["PERDURE_KEY"], part))
+    yield from seal(ArtifactStore(environ).download(environ["PERDURE_KEY"], part), environ["PERDURE_READER"])
 
 
 if __name__ == "__main__":

@@ -8,14 +8,15 @@ For each key in order, one line of JSON says what follows: `{"found": key}` and 
 this pod too long: keys without a line are left.
 """
 
+import base64
 import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from perdure.runner.artifacts.export import encoded
 from perdure.runner.artifacts.programs import ArtifactError, write_lines
+from perdure.runner.artifacts.sealing import split
 from perdure.runner.artifacts.store import ArtifactStore
 
 MAX_BYTES: Final = 6 * 1024 * 1024
@@ -49,7 +50,7 @@ def lines(store: ArtifactStore, keys: Iterable[str], limit: int = MAX_BYTES) -> 
             continue
         left -= len(content)
         yield _line(found=key)
-        yield from encoded([bytes(content)])
+        yield from (base64.b64encode(piece).decode() for piece in split([bytes(content)]))
 
 
 def _line(**fields: Any) -> str:

@@ -30,7 +30,7 @@ _PATIENCE: Final = timedelta(minutes=3)
 _RETRIES: Final = 100
 _SILENCE: Final = timedelta(seconds=60)
 """How long the store may be silent."""
-_WHOLE_REQUEST: Final = timedelta(days=1)
+_REQUEST_TIMEOUT: Final = timedelta(days=1)
 _CODE: Final = re.compile("<Code>([^<]*)</Code>")
 """The error code in the response of a server. Status 404 alone can also mean that the bucket does not exist."""
 _ANSWER: Final = re.compile(
@@ -60,7 +60,7 @@ class ArtifactStore:
             "allow_http": found["endpoint"].startswith("http://"),
             "connect_timeout": timedelta(seconds=10),
             "read_timeout": _SILENCE,
-            "timeout": _WHOLE_REQUEST,
+            "timeout": _REQUEST_TIMEOUT,
         }
         if environ.get("PERDURE_STORE_CA"):
             client["root_certificate"] = environ["PERDURE_STORE_CA"]

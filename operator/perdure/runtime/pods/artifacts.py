@@ -379,6 +379,7 @@ def build_export_pod(
     key: str,
     ranges: Sequence[tuple[int, int]],
     *,
+    reader: str,
     image: str,
     seconds: int,
 ) -> KubeObject:
@@ -392,11 +393,13 @@ def build_export_pod(
         store: The Secret of the artifact store.
         key: The key of the object.
         ranges: The parts: the first byte, and the one after the last; empty for the whole object.
+        reader: The public key of the reader, for whom the containers encrypt the parts.
         image: An image with `perdure.runner`.
         seconds: After this time, Kubernetes stops the pod.
     """
+    common = {"PERDURE_KEY": key, "PERDURE_READER": reader}
     pods = [
-        build_store_pod(metadata, "export", store, {"PERDURE_KEY": key, **part}, image=image, seconds=seconds)
+        build_store_pod(metadata, "export", store, {**common, **part}, image=image, seconds=seconds)
         for part in [{"PERDURE_RANGE": f"{first}-{end}"} for first, end in ranges] or [{}]
     ]
     *others, last = (pod["spec"]["containers"][0] for pod in pods)

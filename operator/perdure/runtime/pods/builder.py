@@ -119,8 +119,11 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
             ours = [*ours, {"name": "PERDURE_FILES", "value": FILES_PATH}]
         _set_variables(container, ours)
     for container in (*containers, *init_containers):
-        # If a container fails without a message, the end of its log explains why.
-        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+        if settings.keeps_logs(run.namespace):
+            # If a container fails without a message, the end of its log explains why.
+            container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+        else:
+            container["terminationMessagePolicy"] = "File"
     _restrict(spec, [*containers, *init_containers], settings)
     _set_identity(spec, attempt, settings)
     add_pull_secrets(spec, settings)
@@ -230,6 +233,8 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
         **attempt_annotations(run, attempt),
         **texts,
     }
+    if run.created_by:
+        annotations[labels.CREATED_BY_ANNOTATION] = run.created_by
     if definition.pod_retention is not None:
         annotations[labels.POD_RETENTION_ANNOTATION] = _retention(definition.pod_retention)
     total = sum(payloads.size(name) + payloads.size(value) for name, value in annotations.items())

@@ -197,7 +197,7 @@ def copy_log(activity: str, spec: KubeObject, main: KubeObject) -> KubeObject:
     return mount
 
 
-_OWN_FIELDS: Final = ("source", "result")
+_SCRIPT_FIELDS: Final = ("source", "result")
 _WRAPPER: Final = """exec 5>&1
 all=$({ { { "$@" 3>&- 4>&- 5>&-; echo "$?" >&4; } | tee /dev/fd/3 >&5; } 3>&1 | tail %s; } 4>&1)
 code=${all%%%%
@@ -236,7 +236,7 @@ def script_container(script: Script, *, large_results: bool = False) -> KubeObje
         script: The script, whose expressions are evaluated.
         large_results: Whether a large result becomes a file.
     """
-    fields: dict[str, Any] = {key: value for key, value in script.dump().items() if key not in _OWN_FIELDS}
+    fields: dict[str, Any] = {key: value for key, value in script.dump().items() if key not in _SCRIPT_FIELDS}
     command = [*script.command, SCRIPT_PATH]
     if script.result is not ScriptResult.FILE:
         # `$$` is a dollar sign in a command of Kubernetes.

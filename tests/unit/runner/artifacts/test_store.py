@@ -1,6 +1,5 @@
 """Output artifacts are uploaded to a real S3 server and downloaded as input artifacts, even if requests fail."""
 
-import base64
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from perdure.runner.artifacts.input_artifacts import Inputs
 from perdure.runner.artifacts.output_artifacts import Outputs, uploaded
 from perdure.runner.artifacts.packing import PIECE
 from perdure.runner.artifacts.programs import ArtifactError
+from perdure.runner.artifacts.sealing import Reader
 from perdure.runner.artifacts.store import ArtifactStore
 from support.artifacts.gateway import Gateway, serving
 from support.ports import free_port
@@ -276,7 +276,14 @@ def test_a_failed_upload_is_reported_in_the_termination_log(gateway: Gateway, fo
 def test_a_part_of_an_object_is_written_to_the_log(gateway: Gateway) -> None:
     content = random.Random(1).randbytes(3 * _MIB)
     ArtifactStore(gateway.environ).upload("parts/a", iter([content]))
-    environ = {**os.environ, **gateway.environ, "PERDURE_KEY": "parts/a", "PERDURE_RANGE": f"{_MIB}-{2 * _MIB + 7}"}
+    reader = Reader.generate()
+    environ = {
+        **os.environ,
+        **gateway.environ,
+        "PERDURE_KEY": "parts/a",
+        "PERDURE_RANGE": f"{_MIB}-{2 * _MIB + 7}",
+        "PERDURE_READER": reader.public_key,
+    }
     done = subprocess.run(
         [sys.executable, "-m", "perdure.runner.artifacts.export"],
         env=environ,
@@ -284,4 +291,5 @@ def test_a_part_of_an_object_is_written_to_the_log(gateway: Gateway) -> None:
         text=True,
         check=True,
     )
-    assert b"".join(map(base64.b64decode, done.stdout.splitlines())) == content[_MIB : 2 * _MIB + 7]
+    first, *lines = done.stdout.splitlines()
+    assert b"".join(map(reader.open(first).piece, lines)) == content[_MIB : 2 * _MIB + 7]

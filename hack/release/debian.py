@@ -163,7 +163,8 @@ def compile_library(python: Sequence[str], root: Path, prefix: str, *, epoch: in
         prefix: Its path in the image.
         epoch: The time of the files.
     """
-    command = [*python, "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash"]
+    # -P: otherwise, Python would import modules of this folder, and leave bytecode with the path of the build.
+    command = [*python, "-P", "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash"]
     subprocess.run(
         [
             *command,

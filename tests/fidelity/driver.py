@@ -79,6 +79,16 @@ class Session:
                 return begun
             time.sleep(0.05)
 
+    def gone(self, rpc: str, note: str = "", **request: Any) -> None:
+        """Call an RPC until what it asks for no longer exists, and record that error."""
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            error = (begun := self.begin(rpc, **request)).exception()
+            if error is not None and error.code() is grpc.StatusCode.NOT_FOUND:
+                break
+            time.sleep(0.05)
+        self._record(rpc, note, begun)
+
     def _record(self, rpc: str, note: str, begun: grpc.Future) -> Any:
         step: dict[str, Json] = {"rpc": rpc, **({"note": self.normal.text(note)} if note else {})}
         self.steps.append(step)
@@ -146,12 +156,15 @@ class Session:
 
 
 def _is_rate_limited(begun: grpc.Future) -> bool:
-    """Whether a server refuses a call only because there were many; Temporal's allows a few lists and counts a second."""
+    """Whether a server refuses a call only because there were many.
+
+    Temporal's allows a few lists and counts a second, and one batch at a time, which it finds by a list of them.
+    """
     error = begun.exception()
     return (
         error is not None
         and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        and "rate limit exceeded" in error.details()
+        and any(limit in error.details() for limit in ("rate limit exceeded", "Max concurrent batch operations"))
     )
 
 

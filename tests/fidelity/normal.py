@@ -7,13 +7,15 @@ still shows which IDs are the same.
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pool
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from temporalio.api.common.v1 import GrpcStatus
@@ -52,6 +54,13 @@ _UNSTEADY = {
 }
 """Fields that say how busy a server is or how it keeps its data; even their presence changes from call to call."""
 
+_UNORDERED = {
+    "pending_activities": "activity_id",
+    "pending_children": "initiated_id",
+    "pending_nexus_operations": "scheduled_event_id",
+}
+"""Lists that Temporal's server fills in random order, and the fields that put them into one."""
+
 
 @dataclass
 class Normalizer:
@@ -79,10 +88,12 @@ class Normalizer:
                 continue
             if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
                 plain = {
-                    self._text("", str(key)): self._value(descriptor.name, value[key], None) for key in sorted(value)
+                    self._text("", str(key)): self._entry(descriptor.name, key, value[key]) for key in sorted(value)
                 }
             elif descriptor.is_repeated:
-                plain = [self._value(descriptor.name, item, descriptor.enum_type) for item in value]
+                plain = [
+                    self._value(descriptor.name, item, descriptor.enum_type) for item in _in_order(descriptor, value)
+                ]
             else:
                 plain = self._value(descriptor.name, value, descriptor.enum_type)
             made[descriptor.name] = plain
@@ -97,6 +108,10 @@ class Normalizer:
             if key == "grpc-status-details-bin":
                 details = [self._any(detail) for detail in GrpcStatus.FromString(value).details]
         return {"code": error.code().name, "message": self._text("", error.details() or ""), "details": details}
+
+    def _entry(self, name: str, key: Any, value: Any) -> Json:
+        """The value of an entry of a map; headers carry tokens, too."""
+        return self._value(key if isinstance(value, str) and str(key).endswith("token") else name, value, None)
 
     def _value(self, name: str, value: Any, enum: Any) -> Json:
         nature = next((reported for ending, reported in _NATURES if name.endswith(ending)), None)
@@ -147,6 +162,12 @@ class Normalizer:
         made = GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(name))()
         packed.Unpack(made)
         return {"type": name, **self.message(made)}
+
+
+def _in_order(descriptor: FieldDescriptor, values: Iterable[Any]) -> Iterable[Any]:
+    """The values of a repeated field, in an order that does not differ between two calls."""
+    key = _UNORDERED.get(descriptor.name)
+    return values if key is None else sorted(values, key=attrgetter(key))
 
 
 def _length(seconds: float) -> str:

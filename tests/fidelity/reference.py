@@ -10,6 +10,13 @@ from cluster.paths import Cache
 from cluster.store import locked
 from support.temporal import Server
 
+SWITCHED_ON = (
+    "frontend.enableBatchOperationsForStandaloneActivities=true",
+    "history.enableStandaloneActivityOperatorCommands=true",
+    "history.enableUpdateCallbacks=true",
+)
+"""Settings of the server that is recorded: what it serves only with them, Perdure always serves."""
+
 
 @contextmanager
 def reference(*dynamic_config: str) -> Iterator[Server]:

@@ -38,52 +38,20 @@ UNSET = {
     "nexus.EndpointTarget*.*": "Perdure calls no Nexus services outside the cluster",
     "common.Callback.Internal.data": "used between Temporal's own services",
     "common.Callback.internal": "the same",
-    "*Nexus*": _plan(
-        "nexus.py", "nexus_tasks: a handler that answers, fails, and is asked to cancel; pages of endpoints"
-    ),
-    "nexus.*": _plan("nexus.py", "nexus_tasks: the answers and failures of its handler"),
-    "*propagated_nexus_serialization_context": _plan("nexus.py", "nexus_context: a handler that starts a workflow"),
-    "common.Callback*.*": _plan("nexus.py", "completion_callbacks; the server needs an allowed address"),
-    "*completion_callbacks": _plan("nexus.py", "completion_callbacks"),
-    "update.Request.*": _plan(
-        "workflow_requests.py", "update_callbacks; the server needs `history.enableUpdateCallbacks`"
-    ),
-    "*Activity*Request.*": _plan(
-        "activities.py", "activity_changes: by type and all, with jitter and restore; standalone.py: by run ID"
-    ),
-    "activity.ActivityOptions.*": _plan("activities.py", "activity_options: each option, and its restore"),
-    "batch.*": _plan("batching.py", "batch_activities, batch_deletes, batch_options, as in tests/rpc/test_batches.py"),
-    "StartBatchOperationRequest.*": _plan("batching.py", "the same"),
-    "common.Execution.*": _plan("batching.py", "batch_standalone: activities by their executions"),
-    "command.*": _plan("closing.py", "continue_as_new_options; children.py: child_options; tasks.py: event groups"),
-    "common.ResetOptions.*": _plan("batching.py", "batch_reset_points; Perdure refuses `build_id`"),
-    "workflow.*": _plan("versioning.py", "one_time_override; starting.py: changed_priority"),
-    "schedule.*": _plan("scheduling.py", "schedule_overlaps: each policy of triggers and backfills"),
-    "filter.*": _plan("listing.py", "closed_by_status: one workflow for each status"),
-    "sdk.EventGroupMarker*": _plan("tasks.py", "event_groups"),
-    "common.OnConflictOptions.*": _plan("starting.py", "attached_starts: links and request IDs of a second start"),
     "nexusoperation.OnConflictOptions.*": "Temporal's server 1.32 takes no notice of it",
-    "common.Payload.*": _plan("starting.py", "external_payloads: sizes that a client reports"),
-    "CountWorkersRequest.include_system_workers": _plan("system.py", "workers_of_the_system"),
-    "ListWorkersRequest.include_system_workers": _plan("system.py", "workers_of_the_system"),
-    "DescribeNamespaceRequest.weak_consistency": _plan("system.py", "namespaces: a second, cached read"),
-    "ListNamespacesRequest.next_page_token": _plan("system.py", "namespaces: pages of one, of two namespaces"),
-    "PollWorkflowTaskQueueRequest.worker_instance_key": _plan(
-        "tasks.py", "keyed_workers: a worker that then shuts down"
-    ),
-    "RespondWorkflowTask*Request*": _plan("tasks.py", "keyed_workers, paged_completions, discarded_speculative_tasks"),
-    "SetWorkerDeploymentRampingVersionRequest.ignore_missing_task_queues": _plan(
-        "versioning.py", "ramp_without_task_queue"
-    ),
-    "ShutdownWorkerRequest.*": _plan("tasks.py", "keyed_workers: of a worker that polls for Nexus tasks"),
-    "SignalWithStartWorkflowExecutionRequest.*": _plan("starting.py", "signal_with_start_options"),
-    "StartWorkflowExecutionRequest.*": _plan(
-        "starting.py", "start_options: what a cron run passes on, and eager starts"
-    ),
-    "deployment.WorkerDeploymentOptions.*": _plan("versioning.py", "unversioned_worker_of_a_deployment"),
+    "StartNexusOperationExecutionRequest.*": "refused: nobody is called when a standalone operation ends",
+    "*.initiator=*": "only Temporal's server itself continues a workflow for a retry or a cron schedule",
+    "*.initial_versioning_behavior=*": _plan("versioning.py", "versions_inherited: by a ramp to all workers"),
+    "*.request_eager_execution": _plan("activities.py", "eager_activities: in the answer to the workflow task"),
+    "*propagated_nexus_serialization_context": _plan("nexus.py", "handlers_of_activities, handlers_of_updates"),
+    "common.Callback.*nexus_handler": "the server that is recorded calls no handlers by their task queue",
+    "common.Callback.NexusHandler.*": "the same",
+    "*.attach_completion_callbacks": _plan("nexus.py", "handlers_of_one_workflow"),
     "protocol.Message.*": _plan("workflow_requests.py", "update_messages: event IDs and command indexes"),
-    "query.WorkflowQueryResult.failure": _plan("workflow_requests.py", "failed_query_with_a_task"),
-    "taskqueue.TaskQueueMetadata.*": _plan("activities.py", "limited_by_workers: what DescribeTaskQueue says then"),
+    "update.Request.*": _plan("workflow_requests.py", "update_callbacks"),
+    "workflow.WorkflowExecutionOptions.priority": "refused: the priority of a running workflow cannot be changed",
+    "batch.BatchOperationSignal.header": "refused: signals of a batch carry no headers",
+    "common.ResetOptions.build_id": "refused: a workflow is not reset to the work of one build",
 }
 """Patterns of fields that no scenario sets, and why; the first that fits counts."""
 UNANSWERED = {
@@ -98,26 +66,8 @@ UNANSWERED = {
         (f"{rpc}WorkflowExecution: {kind}" for rpc in ("Pause", "Unpause") for kind in ("response", "error")),
         "switched off in the server that is recorded",
     ),
-    **dict.fromkeys(
-        (
-            "CountActivityExecutions: error",
-            "DeleteActivityExecution: response",
-            "ResetActivityExecution: error",
-            "UnpauseActivityExecution: error",
-        ),
-        _plan("standalone.py", "standalone_refused: a filter that cannot be read, and activities that have ended"),
-    ),
-    **dict.fromkeys(
-        ("ResetActivity: error", "UnpauseActivity: error", "UpdateActivityOptions: error"),
-        _plan("activities.py", "activity_changes_refused"),
-    ),
-    "RespondActivityTaskCanceledById: response": _plan("activities.py", "cancelled_by_id"),
-    **dict.fromkeys(
-        ("PollNexusTaskQueue: response", "RespondNexusTaskFailed: error"), _plan("nexus.py", "nexus_tasks")
-    ),
-    **dict.fromkeys(("RecordWorkerHeartbeat: error", "ShutdownWorker: error"), _plan("tasks.py", "keyed_workers")),
-    "ResetStickyTaskQueue: error": _plan("tasks.py", "sticky_queue_of_nothing"),
-    "StopBatchOperation: response": _plan("batching.py", "batch_stopped: one that is slowed by its rate"),
+    "PollNexusTaskQueue: response": "Temporal's server adds headers of HTTP, and a token of its own",
+    "StopBatchOperation: response": "a batch may end before it can be stopped: how fast it is decides",
 }
 """RPCs that no scenario sees succeed (``response``) or fail (``error``), and why."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from fidelity.recording import NAMES, path_of, play, prepare, text_of
-from fidelity.reference import reference
+from fidelity.reference import SWITCHED_ON, reference
 from support.temporal import Server
 
 pytestmark = [
@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def temporal() -> Iterator[Server]:
-    with reference() as server:
+    with reference(*SWITCHED_ON) as server:
         prepare(server)
         yield server
 

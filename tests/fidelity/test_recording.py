@@ -1,11 +1,13 @@
 """Responses are compared in their wire form: presence, values, and the order of events."""
 
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 
 from temporalio.api.common.v1 import SearchAttributes, WorkflowExecution
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 
+from fidelity.differences import OPEN, PLANS
 from fidelity.normal import Normalizer
 from fidelity.recording import FOLDER, NAMES, differences, path_of
 
@@ -47,6 +49,12 @@ def test_events_are_compared_by_type_and_order() -> None:
         ("SIGNALED: event_id", 2, 3),
         ("Get: response.history.order", "STARTED SIGNALED", "STARTED TIMER SIGNALED"),
     ]
+
+
+def test_each_open_field_has_a_plan() -> None:
+    plans = {field: [pattern for pattern in PLANS if fnmatchcase(field, pattern)] for field in OPEN}
+    assert [field for field, patterns in plans.items() if not patterns] == []
+    assert {pattern for patterns in plans.values() for pattern in patterns} == set(PLANS)
 
 
 def test_each_scenario_is_recorded() -> None:

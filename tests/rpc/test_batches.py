@@ -24,7 +24,7 @@ from temporalio.api.batch.v1 import (
     BatchOperationUpdateWorkflowExecutionOptions,
 )
 from temporalio.api.common.v1 import ActivityType, Execution, ResetOptions, RetryPolicy, WorkflowExecution
-from temporalio.api.enums.v1 import BatchOperationState, BatchOperationType
+from temporalio.api.enums.v1 import BatchOperationState, BatchOperationType, ExecutionType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo, WorkflowExecutionOptions
 from temporalio.api.workflowservice.v1 import DescribeBatchOperationResponse
@@ -247,9 +247,8 @@ def test_a_batch_of_standalone_activities(field: str, type_: str) -> None:
             start_to_close_timeout=HOUR,
             request_id="a",
         )
-        found = await batch(
-            here, "job", target_executions=[Execution(business_id="a", run_id=started.run_id)], **{field: {}}
-        )
+        target = Execution(type=ExecutionType.EXECUTION_TYPE_ACTIVITY, business_id="a", run_id=started.run_id)
+        found = await batch(here, "job", target_executions=[target], **{field: {}})
         assert found.operation_type == BatchOperationType.Value(f"BATCH_OPERATION_TYPE_{type_}")
         assert counts(found) == (1, 1, 0)
         if field.startswith("delete"):

@@ -223,7 +223,7 @@ class Activities:
                         f"activity `{activity.activity_id}` needs `scheduleToCloseTimeout` or `startToCloseTimeout`"
                     )
                     return Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message)
-            changed.append(with_options(activity, options))
+            changed.append(with_options(activity, options and completed(options)))
         for activity in changed:
             self._keep(activity)
         return OK
@@ -549,6 +549,23 @@ def options_of(activity: PendingActivity) -> OpenActivityOptions:
     return OpenActivityOptions(**{name: getattr(activity, name) for name in OpenActivityOptions.__struct_fields__})
 
 
+def completed(options: OpenActivityOptions) -> OpenActivityOptions:
+    """Changed options with the timeouts that follow from the others, as Temporal's server completes them.
+
+    Args:
+        options: Options with a schedule-to-close or a start-to-close timeout.
+    """
+    total = options.schedule_to_close_timeout
+    start, close = (
+        min(filter(None, (length, total)), default=None)
+        for length in (options.schedule_to_start_timeout, options.start_to_close_timeout)
+    )
+    beat = min(filter(None, (options.heartbeat_timeout, close))) if options.heartbeat_timeout else None
+    return msgspec.structs.replace(
+        options, schedule_to_start_timeout=start, start_to_close_timeout=close, heartbeat_timeout=beat
+    )
+
+
 def with_options(activity: PendingActivity, options: OpenActivityOptions | None) -> PendingActivity:
     """Return an activity with other options; None: with the options of its ActivityTaskScheduled."""
     original = activity.original or options_of(activity)
@@ -566,14 +583,20 @@ def _reset(activity: PendingActivity, request: inp.ActivityReset, now: datetime)
     activity = replace(activity, uncounted=activity.attempt - 1, losses=0)
     if activity.started_time is not None:
         return replace(activity, reset=True, forgets_heartbeat=request.heartbeat)
-    details = None if request.heartbeat else activity.heartbeat_details
-    return replace(activity, heartbeat_details=details, scheduled_time=min(activity.scheduled_time, now))
+    if request.heartbeat:
+        activity = _without_heartbeat(activity)
+    return replace(activity, scheduled_time=min(activity.scheduled_time, now))
 
 
 def _after_reset(activity: PendingActivity) -> PendingActivity:
     """Return the state for the next attempt of an activity that was reset while an attempt ran."""
-    details = None if activity.forgets_heartbeat else activity.heartbeat_details
-    return replace(activity, reset=False, forgets_heartbeat=False, heartbeat_details=details)
+    if activity.forgets_heartbeat:
+        activity = _without_heartbeat(activity)
+    return replace(activity, reset=False, forgets_heartbeat=False)
+
+
+def _without_heartbeat(activity: PendingActivity) -> PendingActivity:
+    return replace(activity, heartbeat_details=None, last_heartbeat_time=None)
 
 
 def wake_times(state: RunState) -> Iterator[datetime]:

@@ -36,6 +36,7 @@ class StartExtras(StoredStruct, frozen=True, kw_only=True):
     cron_schedule: str = ""
     initiator: str = ""
     last_completion_result: Any = None
+    continued_failure: Failure | None = None
     priority: Any = None
     root_workflow_id: str = ""
     root_run_id: str = ""

@@ -146,6 +146,7 @@ class System:
                 workflow_update_callbacks=True,
                 standalone_activity_start_delay=True,
                 standalone_activity_operator_commands=True,
+                standalone_activity_batch_operations=True,
             ),
             limits=NamespaceInfo.Limits(blob_size_limit_error=MAX_BLOB, memo_size_limit_error=MAX_MEMO),
             supports_schedules=True,

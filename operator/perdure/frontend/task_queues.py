@@ -49,6 +49,8 @@ KINDS = {
 }
 _UNVERSIONED = ""
 _NO_VERSION = "__unversioned__"
+_NO_RATE = 100_000.0
+"""How many tasks a second a worker takes that sets no limit (service/matching: defaultTaskDispatchRPS)."""
 MAX_WEIGHTS = 1_000
 """Maximum number of fairness weights of a task queue (matching.maxFairnessKeyWeightOverrides)."""
 MAX_REASON = 1_000
@@ -99,7 +101,7 @@ class TaskQueueRpcs:
         found = [self._queues.statistics(part) for part in parts]
         described = TaskQueueTypeInfo(
             pollers=[
-                _poller(identity, time, part.version)
+                _poller(identity, time, part.version, self._queues.limits(part))
                 for part in parts
                 for identity, time in self._pollers(part).items()
             ],
@@ -186,8 +188,9 @@ def _versioning(known: Deployments, kind: Kind, name: str) -> TaskQueueVersionin
     return made
 
 
-def _poller(identity: str, time: datetime, version: str) -> PollerInfo:
-    made = PollerInfo(identity=identity, rate_per_second=100_000)
+def _poller(identity: str, time: datetime, version: str, limits: RateLimits) -> PollerInfo:
+    by_worker = limits.per_second if limits.settings.rate is None else None
+    made = PollerInfo(identity=identity, rate_per_second=_NO_RATE if by_worker is None else by_worker)
     if version:
         options = made.deployment_options
         options.deployment_name, _, options.build_id = version.partition(":")

@@ -21,6 +21,9 @@ _JSON: Final = """json() {
 """
 """A function of the shell that writes its input as a string of JSON."""
 
+MISSING_CODE: Final = 250
+"""The exit code of a container that has succeeded without writing an output that has no default."""
+
 _PRINTED: Final = """out=$("$@") || { code=$?; printf '%s\\n' "$out"; exit "$code"; }
 printf '%s\\n' "$out"
 """
@@ -85,9 +88,13 @@ def returning(line: Iterable[str], returns: Returns) -> Object:
     outputs, prints = returns.outputs, returns.prints
     program = "set -e\n" + (_PRINTED if prints else '"$@"\n')
     program += "".join(map(_copy, returns.copies))
-    program += "".join(f"test -e {quoted(each.path)}\n" for each in outputs if each.default is None)
+    program += "".join(
+        f"test -e {quoted(each.path)} || exit {MISSING_CODE}\n" for each in outputs if each.default is None
+    )
     if len(outputs) + prints == 1:
         program += f"{_content(outputs[0]) if outputs else _OUT} > /dev/termination-log\n"
+        program += _NOT_EMPTY
+        program += "" if outputs and outputs[0].is_json else _NOT_NULL
     elif outputs:
         program += _JSON + _object(outputs, prints=prints)
     return {"command": ["sh", "-c"], "args": [not_expanded(program), "perdure", *line]}
@@ -97,6 +104,14 @@ def _copy(copied: FileCopy) -> str:
     line = f"cp -r {quoted(copied.source)} {quoted(copied.target)}"
     return f"if [ -e {quoted(copied.source)} ]; then {line}; fi\n" if copied.optional else f"{line}\n"
 
+
+_NOT_EMPTY: Final = """[ -s /dev/termination-log ] || printf '""' > /dev/termination-log
+"""
+"""Writes an empty text for an empty result, which would be null."""
+
+_NOT_NULL: Final = """[ "$(cat /dev/termination-log)" != null ] || printf '"null"' > /dev/termination-log
+"""
+"""Writes the word `null` as a text."""
 
 _OUT: Final = """printf %s "$out\""""
 

@@ -397,9 +397,8 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
         # count, or every second run would not wait.
         began = state.first_decision_time or state.began
         remaining = min(SHORTEST_RUN - (closing.event_time - began), SHORTEST_RUN)
-        tie = msgspec.structs.replace(
-            tie, signals=closing.signals, backoff=remaining if remaining > timedelta(0) else None
-        )
+        backoff = remaining if remaining > timedelta(0) else None
+        tie = msgspec.structs.replace(tie, signals=closing.signals, backoff=backoff, failure=closing.failure)
         if closing.new_run_backoff:
             tie = msgspec.structs.replace(tie, backoff=max(closing.new_run_backoff, tie.backoff or timedelta(0)))
         spec["input"] = closing.input
@@ -440,6 +439,7 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
             extras,
             identity="",
             links=None,
+            continued_failure=None,
             versioning_override=override,
             completion_callbacks=callbacks,
             eager_execution_accepted=False,

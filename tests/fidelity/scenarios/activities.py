@@ -14,6 +14,8 @@ WRONG = {
 }
 FINAL = {"message": "final", "application_failure_info": {"type": "Final", "non_retryable": True}}
 ONCE = {"retry_policy": {"maximum_attempts": 1}}
+LATER = {"retry_policy": {"initial_interval": "3000s", "maximum_interval": "3000s"}}
+"""Once it has failed, an activity waits until something is changed."""
 
 
 def schedule(s: Session, name: str = "a", **options: Any) -> dict[str, Any]:
@@ -21,8 +23,12 @@ def schedule(s: Session, name: str = "a", **options: Any) -> dict[str, Any]:
     return command(
         "SCHEDULE_ACTIVITY_TASK",
         activity_id=name,
-        activity_type={"name": "Do"},
-        **{"task_queue": {"name": s.named("q")}, "start_to_close_timeout": "100s", **options},
+        **{
+            "activity_type": {"name": "Do"},
+            "task_queue": {"name": s.named("q")},
+            "start_to_close_timeout": "100s",
+            **options,
+        },
     )
 
 
@@ -233,4 +239,184 @@ def activity_changed_by_a_client(s: Session) -> None:
     s.describe(note="failed after the reset")
     s.call("PauseActivity", "no such activity", execution=s.execution(), id="none")
     s.call("PauseActivity", "no ID", execution=s.execution())
+    s.close()
+
+
+OPTIONS = {
+    "schedule_to_close_timeout": "2000s",
+    "schedule_to_start_timeout": "300s",
+    "start_to_close_timeout": "77s",
+    "heartbeat_timeout": "7s",
+    "retry_policy": {
+        "initial_interval": "2s",
+        "backoff_coefficient": 3,
+        "maximum_interval": "60s",
+        "maximum_attempts": 9,
+    },
+    "priority": {"priority_key": 2, "fairness_key": "fair", "fairness_weight": 1.5},
+}
+"""Each option that a client can change, except the task queue."""
+
+
+@scenario
+def activity_options(s: Session) -> None:
+    s.start()
+    s.decide(schedule(s, heartbeat_timeout="50s", priority={"priority_key": 1}))
+    activity = {"execution": s.execution(), "id": "a"}
+    options = {**OPTIONS, "task_queue": {"name": s.named("other")}}
+    for mask in (
+        "scheduleToCloseTimeout",
+        "scheduleToStartTimeout",
+        "startToCloseTimeout",
+        "heartbeatTimeout",
+        "taskQueue.name",
+        "retryPolicy.initialInterval,retryPolicy.backoffCoefficient",
+        "retryPolicy.maximumInterval,retryPolicy.maximumAttempts",
+        "priority.priorityKey",
+        "priority.fairnessKey,priority.fairnessWeight",
+    ):
+        s.call("UpdateActivityOptions", mask, **activity, activity_options=options, update_mask=mask)
+    s.describe(note="changed part by part")
+    s.call("UpdateActivityOptions", "restored", **activity, restore_original=True)
+    s.describe(note="restored")
+    mask = "retryPolicy,priority,startDelay"
+    s.call(
+        "UpdateActivityOptions", mask, **activity, activity_options={**options, "start_delay": "5s"}, update_mask=mask
+    )
+    s.describe(note="changed as a whole")
+    emptied = {"retry_policy": {"maximum_attempts": 2}, "priority": {}, "schedule_to_close_timeout": "500s"}
+    mask = "retryPolicy.maximumInterval,priority,heartbeatTimeout,startToCloseTimeout,scheduleToCloseTimeout"
+    s.call("UpdateActivityOptions", "emptied", **activity, activity_options=emptied, update_mask=mask)
+    s.describe(note="emptied")
+    s.close()
+
+
+@scenario
+def activity_options_refused(s: Session) -> None:
+    s.start()
+    s.decide(schedule(s))
+    activity = {"execution": s.execution(), "id": "a"}
+    refused: dict[str, Any] = {
+        "no options": {"update_mask": "heartbeatTimeout"},
+        "no mask": {"activity_options": OPTIONS},
+        "neither": {},
+        "both": {"restore_original": True, "update_mask": "heartbeatTimeout", "activity_options": OPTIONS},
+        "no timeout": {"activity_options": {"priority": {}}, "update_mask": "startToCloseTimeout"},
+        "no task queue": {"activity_options": {"priority": {}}, "update_mask": "taskQueue.name"},
+        "no retry policy": {"activity_options": {"priority": {}}, "update_mask": "retryPolicy"},
+        "no interval": {"activity_options": {"priority": {}}, "update_mask": "retryPolicy.initialInterval"},
+        "no priority": {"activity_options": {"heartbeat_timeout": "1s"}, "update_mask": "priority.priorityKey"},
+        "negative timeout": {"activity_options": {"heartbeat_timeout": "-1s"}, "update_mask": "heartbeatTimeout"},
+        "negative attempts": {
+            "activity_options": {"retry_policy": {"maximum_attempts": -1}},
+            "update_mask": "retryPolicy.maximumAttempts",
+        },
+        "negative priority": {"activity_options": {"priority": {"priority_key": -1}}, "update_mask": "priority"},
+        "long task queue": {"activity_options": {"task_queue": {"name": "x" * 1001}}, "update_mask": "taskQueue.name"},
+    }
+    for note, request in refused.items():
+        s.call("UpdateActivityOptions", note, **activity, **request)
+    s.describe()
+    for rpc, request in {
+        "PauseActivity": {},
+        "UnpauseActivity": {},
+        "ResetActivity": {},
+        "UpdateActivityOptions": {"restore_original": True},
+    }.items():
+        s.call(rpc, "no such activity", execution=s.execution(), id="none", **request)
+        s.call(rpc, "no such type", execution=s.execution(), type="None", **request)
+        s.call(rpc, "no activity", execution=s.execution(), **request)
+        s.call(rpc, "no such workflow", execution={"workflow_id": "nobody"}, id="a", **request)
+        s.call(rpc, "no workflow ID", id="a", **request)
+    s.call("TerminateWorkflowExecution", workflow_execution=s.execution())
+    s.call("PauseActivity", "closed", **activity)
+
+
+@scenario
+def activity_changes(s: Session) -> None:
+    """Of all activities of a type, and of all."""
+    s.start()
+    s.decide(schedule(s, "a", **LATER))
+    task = s.activity_task()
+    s.call("RespondActivityTaskFailed", task_token=token(task), failure=WRONG, last_heartbeat_details=payloads("half"))
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    s.decide(schedule(s, "b", **LATER), schedule(s, "other", activity_type={"name": "Other"}, **LATER))
+    of = {"execution": s.execution()}
+    s.call("PauseActivity", **of, type="Do", reason="broken", request_id="one")
+    s.call("PauseActivity", "sent again", **of, type="Do", reason="broken", request_id="one")
+    s.call("PauseActivity", "already paused", **of, id="b", request_id="two")
+    s.describe(note="those of a type are paused")
+    s.call("ResetActivity", "paused", **of, type="Do", keep_paused=True)
+    s.describe(note="reset, and still paused")
+    s.call("UnpauseActivity", "not paused", **of, type="Other")
+    s.call("UnpauseActivity", **of, type="Do")
+    s.describe(note="those of a type are unpaused")
+    options = {"activity_options": {"start_to_close_timeout": "77s"}, "update_mask": "startToCloseTimeout"}
+    s.call("UpdateActivityOptions", "of a type", **of, type="Do", **options)
+    s.describe(note="those of a type are changed")
+    s.call("UpdateActivityOptions", "all", **of, match_all=True, **options)
+    s.describe(note="all are changed")
+    s.call("ResetActivity", "of a type", **of, type="Other", restore_original_options=True)
+    s.describe(note="the other one is reset with its options")
+    s.call("UpdateActivityOptions", "all restored", **of, match_all=True, restore_original=True)
+    for name in ("a", "b", "other"):
+        s.call("PauseActivity", name, **of, id=name)
+    s.call("ResetActivity", "all", **of, match_all=True)
+    s.describe(note="all are reset, which unpauses them")
+    s.call("PauseActivity", "once more", **of, type="Do")
+    s.call("UnpauseActivity", "all", **of, unpause_all=True, jitter="0.1s")
+    s.call("ResetActivity", "a moment later", **of, type="Do", jitter="0.1s")
+    s.close()
+
+
+@scenario
+def activity_reset_with_its_heartbeat(s: Session) -> None:
+    s.start()
+    s.decide(schedule(s, **LATER))
+    of = {"execution": s.execution(), "id": "a"}
+    for rpc, request in (
+        ("UnpauseActivity", {"reset_attempts": True, "reset_heartbeat": True}),
+        ("ResetActivity", {"reset_heartbeat": True}),
+    ):
+        task = s.activity_task(note=f"before {rpc}")
+        failed = {"task_token": token(task), "failure": WRONG, "last_heartbeat_details": payloads("half")}
+        s.call("RespondActivityTaskFailed", **failed)
+        s.describe(note=f"failed, before {rpc}")
+        s.call("PauseActivity", **of)
+        s.call(rpc, **of, **request)
+        s.describe(note=f"after {rpc}")
+    s.close()
+
+
+@scenario
+def cancelled_by_id(s: Session) -> None:
+    started = s.start()
+    s.decide(schedule(s))
+    s.activity_task()
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    s.decide(command("REQUEST_CANCEL_ACTIVITY_TASK", scheduled_event_id=5))
+    named = {"workflow_id": s.named("w"), "run_id": started.run_id, "activity_id": "a"}
+    s.call("RecordActivityTaskHeartbeatById", **named)
+    worker = {"deployment_options": {"worker_versioning_mode": "WORKER_VERSIONING_MODE_UNVERSIONED"}}
+    s.call("RespondActivityTaskCanceledById", **named, **worker, details=payloads("cleaned up"))
+    s.decide(schedule(s, "b"), schedule(s, "c", task_queue={"name": s.named("c")}))
+    s.activity_task()
+    s.activity_task("c")
+    s.call("RespondActivityTaskCompletedById", **named | {"activity_id": "b"}, result=payloads("done"))
+    failed = {"failure": FINAL, "last_heartbeat_details": payloads("half")}
+    s.call("RespondActivityTaskFailedById", **named | {"activity_id": "c"}, **failed)
+    s.decide(COMPLETE)
+    s.history()
+
+
+@scenario
+def limited_by_workers(s: Session) -> None:
+    s.start()
+    s.decide(schedule(s))
+    s.activity_task(task_queue_metadata={"max_tasks_per_second": 5}, worker_instance_key=s.named("worker"))
+    s.call(
+        "DescribeTaskQueue",
+        task_queue={"name": s.named("q")},
+        task_queue_type="TASK_QUEUE_TYPE_ACTIVITY",
+    )
     s.close()

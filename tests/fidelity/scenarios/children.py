@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.enums.v1 import EventType, WorkflowExecutionStatus
 
 from fidelity.driver import Session, command, payload, payloads, scenario
 from fidelity.scenarios.starting import COMPLETE, EVERY_OPTION, FAIL
@@ -146,3 +146,44 @@ def child_with_bad_cron(s: Session) -> None:
     s.decide(child(s, cron_schedule="never"))
     s.history()
     s.close()
+
+
+@scenario
+def child_options(s: Session) -> None:
+    s.start("taken", task_queue={"name": s.named("c")})
+    s.complete(s.task("c"), COMPLETE)
+    s.start()
+    reuse = "WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE"
+    s.decide(child(s, "taken", workflow_id_reuse_policy=f"{reuse}_FAILED_ONLY"))
+    s.decide(child(s, "taken", workflow_id_reuse_policy=reuse, control="control"), note="refused")
+    upgraded = {"versioning_override": {"auto_upgrade": True}}
+    s.decide(child(s, "upgraded", **upgraded, parent_close_policy="PARENT_CLOSE_POLICY_TERMINATE"), note="started")
+    s.decide(child(s, "canceled", parent_close_policy="PARENT_CLOSE_POLICY_REQUEST_CANCEL"), note="with an override")
+    s.decide(COMPLETE, note="three run")
+    s.history()
+    for base, event in (("upgraded", TERMINATED), ("canceled", CANCEL_REQUESTED)):
+        s.until(partial(_ends_with, event), "GetWorkflowExecutionHistory", base, execution=s.execution(base))
+    s.close("canceled")
+
+
+TERMINATED, CANCEL_REQUESTED = (
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED,
+)
+
+
+def _ends_with(event: EventType.ValueType, response: Any) -> bool:
+    return any(each.event_type == event for each in response.history.events)
+
+
+@scenario
+def external_workflows_by_run(s: Session) -> None:
+    run_id = s.start("other", task_queue={"name": s.named("elsewhere")}).run_id
+    s.start()
+    named = {"workflow_id": s.named("other"), "run_id": run_id}
+    s.decide(command("REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION", **named))
+    only = {"execution": s.execution("other"), "signal_name": "signal", "child_workflow_only": True}
+    s.decide(command("SIGNAL_EXTERNAL_WORKFLOW_EXECUTION", **only), note="it was asked")
+    s.decide(COMPLETE, note="it is no child")
+    s.history()
+    s.close("other")

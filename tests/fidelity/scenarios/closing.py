@@ -167,3 +167,28 @@ def empty_headers(s: Session) -> None:
     s.history(run_id=first.run_id)
     s.decide(COMPLETE, note="the second run")
     s.history(note="the second run")
+
+
+@scenario
+def continue_as_new_options(s: Session) -> None:
+    first = s.start()
+    attributes = {"indexed_fields": {"CustomKeywordField": payload("next")}}
+    s.decide(
+        command(
+            "CONTINUE_AS_NEW_WORKFLOW_EXECUTION",
+            workflow_type={"name": "Other"},
+            task_queue={"name": s.named("other")},
+            workflow_task_timeout="7s",
+            backoff_start_interval="0.1s",
+            retry_policy={"maximum_attempts": 3, "initial_interval": "1s"},
+            search_attributes=attributes,
+            initiator="CONTINUE_AS_NEW_INITIATOR_WORKFLOW",
+            last_completion_result=payloads("done"),
+            failure={"message": "wrong", "application_failure_info": {"type": "Wrong"}},
+        )
+    )
+    s.history(note="the first run", run_id=first.run_id)
+    s.task("other", note="the second run")
+    s.history(note="the second run")
+    s.describe(note="the second run")
+    s.close()

@@ -161,3 +161,45 @@ def filters(s: Session) -> None:
     s.call("ListWorkflowExecutions", "in order", query=f"{base} ORDER BY StartTime")
     s.close("a")
     s.close("b")
+
+
+ALL_TIMES = {"start_time_filter": {"earliest_time": "2020-01-01T00:00:00Z", "latest_time": "2100-01-01T00:00:00Z"}}
+
+
+@scenario
+def closed_by_status(s: Session) -> None:
+    earlier = Session(s.server)  # not recorded: others of each status, so that no page is the last one
+    for session in (earlier, s):
+        session.start("FAILED")
+        session.decide(FAIL)
+        session.start("CANCELED")
+        session.decide(command("CANCEL_WORKFLOW_EXECUTION"))
+        session.start("CONTINUED_AS_NEW")
+        session.decide(command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION"))
+        session.start("TERMINATED")
+        session.close("TERMINATED")
+        session.start("TIMED_OUT", workflow_run_timeout="1s")
+    for status in ("FAILED", "CANCELED", "CONTINUED_AS_NEW", "TERMINATED", "TIMED_OUT"):
+        s.until(
+            lambda response, status=status: any(
+                each.execution.workflow_id == s.named(status) for each in response.executions
+            ),
+            "ListClosedWorkflowExecutions",
+            status,
+            **ALL_TIMES,
+            status_filter={"status": f"WORKFLOW_EXECUTION_STATUS_{status}"},
+            maximum_page_size=1,
+        )
+    for status in ("RUNNING", "PAUSED", "UNSPECIFIED"):
+        chosen = {"status_filter": {"status": f"WORKFLOW_EXECUTION_STATUS_{status}"}}
+        s.call("ListClosedWorkflowExecutions", f"{status}, not closed", **ALL_TIMES, **chosen)
+    s.close("CONTINUED_AS_NEW")
+
+
+@scenario
+def lists_by_run(s: Session) -> None:
+    run_id = s.start().run_id
+    mine = {"execution_filter": {"workflow_id": s.named("w"), "run_id": run_id}}
+    s.until(lambda response: response.executions, "ListOpenWorkflowExecutions", **ALL_TIMES, **mine)
+    s.call("ListClosedWorkflowExecutions", "none", **ALL_TIMES, **mine)
+    s.close()

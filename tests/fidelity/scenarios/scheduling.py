@@ -1,8 +1,9 @@
 """Schedules."""
 
+import importlib.resources
 from typing import Any
 
-from fidelity.driver import Session, command, payload, payloads, scenario
+from fidelity.driver import Session, command, encoded, payload, payloads, scenario
 from fidelity.scenarios.starting import EVERY_OPTION
 
 
@@ -237,3 +238,83 @@ def schedule_updates(s: Session) -> None:
     for note, action in refused.items():
         s.call("UpdateSchedule", note, **schedule(s, action=action, state={"paused": True}))
     s.call("DeleteSchedule", **mine)
+
+
+@scenario
+def schedule_triggered_while_running(s: Session) -> None:
+    """By each policy that starts another workflow: the requests name their times, so all workflows have names of their own."""
+    for policy in ("ALLOW_ALL", "BUFFER_ALL", "CANCEL_OTHER", "TERMINATE_OTHER"):
+        mine = {"schedule_id": s.named(policy)}
+        action = {"workflow_id": s.named(f"w {policy}")}
+        first = {"trigger_immediately": {"scheduled_time": "2026-01-01T00:00:00Z"}}
+        s.call("CreateSchedule", policy, **schedule(s, policy, action=action), initial_patch=first)
+        begun = s.until(lambda response: response.info.running_workflows, "DescribeSchedule", f"{policy}: one", **mine)
+        again = {"overlap_policy": f"SCHEDULE_OVERLAP_POLICY_{policy}", "scheduled_time": "2026-01-02T00:00:00Z"}
+        s.call("PatchSchedule", policy, **mine, patch={"trigger_immediately": again})
+        s.until(
+            lambda response, ends=policy == "TERMINATE_OTHER": (
+                response.info.recent_actions[0].start_workflow_status != 1 and len(response.info.recent_actions) == 2
+                if ends
+                else response.info.buffer_size or len(response.info.recent_actions) == 2
+            ),
+            "DescribeSchedule",
+            f"{policy}: two",
+            **mine,
+        )
+        for one in begun.info.running_workflows:
+            named = {"workflow_id": one.workflow_id, "run_id": one.run_id}
+            s.call("DescribeWorkflowExecution", f"{policy}: the first", execution=named)
+        s.call("DeleteSchedule", **mine)
+
+
+@scenario
+def schedule_backfilled_by_each_policy(s: Session) -> None:
+    times = {"start_time": "2022-01-01T00:00:00Z", "end_time": "2022-01-02T12:00:00Z"}
+    handled: dict[str, Any] = {
+        "SKIP": lambda response: response.info.recent_actions and response.info.overlap_skipped,
+        "BUFFER_ONE": lambda response: response.info.recent_actions and response.info.buffer_size,
+        "ALLOW_ALL": lambda response: len(response.info.recent_actions) == 2,
+        "CANCEL_OTHER": lambda response: response.info.recent_actions,
+        "TERMINATE_OTHER": lambda response: response.info.recent_actions,
+    }
+    for policy, are_handled in handled.items():
+        mine = {"schedule_id": s.named(policy)}
+        action = {"workflow_id": s.named(f"w {policy}")}
+        s.call("CreateSchedule", policy, **schedule(s, policy, action=action, state={"paused": True}))
+        request = {**times, "overlap_policy": f"SCHEDULE_OVERLAP_POLICY_{policy}"}
+        s.call("PatchSchedule", policy, **mine, patch={"backfill_request": [request]})
+        s.until(
+            are_handled,
+            "DescribeSchedule",
+            f"{policy}: backfilled",
+            **mine,
+        )
+        s.call("DeleteSchedule", **mine)
+
+
+@scenario
+def schedule_policies(s: Session) -> None:
+    zone = importlib.resources.files("tzdata.zoneinfo.Asia").joinpath("Tokyo").read_bytes()
+    spec = {"cron_string": ["0 12 * * *"], "timezone_data": encoded(zone)}
+    for policy in ("BUFFER_ALL", "TERMINATE_OTHER"):
+        mine = {"schedule_id": s.named(policy)}
+        policies = {"overlap_policy": f"SCHEDULE_OVERLAP_POLICY_{policy}"}
+        action = {
+            "versioning_override": {"auto_upgrade": True},
+            "workflow_id_reuse_policy": "WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE",
+        }
+        s.call(
+            "CreateSchedule",
+            policy,
+            **schedule(s, policy, spec, action=action, policies=policies, state={"paused": True}),
+        )
+        s.call("DescribeSchedule", policy, **mine)
+        times = {"start_time": "2030-01-01T00:00:00Z", "end_time": "2030-01-03T00:00:00Z"}
+        s.call("ListScheduleMatchingTimes", policy, **mine, **times)
+        s.call("DeleteSchedule", **mine)
+    named = {**spec, "timezone_name": "Tokyo"}
+    s.call("CreateSchedule", "a zone with a name and data", **schedule(s, "s", named, state={"paused": True}))
+    s.begin("DeleteSchedule", schedule_id=s.named("s")).exception()
+    rejecting = {"workflow_id_reuse_policy": "WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE"}
+    s.call("CreateSchedule", "another reuse policy", **schedule(s, "s", action=rejecting, state={"paused": True}))
+    s.begin("DeleteSchedule", schedule_id=s.named("s")).exception()

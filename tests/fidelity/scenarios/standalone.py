@@ -3,7 +3,8 @@
 from typing import Any
 
 from fidelity.driver import Session, encoded, payload, payloads, scenario, token
-from fidelity.scenarios.activities import FINAL, ONCE, WRONG, schedule
+from fidelity.scenarios.activities import FINAL, LATER, ONCE, WRONG, schedule
+from fidelity.scenarios.starting import NO_RUN
 
 ALL = {"include_input": True, "include_outcome": True, "include_heartbeat_details": True, "include_last_failure": True}
 
@@ -304,3 +305,79 @@ def standalone_rpcs_change_activities_of_workflows(s: Session) -> None:
 def change(s: Session, what: str, note: str = "", **options: Any) -> None:
     rpc = "UpdateActivityExecutionOptions" if what == "UpdateOptions" else f"{what}ActivityExecution"
     s.call(rpc, note, **{"workflow_id": s.named("w"), "activity_id": "a", **options})
+
+
+@scenario
+def standalone_changed(s: Session) -> None:
+    """The same requests as for activities of workflows, by run ID."""
+    run_id = begin(s, heartbeat_timeout="50s", **LATER).run_id
+    of = {"workflow_id": "", "activity_id": s.named("a"), "run_id": run_id}
+    task = s.activity_task()
+    s.call("RespondActivityTaskFailed", task_token=token(task), failure=WRONG, last_heartbeat_details=payloads("half"))
+    change(s, "Pause", **of, request_id="one", reason="broken")
+    change(s, "Pause", "sent again", **of, request_id="one", reason="broken")
+    change(s, "Pause", "another request", **of, request_id="two")
+    describe(s, note="paused")
+    change(s, "Reset", **of, request_id="one", keep_paused=True)
+    describe(s, note="reset, and still paused")
+    options = {"activity_options": {"start_to_close_timeout": "77s"}, "update_mask": "startToCloseTimeout"}
+    change(s, "UpdateOptions", **of, request_id="one", **options)
+    describe(s, note="with other options")
+    change(s, "Unpause", **of, request_id="one", reason="repaired")
+    change(s, "Unpause", "not paused", **of, request_id="two")
+    describe(s, note="unpaused")
+    change(s, "Reset", "with its options", **of, request_id="two", restore_original_options=True)
+    describe(s, note="reset with its options")
+    change(s, "Pause", "once more", **of, request_id="three")
+    change(s, "Unpause", "a moment later", **of, request_id="three", jitter="0.1s")
+    change(s, "Reset", "a moment later", **of, request_id="three", jitter="0.1s")
+    cancel(s, "a", run_id=run_id, request_id="one")
+    terminate(s, run_id=run_id, request_id="one")
+    for what in ("Pause", "Unpause", "Reset"):
+        change(s, what, "closed", **of, request_id="four")
+    change(s, "UpdateOptions", "closed", **of, **options, request_id="four")
+    s.call("DeleteActivityExecution", activity_id=s.named("a"), run_id=run_id)
+    s.gone("DescribeActivityExecution", activity_id=s.named("a"))
+
+
+@scenario
+def standalone_changes_refused(s: Session) -> None:
+    nothing = {"workflow_id": "", "activity_id": s.named("nothing")}
+    options = {"activity_options": {"start_to_close_timeout": "77s"}, "update_mask": "startToCloseTimeout"}
+    for what in ("Pause", "Unpause", "Reset", "UpdateOptions"):
+        more = options if what == "UpdateOptions" else {}
+        change(s, what, "no such activity", **nothing, **more)
+        change(s, what, "no ID", workflow_id="", activity_id="", **more)
+    s.call("CountActivityExecutions", "bad query", query="ActivityId =")
+    s.call("CountActivityExecutions", "unknown field", query="Unheard = 'x'")
+
+
+@scenario
+def standalone_attached_starts(s: Session) -> None:
+    link = {"workflow_event": {"namespace": s.server.namespace, "workflow_id": "other", "run_id": NO_RUN}}
+    link["workflow_event"] |= {"event_ref": {"event_id": 5, "event_type": "EVENT_TYPE_WORKFLOW_TASK_COMPLETED"}}
+    begin(s, links=[link], id_conflict_policy="ACTIVITY_ID_CONFLICT_POLICY_FAIL")
+    existing = {"id_conflict_policy": "ACTIVITY_ID_CONFLICT_POLICY_USE_EXISTING"}
+    both = {"on_conflict_options": {"attach_request_id": True, "attach_links": True}}
+    begin(s, note="attached", **existing, **both, links=[link])
+    begin(s, note="attached", **existing, **both, links=[link])
+    describe(s)
+    terminate(s)
+    allowed = {"id_reuse_policy": "ACTIVITY_ID_REUSE_POLICY_ALLOW_DUPLICATE"}
+    begin(s, note="again", **allowed, request_eager_execution=True)
+    terminate(s, request_id="again")
+
+
+@scenario
+def standalone_pages(s: Session) -> None:
+    for base in ("a", "b", "c"):
+        begin(s, base)
+    query = f"TaskQueue = '{s.named('q')}'"
+    s.until(lambda response: response.count == 3, "CountActivityExecutions", query=query)
+    page = s.call("ListActivityExecutions", "a page", query=query, page_size=2)
+    s.call(
+        "ListActivityExecutions", "the next", query=query, page_size=2, next_page_token=encoded(page.next_page_token)
+    )
+    s.call("ListActivityExecutions", "bad token", query=query, next_page_token=encoded(b"page"))
+    for base in ("a", "b", "c"):
+        terminate(s, base=base)

@@ -10,6 +10,7 @@ from temporalio.api.enums.v1 import (
 )
 
 from fidelity.driver import Session, encoded, payload, scenario, token
+from fidelity.scenarios.starting import NO_RUN
 
 ALL = {"include_input": True, "include_outcome": True}
 WRONG = {"message": "wrong", "application_failure_info": {"type": "Wrong", "details": {"payloads": [payload("why")]}}}
@@ -327,3 +328,35 @@ def standalone_operations_listed(s: Session) -> None:
     s.call("DeleteNexusOperationExecution", operation_id=s.named("a"))
     s.until(lambda response: response.count == 1, "CountNexusOperationExecutions", "deleted", query=here)
     terminate(s, "b")
+
+
+@scenario
+def standalone_operation_pages(s: Session) -> None:
+    endpoint(s)
+    for base in ("a", "b", "c"):
+        begin(s, base)
+    here = f"Endpoint = '{s.named('billing')}'"
+    s.until(lambda response: response.count == 3, "CountNexusOperationExecutions", query=here)
+    page = s.call(LIST, "a page", query=here, page_size=2)
+    s.call(LIST, "the next page", query=here, page_size=2, next_page_token=encoded(page.next_page_token))
+    s.call(LIST, "bad token", query=here, next_page_token=encoded(b"page"))
+    for base in ("a", "b", "c"):
+        terminate(s, base)
+
+
+@scenario
+def standalone_operation_by_run(s: Session) -> None:
+    endpoint(s)
+    link = {"workflow_event": {"namespace": s.server.namespace, "workflow_id": "other", "run_id": NO_RUN}}
+    link["workflow_event"] |= {"event_ref": {"event_id": 5, "event_type": "EVENT_TYPE_WORKFLOW_TASK_COMPLETED"}}
+    run_id = begin(s, links=[link], id_conflict_policy="NEXUS_OPERATION_ID_CONFLICT_POLICY_FAIL").run_id
+    describe(s)
+    started(s)
+    cancel(s, "o", run_id=run_id, request_id="one")
+    terminate(s, "o", run_id=run_id, request_id="one")
+    poll(s, run_id=run_id, wait_stage="NEXUS_OPERATION_WAIT_STAGE_CLOSED")
+    begin(s, note="again", id_reuse_policy="NEXUS_OPERATION_ID_REUSE_POLICY_ALLOW_DUPLICATE")
+    s.call("DeleteNexusOperationExecution", operation_id=s.named("o"), run_id=run_id)
+    s.gone("DescribeNexusOperationExecution", operation_id=s.named("o"), run_id=run_id)
+    describe(s, note="the newest is kept")
+    terminate(s, "o", "the newest")

@@ -4,6 +4,7 @@ from fidelity.driver import Session, command, payload, payloads, scenario
 
 COMPLETE = command("COMPLETE_WORKFLOW_EXECUTION")
 FAIL = command("FAIL_WORKFLOW_EXECUTION", failure={"message": "wrong", "application_failure_info": {"type": "Wrong"}})
+NO_RUN = "00000000-0000-4000-8000-000000000000"
 EVERY_OPTION = {
     "input": payloads("input", 1),
     "workflow_execution_timeout": "3600s",
@@ -158,4 +159,80 @@ def signal_with_start(s: Session) -> None:
 def signal_with_start_after_a_delay(s: Session) -> None:
     s.call("SignalWithStartWorkflowExecution", **s.started(signal_name="signal", workflow_start_delay="3600s"))
     s.history()
+    s.close()
+
+
+@scenario
+def attached_starts(s: Session) -> None:
+    link = {"workflow_event": {"namespace": s.server.namespace, **s.execution("other", NO_RUN)}}
+    link["workflow_event"] |= {"event_ref": {"event_id": 5, "event_type": "EVENT_TYPE_WORKFLOW_TASK_COMPLETED"}}
+    s.start()
+    s.decide()
+    existing = {"workflow_id_conflict_policy": "WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING"}
+    attached = {"attach_request_id": True, "attach_links": True}
+    request = s.started(**existing, links=[link], on_conflict_options=attached)
+    s.call("StartWorkflowExecution", "with a link", **request)
+    s.call("StartWorkflowExecution", "sent again", **request)
+    s.describe()
+    s.history()
+    s.close()
+
+
+@scenario
+def signal_with_start_options(s: Session) -> None:
+    signal = {"signal_name": "signal"}
+    rpc = "SignalWithStartWorkflowExecution"
+    s.call(rpc, "with a cron schedule", **s.started("cron", **signal, cron_schedule="@every 1000h"))
+    s.history("cron")
+    s.close("cron")
+    s.call(rpc, "upgraded", **s.started("upgraded", **signal, versioning_override={"auto_upgrade": True}))
+    s.describe("upgraded")
+    s.close("upgraded")
+    s.start()
+    s.decide(COMPLETE)
+    reuse = "WORKFLOW_ID_REUSE_POLICY"
+    failed_only = {"workflow_id_reuse_policy": f"{reuse}_ALLOW_DUPLICATE_FAILED_ONLY"}
+    s.call(rpc, "completed, failed only", **s.started(**signal, **failed_only))
+    s.call(rpc, "completed, rejected", **s.started(**signal, workflow_id_reuse_policy=f"{reuse}_REJECT_DUPLICATE"))
+    s.call(rpc, "completed", **s.started(**signal, workflow_id_reuse_policy=f"{reuse}_ALLOW_DUPLICATE"))
+    s.decide(FAIL)
+    s.call(rpc, "failed, failed only", **s.started(**signal, **failed_only))
+    s.close()
+
+
+@scenario
+def external_payloads(s: Session) -> None:
+    stored = payload("where it is") | {"external_payloads": [{"size_bytes": 5_000}, {"size_bytes": 70}]}
+    s.start(input={"payloads": [stored]})
+    s.describe(note="started")
+    s.call(
+        "SignalWorkflowExecution",
+        workflow_execution=s.execution(),
+        signal_name="signal",
+        input={"payloads": [payload("here"), stored]},
+    )
+    s.decide(command("COMPLETE_WORKFLOW_EXECUTION", result={"payloads": [stored]}))
+    s.describe(note="completed")
+    s.history()
+
+
+@scenario
+def start_with_what_a_cron_run_passes_on(s: Session) -> None:
+    failure = {"message": "wrong", "application_failure_info": {"type": "Wrong"}}
+    s.start(cron_schedule="@every 1000h", last_completion_result=payloads("done"), continued_failure=failure)
+    s.history()
+    s.close()
+    s.start("without a schedule", last_completion_result=payloads("done"), continued_failure=failure)
+    s.history("without a schedule")
+    s.close("without a schedule")
+
+
+@scenario
+def start_eagerly_with_a_version(s: Session) -> None:
+    options = {
+        "deployment_name": s.named("d"),
+        "build_id": "1",
+        "worker_versioning_mode": "WORKER_VERSIONING_MODE_VERSIONED",
+    }
+    s.start(request_eager_execution=True, eager_worker_deployment_options=options)
     s.close()

@@ -175,3 +175,20 @@ def task_queue_config(s: Session) -> None:
     s.call("UpdateTaskQueueConfig", "both", **activities, **both)
     many = {f"key-{number}": 1.0 for number in range(1_001)}
     s.call("UpdateTaskQueueConfig", "too many", **activities, set_fairness_weight_overrides=many)
+
+
+@scenario
+def workers_of_the_system(s: Session) -> None:
+    queue = s.named("q")
+    mine = {"query": f'TaskQueue = "{queue}"', "include_system_workers": True}
+    beat = {"worker_instance_key": s.named("worker"), "worker_identity": s.named("identity"), "task_queue": queue}
+    s.call("RecordWorkerHeartbeat", worker_heartbeat=[beat])
+    s.until(lambda response: response.count, "CountWorkers", **mine)
+    s.call("ListWorkers", **mine)
+
+
+@scenario
+def cached_namespaces(s: Session) -> None:
+    s.call("DescribeNamespace", weak_consistency=True)
+    s.call("DescribeNamespace", "unknown", namespace="nowhere", weak_consistency=True)
+    s.call("ListNamespaces", "bad token", next_page_token="AAAA")

@@ -179,3 +179,55 @@ def polls(s: Session) -> None:
         s.call(rpc, "no queue", task_queue={})
         s.call(rpc, "long name", task_queue={"name": "x" * 1001})
         s.call(rpc, "unknown namespace", namespace="nowhere", task_queue={"name": "q"})
+
+
+@scenario
+def keyed_workers(s: Session) -> None:
+    """Workers that name themselves, and then shut down."""
+    worker = {"worker_instance_key": s.named("worker")}
+    beat = {**worker, "worker_identity": s.named("identity"), "task_queue": s.named("q")}
+    s.start()
+    task = s.task(**worker)
+    s.complete(task, **worker)
+    nexus = {"task_queue": {"name": s.named("q"), "kind": "TASK_QUEUE_KIND_NORMAL"}, "worker_heartbeat": [beat]}
+    polled = s.begin("PollNexusTaskQueue", **nexus, **worker)
+    s.until(lambda response: response.workers, "ListWorkers", query=f'TaskQueue = "{s.named("q")}"')
+    kinds = ["TASK_QUEUE_TYPE_NEXUS"]
+    s.call("ShutdownWorker", **worker, task_queue=s.named("q"), task_queue_types=kinds, reason="enough")
+    polled.cancel()
+    s.call("ShutdownWorker", "no worker")
+    s.call("ShutdownWorker", "unknown namespace", namespace="nowhere", **worker)
+    s.call("RecordWorkerHeartbeat", "unknown namespace", namespace="nowhere", worker_heartbeat=[beat])
+    s.close()
+
+
+@scenario
+def paged_completions(s: Session) -> None:
+    s.start()
+    task = s.task()
+    timers = [command("START_TIMER", timer_id=name, start_to_fire_timeout="3600s") for name in ("a", "b")]
+    s.complete(task, timers[0], note="the first page", intermediate_page=True)
+    s.complete(task, timers[1], note="the last page", page_number=1)
+    s.complete(task, *timers, note="as a whole")
+    s.history()
+    s.close()
+
+
+@scenario
+def event_groups(s: Session) -> None:
+    s.start()
+    timer = command("START_TIMER", timer_id="t", start_to_fire_timeout="3600s")
+    groups = [
+        {"label": {"id": "one", "label": payload("the first")}},
+        {"inbound_event": {"inbound_event_id": 1}},
+        {"inbound_update": {"inbound_update_id": "u"}},
+    ]
+    s.decide(timer | {"event_group_markers": groups})
+    s.history()
+    s.close()
+
+
+@scenario
+def sticky_queue_of_nothing(s: Session) -> None:
+    s.call("ResetStickyTaskQueue", "no such workflow", execution={"workflow_id": "nobody"})
+    s.call("ResetStickyTaskQueue", "no workflow ID", execution={})

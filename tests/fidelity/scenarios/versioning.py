@@ -297,3 +297,59 @@ def versioned_workers_refused(s: Session) -> None:
     task = s.task()
     s.complete(task, note="a behavior without a version", versioning_behavior=PINNED)
     s.close()
+
+
+@scenario
+def one_time_override(s: Session) -> None:
+    register(s, "1", "2")
+    change(s, "Current", "1")
+    s.start(versioning_override={"one_time": {"target_deployment_version": version(s, "2")}})
+    s.describe(note="with an override")
+    decide(s, "2", AUTO_UPGRADE, note="as the override says")
+    s.describe(note="the override is used up")
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    decide(s, "1", AUTO_UPGRADE, note="of the current version")
+    update = {"workflow_execution": s.execution(), "update_mask": "versioningOverride"}
+    for note, target in {"the other": version(s, "2"), "no such version": version(s, "none"), "no version": {}}.items():
+        once = {
+            "workflow_execution_options": {"versioning_override": {"one_time": {"target_deployment_version": target}}}
+        }
+        s.call("UpdateWorkflowExecutionOptions", note, **update, **once)
+    s.describe(note="with another override")
+    s.history()
+    s.close()
+
+
+@scenario
+def ramp_without_task_queue(s: Session) -> None:
+    mine = {"deployment_name": s.named("d")}
+    register(s, "1", "2")
+    register(s, "1", queue="other")
+    change(s, "Current", "1")
+    s.start("other", task_queue={"name": s.named("other")})
+    s.call("SetWorkerDeploymentRampingVersion", "no task queue", **mine, build_id="2", percentage=10)
+    ignoring = {"ignore_missing_task_queues": True}
+    s.call("SetWorkerDeploymentRampingVersion", **mine, build_id="2", percentage=10, **ignoring)
+    s.close("other")
+
+
+@scenario
+def unversioned_worker_of_a_deployment(s: Session) -> None:
+    unversioned = options(s, "1") | {"worker_versioning_mode": "WORKER_VERSIONING_MODE_UNVERSIONED"}
+    s.start()
+    task = s.task(deployment_options=unversioned)
+    failed = {"cause": "WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE"}
+    s.call("RespondWorkflowTaskFailed", task_token=token(task), **failed, deployment_options=unversioned)
+    s.complete(s.task(deployment_options=unversioned), schedule(s), deployment_options=unversioned)
+    task = s.activity_task(deployment_options=unversioned)
+    failure = {"message": "wrong", "application_failure_info": {"type": "Wrong", "non_retryable": True}}
+    s.call("RespondActivityTaskFailed", task_token=token(task), failure=failure, deployment_options=unversioned)
+    canceled = command("REQUEST_CANCEL_ACTIVITY_TASK", scheduled_event_id=13)
+    s.complete(s.task(), schedule(s, "b"))
+    task = s.activity_task()
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    s.complete(s.task(), canceled)
+    s.call("RespondActivityTaskCanceled", task_token=token(task), deployment_options=unversioned)
+    s.decide(COMPLETE)
+    s.history()
+    s.describe()

@@ -191,16 +191,7 @@ def updates(s: Session) -> None:
     s.call("PollWorkflowExecutionUpdate", "no such update", update_ref=reference | {"update_id": "none"})
     asked = s.begin("UpdateWorkflowExecution", **_update(s, "u2", "COMPLETED"))
     task = s.task(note="with an update that is rejected")
-    failure = {"message": "no", "application_failure_info": {"type": "Rejected"}}
-    reported = task.messages[0] if task.messages else None
-    reject = _message(
-        task,
-        "Rejection",
-        rejected_request_message_id=reported.id if reported else "",
-        rejected_request_sequencing_event_id=reported.event_id if reported else 0,
-        failure=failure,
-    )
-    s.complete(task, messages=[reject])
+    s.complete(task, messages=[_rejection(task)])
     s.end("UpdateWorkflowExecution", asked, "rejected")
     s.call("UpdateWorkflowExecution", "no workflow", **_update(s, "u3", "ACCEPTED") | {"workflow_execution": NOBODY})
     s.call("UpdateWorkflowExecution", "no stage", **_update(s, "u3", "UNSPECIFIED") | {"wait_policy": {}})
@@ -472,3 +463,75 @@ def requests_with_a_first_execution_run_id(s: Session) -> None:
     s.call("RequestCancelWorkflowExecution", "the chain", **chain)
     s.call("TerminateWorkflowExecution", "the chain", **chain)
     s.describe()
+
+
+@scenario
+def discarded_speculative_tasks(s: Session) -> None:
+    s.start()
+    s.decide()
+    asked = s.begin("UpdateWorkflowExecution", **_update(s, "u1", "COMPLETED"))
+    task = s.task(note="with an update that is rejected")
+    s.complete(
+        task,
+        messages=[_rejection(task)],
+        capabilities={"discard_speculative_workflow_task_with_events": True},
+    )
+    s.end("UpdateWorkflowExecution", asked, "rejected")
+    s.history(note="without the discarded task")
+    asked = s.begin("UpdateWorkflowExecution", **_update(s, "u2", "COMPLETED"))
+    task = s.task(note="with another one")
+    s.call(
+        "RespondWorkflowTaskFailed",
+        task_token=token(task),
+        cause="WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE",
+        messages=[_rejection(task)],
+    )
+    task = s.task(note="again")
+    s.complete(task, messages=[_rejection(task)])
+    s.end("UpdateWorkflowExecution", asked, "rejected")
+    s.history()
+    s.close()
+
+
+def _rejection(task: Any) -> dict[str, Any]:
+    """Reject the first update of a task."""
+    reported = task.messages[0] if task.messages else None
+    return _message(
+        task,
+        "Rejection",
+        rejected_request_message_id=reported.id if reported else "",
+        rejected_request_sequencing_event_id=reported.event_id if reported else 0,
+        failure={"message": "no", "application_failure_info": {"type": "Rejected"}},
+    )
+
+
+@scenario
+def failed_query_with_a_task(s: Session) -> None:
+    s.start()
+    s.decide()
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    asked = ask(s)
+    task = s.task(note="with a query")
+    failure = {"message": "no such query", "application_failure_info": {"type": "NoSuchQuery"}}
+    failed = {"result_type": "QUERY_RESULT_TYPE_FAILED", "error_message": "no such query", "failure": failure}
+    s.complete(task, query_results=answered(task, **failed))
+    s.end("QueryWorkflow", asked, "failed")
+    s.close()
+
+
+@scenario
+def linked_requests_after_a_reset(s: Session) -> None:
+    started = s.start()
+    s.decide()
+    link = {"workflow_event": {"namespace": s.server.namespace, "workflow_id": "other", "run_id": NO_RUN}}
+    link["workflow_event"] |= {"event_ref": {"event_id": 5, "event_type": "EVENT_TYPE_WORKFLOW_TASK_COMPLETED"}}
+    again = s.call(
+        "ResetWorkflowExecution",
+        workflow_execution=s.execution(run_id=started.run_id),
+        reason="again",
+        request_id="one",
+        workflow_task_finish_event_id=4,
+        post_reset_operations=[{"signal_workflow": {"signal_name": "after", "links": [link]}}],
+    )
+    s.history(run_id=again.run_id)
+    s.close()

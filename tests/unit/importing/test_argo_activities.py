@@ -288,7 +288,7 @@ def test_a_condition_on_exit_codes_becomes_non_retryable_failure_types(tmp_path:
   retryStrategy: {limit: 3, expression: "asInt(lastRetry.exitCode) != 2 && lastRetry.status != 'Error'"}
   container: {image: a}""",
     )
-    assert made["failureTypes"] == [{"exitCodes": [2], "type": "NotRetried", "nonRetryable": True}]
+    assert made["failureTypes"] == [{"exitCodes": [2], "type": "NotRetried"}]
 
 
 def test_the_longest_backoff_limits_all_attempts(tmp_path: Path) -> None:

@@ -29,22 +29,15 @@ def counts(report: dict[str, Any]) -> dict[str, int]:
     return {name: len(found) for name, found in report["attempts"].items()}
 
 
-@pytest.mark.parametrize(
-    ("fast", "policy", "want"),
-    [
-        ("", "FinishRunning", "abc"),
-        ("failFast: true", "FinishRunning", "abc"),
-        ("failFast: false", "Continue", "abcde"),
-    ],
-)
-def test_a_failure_in_a_dag(tmp_path: Path, fast: str, policy: str, want: str) -> None:
-    """argo-workflows#1442: other branches were cancelled with `failFast: false`, too."""
+@pytest.mark.parametrize("fast", ["", "failFast: true", "failFast: false"])
+def test_a_failure_in_a_dag(tmp_path: Path, fast: str) -> None:
+    """argo-workflows#1442: other branches were cancelled. Argo's controller runs them in any case, also with `failFast`."""
     made = argo(tmp_path, workflow(FORK % fast + ECHO))
     assert made.complete, made.sentences
-    assert made.spec["failurePolicy"] == policy
+    assert made.spec["failurePolicy"] == "Continue"
     report = made.simulate(SLOW_AND_FAILING)
     assert report["phase"] == "Failed"
-    assert sorted(counts(report)) == list(want)
+    assert sorted(counts(report)) == list("abcde")
 
 
 GROUP = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.importing.programs import FileCopy, Output, Returns, not_expanded, option_of, returning
+from perdure.importing.programs import MISSING_CODE, FileCopy, Output, Returns, not_expanded, option_of, returning
 
 
 def run(folder: Path, program: str, outputs: list[Output], *, prints: bool) -> tuple[int, str, str]:
@@ -36,13 +36,24 @@ def test_the_content_of_a_single_file_is_the_result(tmp_path: Path) -> None:
     assert run(tmp_path, "echo 5 > n", [Output("n", "n")], prints=False) == (0, "", "5")
 
 
+def test_the_word_null_is_a_text(tmp_path: Path) -> None:
+    assert run(tmp_path, "echo null", [], prints=True)[2] == '"null"'
+    assert run(tmp_path, "echo null > n", [Output("n", "n", is_json=True)], prints=False)[2] == "null"
+
+
+@pytest.mark.parametrize(("outputs", "prints"), [([Output("n", "n")], False), ([], True)])
+def test_an_empty_result_is_an_empty_text(tmp_path: Path, outputs: list[Output], prints: bool) -> None:
+    _, _, message = run(tmp_path, ": > n", outputs, prints=prints)
+    assert json.loads(message) == ""
+
+
 def test_a_default_replaces_a_missing_file(tmp_path: Path) -> None:
     assert run(tmp_path, "true", [Output("n", "n", "it's 5")], prints=False) == (0, "", "it's 5")
 
 
 def test_a_missing_file_fails_the_activity(tmp_path: Path) -> None:
     code, _, message = run(tmp_path, "true", [Output("n", "n")], prints=False)
-    assert code != 0
+    assert code == MISSING_CODE
     assert message == ""
 
 

@@ -259,6 +259,8 @@ NO_EFFECT: Final = {
     r".*outputs\.artifacts\.\*\.(mode|recurseMode)": "only inputs have modes",
     r"spec\.templates\.\*\.(affinity|nodeSelector|serviceAccountName|tolerations)@(steps|dag)": "only pods have them",
     r"spec\.templates\.\*\.(parallelism|failFast)@(container|script|containerSet|http|resource|daemon)": "only steps have them",
+    r".*\.continueOn\.error": "only a container that must write outputs can have the status Error",
+    r"spec\.templates\.\*\.dag\.failFast": "Argo's controller starts all tasks whose dependencies permit it in any case",
     r".*\.singleBranch": "only with `branch`",
     r".*\.withSequence\.(start|format)": "only with `count` or `end`",
     r".*\.insecureIgnoreHostKey": "only for SSH, which is reported",

@@ -480,7 +480,8 @@ def first_event(
         optional["initiator"] = "CronSchedule"
     if optional and schedule is not None and extras is not None and extras.last_completion_result is None:
         optional["last_completion_result"] = schedule.last_completion_result
-    last_failure = schedule.last_failure if schedule is not None else None
+    if schedule is not None and extras is not None and extras.continued_failure is None:
+        extras = msgspec.structs.replace(extras, continued_failure=_failure(schedule.last_failure))
     expiration = continues.expiration if continues else None
     if continues is None and spec.execution_timeout:
         expiration = now + spec.execution_timeout
@@ -504,7 +505,7 @@ def first_event(
         original_execution_run_id=run.uid,
         first_execution_run_id=continues.first_run_id if continues else run.uid,
         continued_execution_run_id=continues.run_id if continues else None,
-        continued_failure=continues.failure if continues else _failure(last_failure) if extras is not None else None,
+        continued_failure=continues.failure if continues else extras.continued_failure if extras is not None else None,
         attempt=continues.attempt if continues else 1,
         retries_since=continues.retries_since if continues else None,
         parent=ParentReference(

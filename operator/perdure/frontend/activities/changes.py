@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import Priority
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.workflowservice.v1 import (
@@ -33,7 +34,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
-from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity
+from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity, RunState
 from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
 from perdure.frontend.matching.dispatch import requested_priority
@@ -72,10 +73,15 @@ class ActivityChanges:
     # Activities of a workflow: one by ID, all of a type, or all
 
     async def pause_activity(self, request: PauseActivityRequest, call: CallContext) -> PauseActivityResponse:
-        """Stop new attempts of an activity."""
-        await self._change_all(
-            request, False, lambda each, request_id: _pause(request, call, each.activity_id, request_id)
-        )
+        """Stop new attempts of an activity. A repeated request changes nothing."""
+        entry, state, found = await self._selected(request, every=False)
+        wanted = _request_id(request, "pause")
+        ids = {each.activity_id: f"{wanted}/{each.activity_id}" for each in found}
+        if any(each.paused and ids[each.activity_id] not in state.requests for each in found):
+            raise precondition("activity is already paused")
+        for activity_id, request_id in ids.items():
+            if request_id not in state.requests:
+                await self._runs.demand(entry, _pause(request, call, activity_id, request_id))
         return PauseActivityResponse()
 
     async def unpause_activity(self, request: UnpauseActivityRequest, call: CallContext) -> UnpauseActivityResponse:
@@ -104,12 +110,18 @@ class ActivityChanges:
         """Change the options of an activity, or restore those that the workflow has set."""
         if request.restore_original and request.update_mask.paths:
             raise invalid("restore_original: cannot be used with update_mask")
+        if not request.restore_original:
+            _check_has(request, "activity_options", "update_mask")
         response = UpdateActivityOptionsResponse()
 
+        paths = [path for path in map(snake, request.update_mask.paths) if path != "start_delay"]
+
         def change(activity: PendingActivity, request_id: str) -> inputs.Request:
-            options = _options(request, activity)
+            options = _options(request, activity, paths)
             current = options or activity.original or activities.options_of(activity)
             response.activity_options.CopyFrom(_message(current))
+            if len(paths) < len(request.update_mask.paths):  # activities of workflows have no delay to change
+                response.activity_options.start_delay.CopyFrom(request.activity_options.start_delay)
             return inputs.OptionsChanged(request_id=request_id, activity_id=activity.activity_id, options=options)
 
         await self._change_all(request, request.match_all, change)
@@ -125,19 +137,32 @@ class ActivityChanges:
             every: Whether it selects all of them.
             change: Returns the change of an activity, with a new request ID.
         """
+        entry, _, found = await self._selected(request, every)
+        for activity in found:
+            await self._runs.demand(entry, change(activity, uuid.uuid4().hex))
+
+    async def _selected(self, request: Any, every: bool) -> tuple[Entry, RunState, list[PendingActivity]]:
+        """The run of a request, its state, and the open activities that the request selects; at least one.
+
+        Args:
+            request: The request.
+            every: Whether it selects all of them.
+
+        Raises:
+            RpcError: The run does not exist, or the request selects no open activity.
+        """
         entry = await self._runs.find(request.namespace, request.execution)
         if not (request.id or every or request.type):
             raise invalid("Either Activity.Id or Activity.Type should be set on request.")
-        view = await self._runs.view(entry)
-        open_ = list(view.state.open_activities()) if view.state is not None else []
+        state = (await self._runs.view(entry)).state
+        open_ = list(state.open_activities()) if state is not None else []
         if request.id:
             found = [each for each in open_ if each.activity_id == request.id]
         else:
             found = [each for each in open_ if every or each.activity_type == request.type]
-        if not found:
+        if state is None or not found:
             raise not_found("activity not found")
-        for activity in found:
-            await self._runs.demand(entry, change(activity, uuid.uuid4().hex))
+        return entry, state, found
 
     # One activity, of a workflow or standalone
 
@@ -177,7 +202,9 @@ class ActivityChanges:
         change = inputs.OptionsChanged(
             request_id=_request_id(request, "options"),
             activity_id=request.activity_id,
-            options=_options(request, activity) if activity is not None else None,
+            options=_options(request, activity, list(map(snake, request.update_mask.paths)))
+            if activity is not None
+            else None,
         )
         await self._change(request, change, *_CHANGEABLE, why="Cannot update options for activity in state {}")
         response = UpdateActivityExecutionOptionsResponse()
@@ -238,12 +265,11 @@ def _reset(request: Any, activity_id: str, request_id: str) -> inputs.ActivityRe
     )
 
 
-def _options(request: Any, activity: PendingActivity) -> OpenActivityOptions | None:
-    """The options of an activity after a request; None to restore the original ones."""
+def _options(request: Any, activity: PendingActivity, paths: list[str]) -> OpenActivityOptions | None:
+    """The options of an activity after a request changes those at some paths; None to restore the original ones."""
     if request.restore_original:
         return None
-    paths = [snake(path) for path in request.update_mask.paths]
-    return changed_options(activities.options_of(activity), request.activity_options, paths)
+    return activities.completed(changed_options(activities.options_of(activity), request.activity_options, paths))
 
 
 def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
@@ -260,8 +286,9 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
     """
     changes: dict[str, Any] = {}
     policy = histories.retry_policy(now.retry_policy)
+    priority = data.message_from_json(now.priority or {}, Priority)
     for path in paths:
-        field = path.removeprefix(f"{_POLICY_PATH}.")
+        whole, _, part = path.partition(".")
         if path in _QUEUE_PATHS:
             changes["task_queue"] = requested.task_queue.name
         elif path in TIMEOUTS:
@@ -269,11 +296,17 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
         elif path == "priority":
             changes["priority"] = requested_priority(requested)
         elif path == _POLICY_PATH:
+            _check_has(requested, _POLICY_PATH)
             policy = ProtoRetryPolicy()
             policy.CopyFrom(requested.retry_policy)
-        elif path != field and field in RETRY_FIELDS:
-            policy.ClearField(field)  # type: ignore[arg-type]
-            policy.MergeFrom(_only(requested.retry_policy, field))
+        elif whole == _POLICY_PATH and part in RETRY_FIELDS:
+            _check_has(requested, _POLICY_PATH)
+            policy.ClearField(part)  # type: ignore[arg-type]
+            policy.MergeFrom(_only(requested.retry_policy, part))
+        elif whole == "priority" and part in Priority.DESCRIPTOR.fields_by_name:
+            _check_has(requested, "priority")
+            setattr(priority, part, getattr(requested.priority, part))
+            changes["priority"] = requested_priority(ActivityOptions(priority=priority))
         else:
             raise invalid(f"update_mask: `{path}` cannot be changed")
     if any(path.startswith(_POLICY_PATH) for path in paths):
@@ -289,6 +322,17 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
     if changed.schedule_to_close_timeout is None and changed.start_to_close_timeout is None:
         raise invalid("activity_options: schedule_to_close_timeout or start_to_close_timeout must be set")
     return changed
+
+
+def _check_has(message: Any, *fields: str) -> None:
+    """Check that a message has fields.
+
+    Raises:
+        RpcError: It does not have one.
+    """
+    for field in fields:
+        if not message.HasField(field):
+            raise invalid(f"{field}: must be set")
 
 
 def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:

@@ -371,8 +371,11 @@ def _activity_timed_out(attributes: Any, event: ev.ActivityTaskTimedOut) -> None
 
 def _operation_scheduled(attributes: Any, event: ev.NexusOperationScheduled) -> None:
     attributes.nexus_header.update(event.nexus_header)
-    for name in ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout"):
-        getattr(attributes, name).SetInParent()
+
+
+def _operation_completed(attributes: Any, event: ev.NexusOperationCompleted) -> None:
+    if event.result is None:
+        attributes.result.CopyFrom(data.null_payload())
 
 
 def _operation_started(attributes: Any, event: ev.NexusOperationStarted) -> None:
@@ -450,6 +453,7 @@ _SPECIAL: dict[type[ev.Event], Callable[[Any, Any], None]] = {
     ev.ActivityTaskTimedOut: _activity_timed_out,
     ev.WorkflowExecutionOptionsUpdated: _options_updated,
     ev.NexusOperationScheduled: _operation_scheduled,
+    ev.NexusOperationCompleted: _operation_completed,
     ev.NexusOperationStarted: _operation_started,
     ev.MarkerRecorded: _marker,
     ev.WorkflowExecutionUpdateAdmitted: _update_admitted,

@@ -299,6 +299,9 @@ class NexusEndpoints:
     ) -> ListNexusEndpointsResponse:
         """List all endpoints, or the endpoint with a name."""
         known = await self._endpoints.all()
+        after = request.next_page_token.decode(errors="replace")
+        if after and not values.is_uuid(after):
+            raise invalid("next_page_token: is not one that this server has returned")
         if request.name:
             return ListNexusEndpointsResponse(
                 endpoints=[_endpoint(n, e) for n, e in known.items() if n == request.name]
@@ -307,7 +310,6 @@ class NexusEndpoints:
             raise invalid("page_size is negative")
         if request.page_size > _MAX_PAGE:
             raise invalid(f"page_size exceeds limit of {_MAX_PAGE}")
-        after = request.next_page_token.decode(errors="replace")
         # In the order of Temporal's server, by ID, so that a deletion between two pages changes nothing.
         found = sorted(((n, e) for n, e in known.items() if e.id > after), key=lambda each: each[1].id)
         page = found[: request.page_size or _PAGE]

@@ -5,7 +5,7 @@ The rules, messages, and limits of standalone operations are Temporal's (chasm/l
 
 import functools
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from temporalio.api.common.v1 import Payload, SearchAttributes
@@ -401,7 +401,8 @@ def pending_operation(operation: PendingOperation, now: datetime) -> PendingNexu
     set_calls(made, operation.calls, now)
     values.set_time(made, "scheduled_time", operation.scheduled_time)
     for name in _TIMEOUTS:
-        getattr(made, name).FromTimedelta(getattr(operation, name) or timedelta(0))
+        if (length := getattr(operation, name)) is not None:
+            getattr(made, name).FromTimedelta(length)
     if operation.cancellation is not None:
         set_cancellation(made.cancellation_info, operation, now)
         values.set_time(made.cancellation_info, "requested_time", operation.cancellation.requested_time)

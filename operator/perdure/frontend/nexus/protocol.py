@@ -187,7 +187,8 @@ def to_temporal(failure: NexusFailure, depth: int = 0) -> Failure:
         except (orjson.JSONDecodeError, ParseError) as error:
             raise invalid(f"Malformed failure: {error}") from None
     elif failure.metadata or failure.details:
-        kept = {"metadata": dict(failure.metadata), "details": _parsed(failure.details)}
+        cause = of_nexus(failure.cause) if failure.HasField("cause") else None
+        kept = {"metadata": dict(failure.metadata), "details": _parsed(failure.details), "cause": cause}
         payload = Payload(metadata={"encoding": b"json/plain"}, data=orjson.dumps({k: v for k, v in kept.items() if v}))
         made.application_failure_info.type = "NexusFailure"
         made.application_failure_info.details.CopyFrom(Payloads(payloads=[payload]))

@@ -483,7 +483,7 @@ def entry(obj: KubeObject, future: Iterable[datetime]) -> ScheduleListEntry:
         pydantic.ValidationError: It cannot be read.
     """
     spec, schedule = spec_of(obj), described(obj)
-    made = ScheduleListEntry(schedule_id=id_of(obj), memo=memo(obj), search_attributes=search_attributes(obj))
+    made = ScheduleListEntry(schedule_id=id_of(obj), memo=memo(obj) or Memo(), search_attributes=search_attributes(obj))
     made.info.spec.CopyFrom(schedule.spec)
     made.info.workflow_type.CopyFrom(schedule.action.start_workflow.workflow_type)
     made.info.notes = schedule.state.notes

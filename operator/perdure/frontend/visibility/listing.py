@@ -51,6 +51,10 @@ from perdure.frontend.visibility.search_attributes import SearchAttributeRegistr
 from perdure.kube import client as kube
 
 PAGE = 1_000
+_NOT_CLOSED = {
+    WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_UNSPECIFIED,
+    WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIGHT = 2_048
 _AT_ONCE = 8
@@ -128,6 +132,8 @@ class Listing:
         """List the closed workflows that match a filter of the older kind, the newest first."""
         status = "ExecutionStatus != 'Running'"
         if request.HasField("status_filter"):
+            if request.status_filter.status in _NOT_CLOSED:
+                raise invalid("status_filter.status: must be that of a closed workflow")
             status = f"ExecutionStatus = {quoted(from_enum(WorkflowExecutionStatus, request.status_filter.status))}"
         query = " AND ".join((status, *_conditions(request)))
         return await self._listed(ListClosedWorkflowExecutionsResponse, request, query, request.maximum_page_size)

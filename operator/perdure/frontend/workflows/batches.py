@@ -99,6 +99,8 @@ class Batch(StoredStruct, frozen=True, kw_only=True):
     identity: str = ""
     reason: str = ""
     query: str = ""
+    target: str = ""
+    """The ID of the workflow or activity of this Operation."""
 
 
 class Batches:
@@ -173,6 +175,11 @@ class Batches:
                 for each in request.target_executions
             ),
         ]
+        if request.executions and request.target_executions:
+            raise invalid("target_executions: cannot be used together with executions")
+        for index, each in enumerate(request.target_executions):
+            if each.type != _execution_type(batch_type):
+                raise invalid(f"target_executions[{index}].type: does not fit the operation")
         if named and request.visibility_query:
             raise invalid("visibility_query: cannot be used together with executions")
         if named and standalone:
@@ -192,6 +199,7 @@ class Batches:
     ) -> None:
         created_by = {labels.CREATED_BY_ANNOTATION: principal} if principal else {}
         name = batch_operation_name(batch.job_id, entry.uid)
+        described = msgspec.json.encode(msgspec.structs.replace(batch, target=entry.workflow_id))
         body = {
             "apiVersion": labels.API_VERSION,
             "kind": "Operation",
@@ -199,7 +207,7 @@ class Batches:
                 "name": name,
                 "namespace": entry.namespace,
                 "labels": {labels.BATCH_LABEL: label_value(batch.job_id)},
-                "annotations": {labels.BATCH_ANNOTATION: msgspec.json.encode(batch).decode(), **created_by},
+                "annotations": {labels.BATCH_ANNOTATION: described.decode(), **created_by},
             },
             "spec": {"target": {"kind": "WorkflowRun", "name": entry.name}, **request},
         }
@@ -248,18 +256,18 @@ class Batches:
         if info.HasField("close_time"):
             response.close_time.CopyFrom(info.close_time)
         if not batch.query:
-            response.executions.extend(
-                Execution(type=_execution_type(batch), business_id=entry.workflow_id, run_id=entry.uid)
-                for entry in sorted(self._targets(found), key=lambda each: each.workflow_id)
-            )
+            response.executions.extend(sorted(map(self._target, found), key=lambda each: each.business_id))
         return response
 
-    def _targets(self, operations: list[kube.Object]) -> list[Entry]:
-        entries = (
-            self._directory.named(obj["metadata"]["namespace"], obj["spec"]["target"].get("name", ""))
-            for obj in operations
-        )
-        return [entry for entry in entries if entry is not None]
+    def _target(self, operation: kube.Object) -> Execution:
+        """The execution of an Operation, which may no longer exist."""
+        batch = _batch_of(operation)
+        name = operation["spec"]["target"].get("name", "")
+        entry = self._directory.named(operation["metadata"]["namespace"], name)
+        target = Execution(type=_execution_type(batch.type), business_id=batch.target)
+        if entry is not None:
+            target.business_id, target.run_id = entry.workflow_id, entry.uid
+        return target
 
     async def list_batch_operations(
         self, request: ListBatchOperationsRequest, call: CallContext
@@ -286,8 +294,8 @@ class Batches:
         return of_job
 
 
-def _execution_type(batch: Batch) -> ExecutionType.ValueType:
-    if batch.type in _STANDALONE:
+def _execution_type(batch_type: str) -> ExecutionType.ValueType:
+    if batch_type in _STANDALONE:
         return ExecutionType.EXECUTION_TYPE_ACTIVITY
     return ExecutionType.EXECUTION_TYPE_WORKFLOW
 

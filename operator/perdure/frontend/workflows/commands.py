@@ -394,6 +394,7 @@ def _continue(reader: CommandReader, proto: Any, _: Any) -> dict[str, Any]:
         "header": extras.header,
         "memo": (extras.memo or {}) if proto.HasField("memo") else None,
         "last_completion_result": extras.last_completion_result,
+        "failure": failures.to_json(proto.failure) if proto.HasField("failure") else None,
         "search_attributes": found_by,
     }
 

@@ -26,7 +26,7 @@ from perdure.controller.directory import Directory
 from perdure.engine import events as ev
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
-from perdure.engine.versioning import UNVERSIONED, Versioning
+from perdure.engine.versioning import ONE_TIME, UNVERSIONED, Versioning
 from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
 from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages import failures, values
@@ -185,10 +185,12 @@ def _describe_versioning(response: DescribeWorkflowExecutionResponse, versioning
         info.worker_deployment_name = versioning.version.deployment_name
     if versioning.override is not None:
         described.versioning_override.CopyFrom(versioning_override(versioning.override))
-        described.versioning_override.behavior = to_enum(VersioningBehavior, versioning.effective_behavior)
         pinned = versioning.override.version
+        if versioning.override.behavior != ONE_TIME:  # which the deprecated fields have no form for
+            described.versioning_override.behavior = to_enum(VersioningBehavior, versioning.effective_behavior)
+            if pinned is not None:
+                described.versioning_override.pinned_version = f"{pinned.deployment_name}.{pinned.build_id}"
         if pinned is not None:
-            described.versioning_override.pinned_version = f"{pinned.deployment_name}.{pinned.build_id}"
             info.worker_deployment_name = pinned.deployment_name
 
 
@@ -264,7 +266,7 @@ def _describe_activity(activity: PendingActivity) -> PendingActivityInfo:
     values.set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
     values.set_time(made, "expiration_time", activity.expiration)
     values.set_time(made, "last_attempt_complete_time", activity.last_attempt_complete_time)
-    if activity.started_time is None and activity.scheduled_time > now():
+    if activity.started_time is None and activity.scheduled_time > now() and not activity.paused:
         values.set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
         since = activity.last_attempt_complete_time
         interval = activity.retry_policy.interval(max(activity.tries - 1, 1))
@@ -275,7 +277,8 @@ def _describe_activity(activity: PendingActivity) -> PendingActivityInfo:
         getattr(options, name).FromTimedelta(getattr(activity, name) or timedelta(0))
     options.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
     del options.retry_policy.non_retryable_error_types[:]  # as on Temporal's server
-    if activity.priority:
+    if activity.priority is not None:
+        made.priority.SetInParent()
         ParseDict(activity.priority, made.priority, ignore_unknown_fields=True)
         options.priority.CopyFrom(made.priority)
     return made

@@ -41,8 +41,8 @@ from perdure.frontend.errors import (
 )
 from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.matching.queues import Kind
+from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages import values
 from perdure.frontend.messages.nexus import (
     callbacks_of,
     link_to_attachment,
@@ -412,6 +412,9 @@ class WorkflowStarts:
                 if isinstance(request, StartWorkflowExecutionRequest)
                 else None,
                 request_id=values.name(request.request_id, "RequestId", required=False),
+                continued_failure=failures.to_json(request.continued_failure)
+                if isinstance(request, StartWorkflowExecutionRequest) and request.HasField("continued_failure")
+                else None,
                 cron_schedule=request.cron_schedule,
                 eager_execution_accepted=eager,
             )

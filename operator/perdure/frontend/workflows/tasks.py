@@ -46,7 +46,7 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments import versions
 from perdure.frontend.deployments.versions import Versions, version_of
-from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.errors import invalid, not_found, precondition
 from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
@@ -396,6 +396,8 @@ class WorkflowTasks:
         self, request: RespondWorkflowTaskCompletedRequest, call: CallContext
     ) -> RespondWorkflowTaskCompletedResponse:
         """Process the decision of a worker."""
+        if request.intermediate_page or request.page_number:  # which no capability of a namespace announces
+            raise precondition("the completion of a workflow task cannot be divided into pages")
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
         entry = self._entry(token)
         versioned = versions.reported(request)

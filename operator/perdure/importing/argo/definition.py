@@ -22,9 +22,15 @@ from perdure.importing.argo.containers import escaped
 from perdure.importing.argo.library import Library, Templates, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import retries_of_child, timeout
-from perdure.importing.argo.scope import PodScope, Scope, Shape, WorkflowFacts
+from perdure.importing.argo.scope import Scope, Shape, WorkflowFacts
 from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
-from perdure.importing.argo.templates import POD_FIELDS, ActivityBuilder, PodDefaults, deletion, service
+from perdure.importing.argo.templates import (
+    ActivityBuilder,
+    PodDefaults,
+    deletion,
+    has_required_outputs,
+    service,
+)
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text, walk
 from perdure.importing.writer import Names, valid_name
 
@@ -246,7 +252,7 @@ class DefinitionBuilder:
         )
         self.children += [*manifests, *child.children]
         if is_list_of_steps(source.data) and source.data.get("retryStrategy"):
-            return replace(target, child=retries_of_child(source, PodScope(self._workflow, {}, {})))
+            return replace(target, child=retries_of_child(source, errs=self._may_err(key, frozenset())))
         return target
 
     def _block(self, key: tuple[str, str], defaults: Object) -> CallTarget:
@@ -254,7 +260,8 @@ class DefinitionBuilder:
         source = self._templates.fields(*key)
         outputs = (source.data.get("outputs") or {}).get("parameters") or []
         names = tuple(str(each.get("name")) for each in outputs)
-        shape = Shape(names, is_block=True, defaults=self._output_defaults(source.data))
+        errs = self._may_err(key, frozenset())
+        shape = Shape(names, is_block=True, defaults=self._output_defaults(source.data), errs=errs)
         limit = timeout(source, "activeDeadlineSeconds", "timeout")
         global_names = {str(each.get("name")): str(each["globalName"]) for each in outputs if each.get("globalName")}
         entry: Object = {"#": f"template {key[1]}", "name": name}
@@ -263,6 +270,15 @@ class DefinitionBuilder:
         artifacts = passed_artifacts(self._templates.data(*key))
         target = CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
         return self.blocks.with_limits(self._locks(key, source), target)
+
+    def _may_err(self, key: tuple[str, str], above: frozenset[tuple[str, str]]) -> bool:
+        """Whether a template can end with the status Error: that of a container, which a DAG passes on, but steps do not."""
+        data = self._templates.data(*key)
+        tasks = (data.get("dag") or {}).get("tasks") or []
+        if key in above or not tasks:
+            return bool(data.keys() & {"container", "script", "containerSet"}) and has_required_outputs(data)
+        called = (self._templates.peek(key[0], each) for each in tasks)
+        return any(each is not None and self._may_err(each, above | {key}) for each in called)
 
     def _locks(self, key: tuple[str, str], source: Fields) -> list[Object]:
         """Return the `limits` of the step that runs a template, and add the WorkflowLimits."""
@@ -295,18 +311,12 @@ class DefinitionBuilder:
         if params == "input" and any(each.get("globalName") for each in source_outputs):
             source.note("outputs", "a `globalName` of the entrypoint is the output of the run; handlers cannot read it")
         outputs.done({})
-        for name in (
-            "nodeSelector",
-            "tolerations",
-            "affinity",
-            "activeDeadlineSeconds",
-            "timeout",
-            "serviceAccountName",
-        ):
-            if name in POD_FIELDS:
-                source.drop(name)
+        source.drop("nodeSelector", "tolerations", "affinity", "serviceAccountName")  # only pods have them
         source.done(_ADVICE)
-        return {**block, "output": values} if values else block
+        caught = any(
+            "catch" in each for each in flow.converted
+        )  # the output of the last step would be that of the block
+        return {**block, "output": values} if values or caught else block
 
     def _unserved(self, key: tuple[str, str]) -> CallTarget:
         source = self._templates.fields(*key)

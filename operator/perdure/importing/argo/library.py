@@ -77,6 +77,14 @@ class Templates:
             return self._checked(step, "templateRef", home, name)
         return self._checked(step, "template", home, step.text("template") or "")
 
+    def peek(self, home: str, step: Object) -> tuple[str, str] | None:
+        """Return the home and the name of the template of a step, if it is known, without taking the reference."""
+        reference = step.get("templateRef")
+        if isinstance(reference, dict):
+            home = f"{'cluster' if reference.get('clusterScope') else 'namespace'}/{reference.get('name')}"
+        key = home, str(reference.get("template") if isinstance(reference, dict) else step.get("template"))
+        return key if key in self._found else None
+
     def _inherit(self, inner: str, home: str) -> None:
         for (of, name), found in list(self._found.items()):
             if of == home:

@@ -1,5 +1,7 @@
 """Converts Workflow, WorkflowTemplate, ClusterWorkflowTemplate, and CronWorkflow of Argo to manifests of Perdure."""
 
+import json
+import re
 from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
@@ -51,6 +53,8 @@ _ADVICE: Final = {
     "plugin": "write the step as an activity",
 }
 
+_HOOKS: Final = re.compile('"(hooks|onExit)": ')
+"""Handlers of steps, in templates."""
 _STORED: Final = {
     "artifactRepositoryRef": "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md",
     "artifactGC": "artifacts are deleted with their run; to keep them, set `artifacts.retention: Keep` in the activity",
@@ -136,7 +140,8 @@ class _Conversion:
             self._report.note("spec", message)
             return
         if self._kind == "ClusterWorkflowTemplate":
-            self._report.note("spec", "a Workflow belongs to a namespace: apply it in each namespace that uses it")
+            message = "apply it in one namespace: definitions of all others can copy from it (`from`), but runs start in its own"
+            self._report.note("spec", message)
         self._definition_of(self._meta(), spec, "spec")
 
     def _definition_of(self, metadata: Object, spec: Object, path: str) -> None:
@@ -149,7 +154,8 @@ class _Conversion:
             fields.note("", f"set `{name}` in each WorkflowRun: a Workflow has no such field")
         definition = self._definition(fields, spec, path)
         input_spec = _input(declared, parameters, self._composed)
-        self._add("Workflow", metadata, {**({"input": input_spec} if input_spec else {}), **definition})
+        shared: Object = {"allowedNamespaces": ["*"]} if self._kind == "ClusterWorkflowTemplate" else {}
+        self._add("Workflow", metadata, {**shared, **({"input": input_spec} if input_spec else {}), **definition})
 
     def _cron(self, document: Object, spec: Object) -> None:
         workflow = spec.get("workflowSpec") or {}
@@ -217,7 +223,7 @@ class _Conversion:
         options: Object = {}
         deadline = timeout(spec, "activeDeadlineSeconds")
         if deadline:
-            handled = spec.data.keys() & {"onExit", "hooks"}
+            handled = spec.data.keys() & {"onExit", "hooks"} or _HOOKS.search(json.dumps(spec.data.get("templates")))
             options["stepsTimeout" if handled else "runTimeout"] = deadline
         ttl = spec.part("ttlStrategy")
         either, success, failure = (ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure"))

@@ -57,6 +57,8 @@ class Shape:
     """The output artifacts that may not exist."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """The values of output parameters that were not written."""
+    errs: bool = False
+    """Whether it can fail with the status Error: because it has not written an output."""
 
     @property
     def is_plain(self) -> bool:
@@ -87,6 +89,11 @@ class WorkflowFacts:
 _FAILED_ITEM: Final = "type(o) == map && has(o.failed)"
 """The condition that the item `o` of a loop has failed, whose failure was caught."""
 
+OUTPUT_MISSING: Final = "OutputMissing"
+"""The type of the failure of a container that did not write the file of an output."""
+ERRORS: Final = (OUTPUT_MISSING, "ArtifactMissing")
+"""The types of failures whose status is Error: what the executor of Argo finds, not the container."""
+
 
 @dataclass(frozen=True, slots=True)
 class CalledStep:
@@ -104,6 +111,8 @@ class CalledStep:
     """Whether it is a loop whose items the run computes, of which there may be none."""
     base: str = ""
     """The expression for it, in its own hooks."""
+    omitted: str = ""
+    """The condition that it did not run because of `depends`; empty if it has none."""
 
     @property
     def step(self) -> str:
@@ -112,18 +121,37 @@ class CalledStep:
 
     @property
     def failed(self) -> str:
-        """Return the condition that the step has failed."""
+        """Return the condition that the step has failed, also with the status Error; empty if its failure is not caught."""
+        if not self.is_caught:
+            return ""
         output = f"{self.step}.output"
         if self.is_loop:
             return f"(type({output}) == list && {output}.exists(o, {_FAILED_ITEM}))"
         return f"(type({output}) == map && has({output}.failed))"
 
     @property
+    def errored(self) -> str:
+        """Return the condition that the step has the status Error; empty if it cannot have it.
+
+        A loop has that of its last item that has failed.
+        """
+        if not self.shape.errs:
+            return ""
+        if not self.is_caught:
+            return f"(step.failure != null && step.failure.type in {list(ERRORS)})" if self.base else ""
+        output = f"{self.step}.output"
+        if not self.is_loop:
+            return f"({self.failed} && {output}.failed in {list(ERRORS)})"
+        last = f"{output}.filter(o, {_FAILED_ITEM})"
+        return f"({self.failed} && {last}[size({last}) - 1].failed in {list(ERRORS)})"
+
+    @property
     def all_failed(self) -> str:
         """Return the condition that all items of the loop have failed; other steps have no items."""
         output = f"{self.step}.output"
         is_list = f"type({output}) == list && {output} != []"
-        return f"({is_list} && {output}.all(o, {_FAILED_ITEM}))" if self.is_loop else "false"
+        item = f"{_FAILED_ITEM} && !(o.failed in {list(ERRORS)})" if self.shape.errs else _FAILED_ITEM
+        return f"({is_list} && {output}.all(o, {item}))" if self.is_loop else "false"
 
     @property
     def any_succeeded(self) -> str:
@@ -153,10 +181,10 @@ class CalledStep:
         step = self.step
         match path:
             case ("status",):
-                status = f"({step}.output == [] ? 'Skipped' : {step}.status)" if self.may_be_empty else f"{step}.status"
-                return f"({self.failed} ? 'Failed' : {status})" if self.is_caught else status
+                return self._status
             case ("exitCode",):
                 code = f"{step}.output.failed.replace('ExitCode', '')"
+                code = f"({self.errored} ? '0' : {code})" if self.errored else code
                 return f"({self.failed} ? {code} : '0')" if self.is_caught else "'0'"
             case ("startedAt",):
                 return f"{step}.startTime"
@@ -175,6 +203,20 @@ class CalledStep:
         raise UntranslatableError(f"`{'.'.join(path)}` of a step has no counterpart; remove the reference")
 
     @property
+    def _status(self) -> str:
+        status = "'Running'" if self.shape.is_service else f"{self.step}.status"
+        if self.base:  # the step may also be cancelled, by a deadline
+            status = f"({status} == 'Succeeded' ? 'Succeeded' : 'Failed')"
+        if self.may_be_empty:
+            status = f"({self.step}.output == [] ? 'Skipped' : {status})"
+        if self.omitted:
+            status = f"({self.omitted} ? 'Omitted' : {status})"
+        if self.is_caught:
+            failed = f"({self.errored} ? 'Error' : 'Failed')" if self.errored else "'Failed'"
+            return f"({self.failed} ? {failed} : {status})"
+        return f"({self.errored} ? 'Error' : {status})" if self.errored else status
+
+    @property
     def _items(self) -> str:
         """Return the outputs of a loop: of the items that have one."""
         output = f"{self.step}.output"
@@ -185,7 +227,9 @@ class CalledStep:
         if self.is_loop:
             return self._items if self.shape.is_plain else f"{self._items}.map(o, {self.shape.value('o', name)})"
         value = self.shape.value(f"{self.step}.output", name)
-        if name not in self.shape.defaults or not self.absent:
+        if name not in self.shape.defaults:
+            return f"({self.not_started} ? '' : {value})" if self.may_skip else value
+        if not self.absent:
             return value
         return f"({self.absent} ? {literal(self.shape.defaults[name])} : {value})"
 

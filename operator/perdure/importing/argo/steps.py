@@ -10,7 +10,7 @@ from perdure.api.policies import FailurePolicy
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.retries import MAX_ATTEMPT
-from perdure.importing.argo.scope import CalledStep, Scope, Shape, artifact_field, variable
+from perdure.importing.argo.scope import ERRORS, OUTPUT_MISSING, CalledStep, Scope, Shape, artifact_field, variable
 from perdure.importing.durations import go_duration
 from perdure.importing.expressions import (
     TAG,
@@ -69,6 +69,14 @@ class Definition(Protocol):
         """Return the value of a constant parameter."""
 
 
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """The `continueOn` of a step: after which failures its dependents run."""
+
+    failed: bool = False
+    error: bool = False
+
+
 class Blocks:
     """The blocks of a definition."""
 
@@ -79,6 +87,11 @@ class Blocks:
     def caught(self) -> str:
         """Return the block that converts a failure to an output."""
         return self._once("caught", [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}])
+
+    def not_caught(self) -> str:
+        """Return the block that fails with the type of a failure."""
+        fails = {"type": OUTPUT_MISSING, "message": "the step has the status Error, which `continueOn` does not name"}
+        return self._once("not-caught", [{"name": "fails", "fail": fails}])
 
     def add(self, wish: str, steps: list[Object]) -> str:
         """Add a block with a unique name."""
@@ -115,8 +128,9 @@ class Blocks:
 
 
 _TOKEN: Final = re.compile(r"\s*(?:([A-Za-z0-9_][-A-Za-z0-9_]*)(?:\.([A-Za-z]+))?|(&&|\|\||!|\(|\)))")
-_FAILED: Final = frozenset({"Failed", "Errored"})
-_STATUSES: Final = _FAILED | {"", "Succeeded", "Daemoned", "AnySucceeded", "AllFailed", "Skipped", "Omitted"}
+_STATUSES: Final = frozenset(
+    {"", "Succeeded", "Failed", "Errored", "Daemoned", "AnySucceeded", "AllFailed", "Skipped", "Omitted"}
+)
 
 _SIGNS: Final = frozenset({"&&", "||", "!", "(", ")"})
 
@@ -136,23 +150,8 @@ class Depends:
     @property
     def is_plain(self) -> bool:
         """Whether the expression only requires that all tasks have succeeded."""
-        return not self.observed
-
-    @property
-    def observed(self) -> tuple[str, ...]:
-        """Return the tasks whose failure can still satisfy the expression."""
-        chunks: list[list[tuple[str, str]]] = [[]]
-        depth = 0
-        for token in self.tokens:
-            depth += {"(": 1, ")": -1}.get(token[0], 0)
-            if depth == 0 and token[0] == "||":
-                return self.names
-            if depth == 0 and token[0] == "&&":
-                chunks.append([])
-            else:
-                chunks[-1].append(token)
-        plain = {chunk[0][0] for chunk in chunks if len(chunk) == 1 and chunk[0][1] in {"", "Succeeded", "Daemoned"}}
-        return tuple(name for name in self.names if name not in plain)
+        statuses = {status for name, status in self.tokens if name not in _SIGNS}
+        return statuses <= {"", "Succeeded", "Daemoned"} and not {"||", "!"} & {sign for sign, _ in self.tokens}
 
     def always(self, tasks: Mapping[str, "TaskState"]) -> bool:
         """Whether all tasks always have the statuses that the expression requires, unless a failure ends the DAG."""
@@ -171,38 +170,72 @@ class Depends:
 class TaskState:
     """Conditions about the end of a task."""
 
-    failed: str
-    """The condition that it failed; empty if a failure ends the DAG."""
+    called: CalledStep
     skipped: str
     """The condition that it did not run; empty if it always runs."""
-    omitted: str
-    """The condition that it did not run because of `depends`; empty if it has none."""
-    continues: bool = True
-    """Whether a failure counts as a success for tasks that reference this one without a status."""
-    any_succeeded: str = "false"
-    """The condition that an item of the loop has succeeded; tasks that are no loops have no items, as in Argo."""
-    all_failed: str = "false"
-    """The condition that all items of the loop have failed."""
+    continues: Continuation
+    inherited: str = ""
+    """The condition that a task that it depends on has failed, which counts where the task itself does not run."""
+
+    @property
+    def branch(self) -> str:
+        """The condition that the branch that ends with this task has failed; empty if it cannot, or if that ends the DAG."""
+        return _either([self.called.failed, _all([self.skipped, self.inherited]) if self.passes_on else ""])
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether the task may not run although a task that it depends on has failed."""
+        return bool(self.skipped and self.inherited)
+
+    @property
+    def ends(self) -> str:
+        """The condition that the DAG fails because of this task, the last one of a branch; empty if no condition decides that."""
+        continues = self.continues
+        inherited = _all([self.skipped, self.inherited]) if self.passes_on and not continues.failed else ""
+        failed = self.has("Failed") if self.called.failed and not continues.failed else ""
+        return _either([inherited, failed, "" if continues.error else self.called.errored])
 
     def has(self, status: str) -> str:
         """Return the condition that the task has a status."""
-        not_failed = f"!{self.failed}" if self.failed and not (self.continues and not status) else ""
-        if status in _FAILED:
-            return self.failed or "false"
-        if status in {"AnySucceeded", "AllFailed"}:
-            return self.any_succeeded if status == "AnySucceeded" else self.all_failed
-        if status == "Omitted":
-            return f"({self.omitted})" if self.omitted else "false"
-        if status == "Skipped":
-            parts = [self.skipped, f"!({self.omitted})" if self.omitted else ""]
-            return _all(parts) if self.skipped else "false"
-        skipped = self.skipped if status == "Succeeded" else self.omitted
-        return _all([not_failed, f"!({skipped})" if skipped else ""])
+        failed, errored, omitted = self.called.failed, self.called.errored, self.called.omitted
+        match status:
+            case "Errored":
+                return errored or "false"
+            case "Failed":
+                return _all([failed, f"!{errored}" if errored else ""]) if failed else "false"
+            case "AnySucceeded":
+                return self.called.any_succeeded
+            case "AllFailed":
+                return self.called.all_failed if failed else "false"
+            case "Omitted":
+                return f"({omitted})" if omitted else "false"
+            case "Skipped":
+                return _all([self.skipped, f"!({omitted})" if omitted else ""]) if self.skipped else "false"
+            case "Daemoned" if not self.called.shape.is_service:
+                return "false"
+            case "Succeeded" if self.called.shape.is_service:
+                return "false"
+        prevented = self.skipped if status in {"Succeeded", "Daemoned"} else omitted
+        return _all([*self._not_failed(status), f"!({prevented})" if prevented else ""])
+
+    def _not_failed(self, status: str) -> list[str]:
+        failed, errored = self.called.failed, self.called.errored
+        if status or self.continues == Continuation():
+            return [f"!{failed}"] if failed else []
+        if self.continues.error:
+            return [] if self.continues.failed or not failed else [f"!{self.has('Failed')}"]
+        return [f"!{errored}"] if errored else []
 
 
 def _all(parts: list[str]) -> str:
     found = [part for part in parts if part]
     return f"({' && '.join(found)})" if len(found) > 1 else found[0] if found else "true"
+
+
+def _either(parts: list[str]) -> str:
+    """Return the condition that one of several is true; empty ones never are."""
+    found = list(dict.fromkeys(part for part in parts if part))
+    return f"({' || '.join(found)})" if len(found) > 1 else "".join(found)
 
 
 def _parse_depends(text: str) -> Depends:
@@ -231,8 +264,9 @@ class _Step:
     called: CalledStep
     needs: list[str] | None
     conditions: list[str]
-    continues: bool
-    """Whether dependent steps also run after its failure, because of `continueOn`."""
+    continues: Continuation
+    decided: bool = False
+    """Whether conditions decide what its failure means, as in a DAG."""
 
 
 class FlowBuilder:
@@ -286,8 +320,10 @@ class FlowBuilder:
     def dag(self, template_: Fields) -> None:
         """Convert tasks with dependencies."""
         dag = template_.part("dag")
-        if dag.take("failFast", True) is False:
-            self.failure_policy = self._item_policy
+        dag.drop(
+            "failFast"
+        )  # Argo's controller starts all tasks whose dependencies permit it, also without `failFast: false`
+        self.failure_policy = self._item_policy
         tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
         depends = {name: self._depends(each) for name, each in tasks.items()}
         for name, of in depends.items():
@@ -297,33 +333,31 @@ class FlowBuilder:
         targeted = self._targets(dag, tasks, depends)
         dag.done({})
         self.is_parallel = len(tasks) > 1
-        observed = _observed(depends)
+        observed = _observed(depends, {name for name, each in tasks.items() if "continueOn" in each})
         ordered = _ordered(depends, tasks)
         read_ = {name: self._read(tasks[name], caught=name in observed, needs=[]) for name in ordered}
+        for step in read_.values():
+            step.decided = True
         states: dict[str, TaskState] = {}
         for name in ordered:
             step, of = read_[name], depends[name]
-            known = of.condition(states) if all(each in states for each in of.names) else ""
+            before = [states[each] for each in of.names if each in states]
+            known = of.condition(states) if len(before) == len(of.names) else ""
             omitted = "" if known in {"", "true"} or (of.is_plain and of.always(states)) else f"!({known})"
             if of.names and omitted:
                 step.conditions.append(known)
             has_when = "when" in step.source
             if omitted or name in targeted:
                 step.called = replace(step.called, may_skip=True)
+            if omitted:
+                step.called = replace(step.called, omitted=omitted if has_when else step.called.not_started)
             skipped = step.called.skipped if omitted or has_when or step.called.may_be_empty else ""
-            states[name] = TaskState(
-                failed=step.called.failed if step.called.is_caught else "",
-                continues=name not in observed or step.continues,
-                skipped=skipped,
-                omitted=(step.called.not_started if not has_when else omitted) if omitted else "",
-                any_succeeded=step.called.any_succeeded,
-                all_failed=step.called.all_failed,
-            )
+            states[name] = TaskState(step.called, skipped, step.continues, _either([each.branch for each in before]))
             step.needs = [self._ends[each] for each in of.names if each in self._ends]
             step.conditions += [targeted[name]] if name in targeted else []
             ancestors = _ancestors(name, depends)
             self._add(step, {each: called for each, called in self._called.items() if each in ancestors})
-        self._fail_late(depends, read_, states)
+        self._fail_late(depends, states)
         self._stop_services(parallel=True)
 
     def _stop_services(self, *, parallel: bool) -> None:
@@ -377,21 +411,19 @@ class FlowBuilder:
             dag.gap("target", str(error))
         return ""
 
-    def _fail_late(self, depends: dict[str, Depends], steps: dict[str, _Step], states: dict[str, TaskState]) -> None:
-        """Add a step that fails at the end if a failed task prevented a last task from running."""
+    def _fail_late(self, depends: dict[str, Depends], states: dict[str, TaskState]) -> None:
+        """Add a step that fails at the end if a last task did not run after a failure.
+
+        A DAG ends as its last tasks do. One that did not run counts as the tasks do that it depends on.
+        """
         needed = {name for each in depends.values() for name in each.names}
-        parts, needs = [], []
-        for name in steps:
-            failures = [states[each].failed for each in _ancestors(name, depends) if states[each].failed]
-            if name not in needed and states[name].omitted and failures:
-                parts.append(f"{states[name].omitted} && ({' || '.join(failures)})")
-                needs.append(self._ends[name])
+        parts = {name: state.ends for name, state in states.items() if name not in needed and state.ends}
         if parts:
             self.converted.append(
                 {
                     "name": self._names.fresh("omitted"),
-                    "needs": needs,
-                    "when": "${" + " || ".join(f"({part})" for part in parts) + "}",
+                    "needs": [self._ends[name] for name in parts],
+                    "when": "${" + " || ".join(f"({part})" for part in parts.values()) + "}",
                     "fail": {"message": "a task did not run because a task that it depends on has failed"},
                 }
             )
@@ -400,7 +432,7 @@ class FlowBuilder:
         original = source.text("name") or "step"
         target = self._definition.target(self._home, source)
         continue_on = source.part("continueOn")
-        continues = any([continue_on.take("failed"), continue_on.take("error")])
+        continues = Continuation(bool(continue_on.take("failed")), bool(continue_on.take("error")))
         continue_on.done({})
         loop = any(name in source for name in ("withItems", "withParam", "withSequence"))
         when = source.data.get("when")
@@ -409,11 +441,15 @@ class FlowBuilder:
             self._names.of(original),
             target.shape,
             is_loop=loop,
-            is_caught=caught or continues,
+            is_caught=caught or self._may_continue(continues, target),
             may_skip=when is not None and not of_item,
             may_be_empty=loop and (of_item or not isinstance(source.data.get("withItems"), list)),
         )
         return _Step(source, original, target, called, needs, [], continues)
+
+    @staticmethod
+    def _may_continue(continues: Continuation, target: CallTarget) -> bool:
+        return continues.failed or (continues.error and target.shape.errs)
 
     def _add(self, step: _Step, known: dict[str, CalledStep]) -> str:
         """Add a step, and return its name or the name of the handler after it."""
@@ -443,7 +479,7 @@ class FlowBuilder:
         if target.timeout:
             made["timeout"] = target.timeout
         if step.called.is_caught:
-            made["catch"] = [{"call": {"block": self._definition.blocks.caught(), "input": "${error.type}"}}]
+            made["catch"] = self._catch(step)
         made |= self._service(step)
         made |= hooks_of_step(self._definition, self._home, source, step.called, step.original, scope)
         self.converted.append(made)
@@ -452,6 +488,16 @@ class FlowBuilder:
         self._ends[step.original] = end
         source.done({})
         return end
+
+    def _catch(self, step: _Step) -> list[Object]:
+        """Return the `catch` of a step whose failure becomes its output."""
+        blocks, continues = self._definition.blocks, step.continues
+        caught: Object = {"call": {"block": blocks.caught(), "input": "${error.type}"}}
+        if not step.target.shape.errs or step.decided or continues.failed == continues.error:
+            return [caught]
+        if continues.error:
+            return [{"errorTypes": list(ERRORS), **caught}]
+        return [{"errorTypes": list(ERRORS), "call": {"block": blocks.not_caught()}}, caught]
 
     def _service(self, step: _Step) -> Object:
         """Return the compensation of a step that leaves a Pod, which is deleted after the last step otherwise."""
@@ -484,9 +530,16 @@ class FlowBuilder:
         return str(made["name"])
 
 
-def _observed(depends: Mapping[str, Depends]) -> set[str]:
-    """Return the tasks whose failure does not end the DAG, because another task depends on that failure."""
-    return {name for each in depends.values() for name in each.observed}
+def _observed(depends: Mapping[str, Depends], continuing: set[str]) -> set[str]:
+    """Return the tasks whose failure does not end the DAG: another task may run after it, or it does not matter.
+
+    Args:
+        depends: What each task depends on.
+        continuing: The tasks with `continueOn`. If one of them is the last and does not run, the DAG does not fail either.
+    """
+    last = continuing - {name for each in depends.values() for name in each.names}
+    late = {name for name, each in depends.items() if not each.is_plain} | last
+    return {above for name in late for above in _ancestors(name, depends)}
 
 
 def _ancestors(name: str, depends: Mapping[str, Depends]) -> list[str]:
@@ -790,7 +843,7 @@ def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
     old = source.text("onExit")
     if old is not None:
         hooks.data["exit"] = {"template": old}
-    single = replace(step, base="step", is_loop=False, may_skip=False, may_be_empty=False)
+    single = replace(step, base="step", is_loop=False, may_skip=False, may_be_empty=False, omitted="")
     around = {"onStart": scope, "onEnd": scope.at(steps={**scope.steps, original: single})}
     steps: dict[str, list[Object]] = {"onStart": [], "onEnd": []}
     values: dict[str, Object] = {"onStart": {}, "onEnd": {}}
@@ -811,9 +864,9 @@ def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
         if passed:
             value["input"] = passed
         hook.done({})
-        steps[when].append(
-            {**made, **call_fields(target, "${" + member("params", key) + ".input}" if passed else None)}
-        )
+        made |= call_fields(target, "${" + member("params", key) + ".input}" if passed else None)
+        ignored = {"block": definition.blocks.caught(), "input": "${error.type}"}
+        steps[when].append({**made, "catch": [{"call": ignored}]})
         values[when] |= {key: value} if value else {}
     return {
         field: {

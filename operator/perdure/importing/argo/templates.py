@@ -23,8 +23,8 @@ from perdure.importing.argo.library import Library
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.requests import http, resource
 from perdure.importing.argo.retries import MAX_ATTEMPT, NO_RETRY, retries, timeout
-from perdure.importing.argo.scope import PodScope, Shape, WorkflowFacts
-from perdure.importing.programs import Output, Returns
+from perdure.importing.argo.scope import OUTPUT_MISSING, PodScope, Shape, WorkflowFacts
+from perdure.importing.programs import MISSING_CODE, Output, Returns
 from perdure.importing.reader import ConversionReport, Fields, Object
 
 POD_FIELDS: Final = (
@@ -104,6 +104,7 @@ class ActivityBuilder:
         self._template = template
         self._report = report
         self._pods = pods
+        self._declared = dict(template.data)
         paths = artifact_paths(template.data)
         inputs = template.part("inputs")
         self._inputs = {each.text("name") or "": each for each in inputs.parts("parameters")}
@@ -136,16 +137,22 @@ class ActivityBuilder:
         taken, limit_specs = limits(template, library, self._scope.resolve)
         in_seconds = bool(_INPUT.fullmatch(str(template.data.get("activeDeadlineSeconds"))))
         deadline = self._deadline()
+        runs_container = not template.data.keys() & {"http", "resource"}
+        required = runs_container and any(_is_required(each.data) for each in self._parameters)
+        errs = runs_container and has_required_outputs(self._declared)
         definition: Object = {
             "name": self._name,
             "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or MAX_ATTEMPT,
-            **retries(template, self._scope),
+            **retries(template, errs=errs),
             **({"limits": taken} if taken else {}),
             **cache(template, self._containers),
         }
+        if required:
+            missing = {"exitCodes": [MISSING_CODE], "type": OUTPUT_MISSING}
+            definition["failureTypes"] = [*definition.get("failureTypes", []), missing]
         if self._pods.retention:
             definition["podRetention"] = self._pods.retention
-        if template.data.keys() & {"http", "resource"}:
+        if not runs_container:
             for each in (*self._artifacts, *self._clones, *self._left):
                 each.gap("", "only activities with a container have artifacts")
         if "http" in template:
@@ -163,7 +170,7 @@ class ActivityBuilder:
             work = self._containered(Returns(tuple(outputs), prints, copies))
             log = of_log(template, work) if archives else {}
             definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
-            shape = Shape(tuple(each.name for each in outputs), result=prints)
+            shape = Shape(tuple(each.name for each in outputs), result=prints, errs=errs)
         template.done(_ADVICE)
         return ConvertedActivity(
             definition, shape, self._scope.captured, self._global_names, deadline, in_seconds, limit_specs
@@ -311,6 +318,21 @@ class ActivityBuilder:
         parts = {"labels": labels, "annotations": annotations}
         path = metadata.path
         return {key: self._containers.fixed(value, f"{path}.{key}") for key, value in parts.items() if value}
+
+
+def _is_required(parameter: Object) -> bool:
+    """Whether a container must write the file of an output parameter."""
+    source = parameter.get("valueFrom") or {}
+    return bool(source.get("path")) and source.get("default") is None
+
+
+def has_required_outputs(template: Object) -> bool:
+    """Whether the container of a template must write outputs; otherwise, it has the status Error."""
+    outputs = template.get("outputs") or {}
+    artifacts = outputs.get("artifacts") or []
+    return any(map(_is_required, outputs.get("parameters") or [])) or any(
+        not each.get("optional") for each in artifacts
+    )
 
 
 def _in_container(container: Object) -> tuple[Object, Object]:

@@ -1,6 +1,7 @@
 """Converts a pipeline of Tekton to steps: its tasks, their conditions (`when`), and their loops (`matrix`)."""
 
 import itertools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -452,10 +453,35 @@ def conditions(task: Fields, resolve: Resolve) -> list[str]:
     return [_one(each, resolve) for each in task.parts("when")]
 
 
+_CEL_TEXT: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+
+
+def _cel(text: str, resolve: Resolve) -> str:
+    """Translate a condition in CEL: variables in its texts are replaced, as Tekton does before it evaluates the condition.
+
+    Raises:
+        UntranslatableError: A variable has no counterpart.
+    """
+    if VARIABLE.search(_CEL_TEXT.sub("", text)):
+        return condition("{{=" + with_tags(text) + "}}", resolve)
+
+    def joined(found: re.Match[str]) -> str:
+        quote, inner = found[0][0], found[0][1:-1]
+        parts, end = [], 0
+        for variable in VARIABLE.finditer(inner):
+            parts += [f"{quote}{inner[end : variable.start()]}{quote}", f"string({resolve(path_of(variable[1]))})"]
+            end = variable.end()
+        parts.append(f"{quote}{inner[end:]}{quote}")
+        kept = [each for each in parts if each != quote * 2] or parts
+        return kept[0] if len(kept) == 1 else f"({' + '.join(kept)})"
+
+    return _CEL_TEXT.sub(joined, text)
+
+
 def _one(when: Fields, resolve: Resolve) -> str:
     cel = when.text("cel")
     if cel is not None:
-        return condition("{{=" + with_tags(cel) + "}}", resolve)
+        return _cel(cel, resolve)
     value = text_of(when.take("input", ""), resolve)
     operator = when.text("operator")
     values = when.take("values", [])

@@ -11,7 +11,7 @@ from perdure.importing.reader import ConversionReport, Fields, as_text, walk
 VARIABLE: Final = re.compile(
     r"\$\(((?:params|tasks|context|workspaces|results|steps|step|finally|artifacts)\b[-\w.\[\]'\"*]*)\)"
 )
-_RESULT: Final = re.compile(r"\$\(tasks\.([-\w]+)\.(?:results|outputs)\b")
+_RESULT: Final = re.compile(r"\$\(tasks\.([-\w]+)\.(?:results|outputs|matrix)\b")
 _PATH: Final = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\*|[0-9]+))\]|\.?([-\w]+)")
 _RUN: Final = {"name": "run.name", "namespace": "run.namespace", "uid": "run.runId"}
 

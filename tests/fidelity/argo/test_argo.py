@@ -1,0 +1,72 @@
+"""Imported workflows of Argo go as they do on Argo's own controller: the same tasks run, with the same input, to the same end.
+
+The workflows are random. How they go on Argo is recorded, so that only recording needs its controller:
+
+    pytest tests/fidelity/argo --record
+
+plays again what has changed in `workflows.py`; remove lines of `recorded.jsonl` to play them, too.
+"""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fidelity.argo.controller import argo, play
+from fidelity.argo.differences import KNOWN, known
+from fidelity.argo.observed import differences, on_argo, on_perdure
+from fidelity.argo.recorded import OPEN, SEEDS, load, save
+from fidelity.argo.workflows import random_case
+
+_BATCH = 20
+_SAMPLE = 40
+"""How many workflows are played again to see whether the records are current."""
+
+
+@pytest.mark.parametrize("first", SEEDS[::_BATCH])
+def test_imported_workflows_go_as_on_argo(tmp_path: Path, first: int) -> None:
+    records = load()
+    found = {}
+    for seed in SEEDS[first : first + _BATCH]:
+        recorded = records[seed]
+        if known(recorded) is None and seed not in OPEN:
+            imported = on_perdure(random_case(seed), recorded, tmp_path)
+            assert not imported.remarks, (seed, imported.remarks)
+            found[seed] = list(differences(recorded, imported.observed))
+    assert not any(found.values()), {seed: each for seed, each in found.items() if each}
+
+
+def test_nearly_all_workflows_are_compared() -> None:
+    """And they fail, repeat attempts, and skip tasks."""
+    records = load()
+    assert records.keys() == set(SEEDS)
+    skipped = Counter(found.name for each in records.values() if (found := known(each)))
+    assert sum(skipped.values()) < 0.04 * len(SEEDS), skipped
+    phases = Counter(each.phase for each in records.values())
+    assert min(phases["Succeeded"], phases["Failed"]) > 100
+    attempts = [(name, tuple(of.items())) for each in records.values() for name, of in each.attempts]
+    assert len(attempts) > 3_000
+    values = " ".join(each.get("v", "") for observed in records.values() for _, each in observed.attempts)
+    assert all(status in values for status in ("Succeeded", "Failed", "Error", "Skipped", "Omitted"))
+
+
+def test_known_differences_are_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "from-argo.md").read_text(encoding="utf-8")
+    assert all(each.name in page for each in KNOWN)
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(3600)  # the first build of the controller takes long
+@pytest.mark.skipif(shutil.which("go") is None, reason="Argo's controller is built with Go")
+def test_the_records_are_current(record: bool) -> None:
+    records = load()
+    seeds = [seed for seed in SEEDS if seed not in records] if record else list(SEEDS[:_SAMPLE])
+    with argo() as api:
+        played = {case.seed: on_argo(each) for case, each in play(api, [random_case(seed) for seed in seeds])}
+    if record:
+        save({**records, **played})
+    else:
+        assert {seed: each.as_json() for seed, each in played.items()} == {
+            seed: records[seed].as_json() for seed in seeds
+        }

@@ -80,8 +80,13 @@ def ensure_node_image(cache: Cache, docker: Docker, kubernetes: GoProgram) -> st
     return name
 
 
-def remove_superseded(docker: Docker, new: str) -> None:
-    """Remove node images of earlier sources that no cluster uses, but not the new one: the sources may have changed meanwhile."""
+def remove_superseded(docker: Docker, new: str = "") -> None:
+    """Remove node images of earlier sources that no cluster uses, but not the new one: the sources may have changed meanwhile.
+
+    Args:
+        docker: The daemon.
+        new: Name of the image that was just built; empty: none was.
+    """
     current = {new, *(image_name(each) for each in (gobuild.KUBERNETES, *gobuild.OTHER_KUBERNETES))}
     for image in docker.images():
         if image.startswith(f"{REPOSITORY}:") and image not in current:

@@ -126,6 +126,14 @@ BUGS = (
         found="of ending-terminate is Completed",
     ),
     Bug(
+        name="failed start of a child that starts again and has its start event already",
+        commit="046d8ea5",
+        changes=(Change(file="engine/relations.py", good="child.restarted or item.failure", bad="item.failure"),),
+        scenario="mixed_with_code",
+        first_seed=20004,
+        found="that names another start than",
+    ),
+    Bug(
         name="run decided from the state before a commit that was done",
         commit="bdbb9e1",
         changes=(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.api.labels import FINALIZER
+from perdure.api.labels import POD_FINALIZER
 from perdure.controller.fleet.shards import SHARDS, shard_of
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.patches import copy
@@ -145,4 +145,4 @@ def test_pods_of_closed_runs_are_released_by_the_new_owners_of_their_shards(seed
 def _holding(world: World) -> set[str]:
     """The runs whose pods are held."""
     pods = [each["metadata"] for each in world.server.of("pods")]
-    return {each["annotations"]["perdure.dev/run"] for each in pods if FINALIZER in each.get("finalizers", ())}
+    return {each["annotations"]["perdure.dev/run"] for each in pods if POD_FINALIZER in each.get("finalizers", ())}

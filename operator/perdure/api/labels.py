@@ -207,7 +207,7 @@ DELIVERY_ANNOTATION: Final = "perdure.dev/delivery-id"
 RESERVED_PREFIXES: Final = (f"{GROUP}/", AUDIT_PREFIX)
 """Prefixes of labels and annotations of runs that users must not write, not even in the template of a Schedule."""
 
-FINALIZER: Final = "perdure.dev/outcome"
+POD_FINALIZER: Final = "perdure.dev/outcome"
 """Finalizer on pods until the run has recorded how the attempt ended."""
 
 ADOPTED_ANNOTATION: Final = "perdure.dev/adopted"

@@ -254,7 +254,7 @@ async def delete_expired(
     async for each in client.lists.each_metadata(kube.path(kind.group, namespace, kind.plural), **kind.query):
         meta = each["metadata"]
         text = (meta.get("labels") or {}).get(labels.EXPIRES_LABEL, "")
-        if labels.FINALIZER in meta.get("finalizers", ()) or meta.get("deletionTimestamp") or not text.isdecimal():
+        if labels.POD_FINALIZER in meta.get("finalizers", ()) or meta.get("deletionTimestamp") or not text.isdecimal():
             continue
         kept[meta["namespace"]].append((int(text), meta["name"], meta["uid"], meta["resourceVersion"]))
     limit = kind.limit if limit is None else limit

@@ -133,7 +133,7 @@ def held(
 ) -> dict[str, Any]:
     """A pod whose outcome was just recorded; `stopped`: at `ASKED`."""
     made = pod(*containers, nodeName="n", **spec)
-    made["metadata"]["finalizers"] = [labels.FINALIZER]
+    made["metadata"]["finalizers"] = [labels.POD_FINALIZER]
     made["status"]["phase"] = phase
     if stopped:
         made["metadata"]["annotations"]["perdure.dev/stopped"] = "2026-01-31T12:00:00Z"

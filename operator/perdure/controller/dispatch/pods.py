@@ -90,7 +90,7 @@ class RunPods:
     def is_orphan(self, pod: Stored) -> bool:
         """Whether a pod is held for a run that cannot release it because the run does not exist or has closed."""
         run_id = pod.labels.get(labels.RUN_ID_LABEL, "")
-        held = labels.FINALIZER in pod.finalizers and self._runs.get(run_id) is None
+        held = labels.POD_FINALIZER in pod.finalizers and self._runs.get(run_id) is None
         return held and self._holds(pod.namespace, run_id)
 
     def _holds(self, namespace: str, run_id: str) -> bool:

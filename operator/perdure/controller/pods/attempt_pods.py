@@ -177,7 +177,7 @@ def _has_node_and_log(pod: kube.Object) -> bool:
 
 def held(pod: kube.Object) -> bool:
     """Whether the pod has our finalizer."""
-    return labels.FINALIZER in (pod["metadata"].get("finalizers") or ())
+    return labels.POD_FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
 def scope_of(run: RunRef) -> dict[str, str]:
@@ -650,13 +650,13 @@ class Pods:
         url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"])
         for _ in range(_LOOKS):
             finalizers = meta.get("finalizers") or []
-            if labels.FINALIZER not in finalizers:
+            if labels.POD_FINALIZER not in finalizers:
                 return
-            index = finalizers.index(labels.FINALIZER)
+            index = finalizers.index(labels.POD_FINALIZER)
             where = f"/metadata/finalizers/{index}"
             operations = [
                 {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
-                {"op": "test", "path": where, "value": labels.FINALIZER},
+                {"op": "test", "path": where, "value": labels.POD_FINALIZER},
                 {"op": "remove", "path": where},
             ]
             if expires is not None:

@@ -190,7 +190,7 @@ class Run:
     # Watch events
 
     def mark_deleted(self) -> None:
-        """Record that the run was deleted. The garbage collector deletes its objects; their finalizers are removed here."""
+        """Record that the run was deleted. The garbage collector deletes its objects; `finalize` releases its pods."""
         self.record.deleted = True
 
     def update_policies(self) -> bool:

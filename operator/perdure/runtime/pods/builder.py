@@ -254,7 +254,7 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
             **attempt_labels(run, attempt),
         },
         "annotations": annotations,
-        "finalizers": [labels.FINALIZER],
+        "finalizers": [labels.POD_FINALIZER],
         "ownerReferences": [
             {
                 "apiVersion": API_VERSION,

@@ -80,9 +80,9 @@ def main() -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=f"Run tests on Python {PYTHON}, the version of the image.")
     parser.add_argument("--short", action="store_true", help="only the tests that the version matters most for")
-    own, others = parser.parse_known_args()
+    options, others = parser.parse_known_args()
     try:
-        return run([*(SHORT if own.short else LONG), *others])
+        return run([*(SHORT if options.short else LONG), *others])
     except ClusterError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1

@@ -139,7 +139,7 @@ KWOK = GoProgram("kwok", "sigs.k8s.io/kwok")
 TEMPORAL = GoProgram("temporal", "go.temporal.io/server", target=".")
 UI = GoProgram("ui", "github.com/temporalio/ui-server/v2")
 ARGO = GoProgram("argo", "github.com/argoproj/argo-workflows/v4")
-"""Argo's workflow-controller, which the importer is compared with (``tests/foreign``)."""
+"""Argo's workflow-controller, which the importer is compared with (``tests/fidelity/argo``)."""
 VERSITYGW = GoProgram("versitygw", "github.com/versity/versitygw")
 REGISTRY = GoProgram(
     "registry",

@@ -107,10 +107,10 @@ def _write_schemas(source: Source, target: Path) -> None:
 
 def _replace(draft: Path, target: Path) -> None:
     """Move a folder to its place, which may be on another file system."""
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.copytree(draft, beside)
+    draft_copy = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.copytree(draft, draft_copy)
     shutil.rmtree(target, ignore_errors=True)
-    beside.rename(target)
+    draft_copy.rename(target)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -228,7 +228,7 @@ def test_the_owner_of_a_queue_rechecks_permissions_at_the_member_that_forwarded_
         addresses = {each.name: f"127.0.0.1:{free_port()}" for each in (first, second)}
         clients = [PeerClient(PeerIdentity(name=each.name), lambda: addresses) for each in (first, second)]
         frontends = [each.frontend for each in (first, second)]
-        asking, owning = (
+        caller, owning = (
             Router(each.shards, each.directory, client) for each, client in zip(frontends, clients, strict=True)
         )
         long_ago = monotonic() - 60
@@ -239,14 +239,14 @@ def test_the_owner_of_a_queue_rechecks_permissions_at_the_member_that_forwarded_
 
         polls = {"PollActivityTaskQueue": poll}
         servers = [grpc.aio.server(), grpc.aio.server()]
-        for server, member, router in zip(servers, (first, second), (asking, owning), strict=True):
+        for server, member, router in zip(servers, (first, second), (caller, owning), strict=True):
             server.add_insecure_port(addresses[member.name])
             served = PeerServer(member.frontend, router, polls, Door(None), "")
             server.add_generic_rpc_handlers(served.generic_handlers())
             await server.start()
         queue = next(f"q{number}" for number in range(1_000) if queue_shard("default", f"q{number}") in second.shards)
         request = PollActivityTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue))
-        forward = asking.routed(polls)["PollActivityTaskQueue"]
+        forward = caller.routed(polls)["PollActivityTaskQueue"]
         caller = CallContext(60.0, recheck=recheck)
         assert (await forward(request, caller)).activity_id == queue
         refused.append(denied("revoked"))

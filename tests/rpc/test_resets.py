@@ -47,12 +47,12 @@ async def updated(here: Served) -> None:
     """A workflow that has processed an update."""
     await here.start()
     await here.decide()
-    asking = asyncio.create_task(here.call("UpdateWorkflowExecution", workflow_execution=EXECUTION, request=UPDATE))
+    update = asyncio.create_task(here.call("UpdateWorkflowExecution", workflow_execution=EXECUTION, request=UPDATE))
     task = await here.task()
     assert [each.protocol_instance_id for each in task.messages] == ["u"]
     said = answer()
     await here.complete(task, *said["commands"], messages=said["messages"])
-    await asking
+    await update
 
 
 @served

@@ -24,7 +24,7 @@ Stops = Callable[[Object], float | None]
 class SlowKubelet(Kubelet):
     """Runs every pod; the seed decides how long one takes to start and to stop, and how it handles SIGTERM."""
 
-    def __init__(  # noqa: PLR0917 (two sources of chance, and two scripts)
+    def __init__(
         self, loop: ClusterLoop, random: Random, stops: Random, server: ApiServer, script: Script, stubborn: Stops
     ) -> None:
         super().__init__(loop, server, script)

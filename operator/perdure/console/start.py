@@ -218,7 +218,7 @@ class FormField:
         """Convert the text of a user to a value.
 
         Raises:
-            ValueError: The text is not valid; the message tells users what to enter.
+            ValueError: The text is not valid; the message says what to enter.
         """
         if self.control in _TEXTS:
             return text

@@ -228,7 +228,7 @@ class WorkflowIdClaims:
             self._admitted[_claimed(entry)] = entry.uid
         return verdict
 
-    def _verdict(  # noqa: PLR0911 (one for each case)
+    def _verdict(
         self, entry: Entry, others: list[Entry], reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy
     ) -> Verdict:
         for other in others:

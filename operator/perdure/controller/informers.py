@@ -1,7 +1,7 @@
 """How this process learns which objects exist: the first lists, the watch on each kind, and the resync.
 
-Before the first decision, all runs, RetryPolicies, WorkflowLimits, and Schedules are listed. An informer tells where the events
-of a watch go, and whether it still shows all changes. Objects that cannot be decoded are skipped and reported.
+Before the first decision, all runs, RetryPolicies, WorkflowLimits, and Schedules are listed. An informer decides where the
+events of a watch go, and whether it still shows all changes. Objects that cannot be decoded are skipped and reported.
 
 The resync compares lists from the API server with the objects from the watches. A watch may miss changes: kopf does not report
 deletions during a gap, and a connection can hang. So once a minute, and sooner after a failure, all objects are listed by name

@@ -128,7 +128,7 @@ def names_of(group: Sequence[Wanted]) -> str:
     return "" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def limit_entry(  # noqa: PLR0917 (the fields of the entry)
+def limit_entry(
     run: RunRef, taker: PendingActivity | HeldLimits, key: str, priority: int, created: datetime, now: datetime
 ) -> LimitEntry:
     """Return the entry of an activity, or of a step with everything in its block.

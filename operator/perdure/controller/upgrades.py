@@ -41,7 +41,7 @@ class UpgradeSettings:
 class Upgrades:
     """Keeps the state version that this process writes in agreement with the other operators."""
 
-    def __init__(  # noqa: PLR0917 (what it depends on)
+    def __init__(
         self,
         client: kube.Client,
         shards: Shards,

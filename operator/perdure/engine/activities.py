@@ -99,7 +99,7 @@ class Activities:
 
     # Reports of workers
 
-    def report(self, item: inp.ActivityInput) -> Answer:  # noqa: PLR0911 (one return for each case)
+    def report(self, item: inp.ActivityInput) -> Answer:
         """Process a report of a worker about an attempt that it runs."""
         activity = self._current(item)
         if activity is None:

@@ -336,7 +336,7 @@ class StandaloneDecider:
         command = self._command(event)
         return Decision((command,) if command is not None else (), memory)
 
-    def _command(self, event: ev.AnyEvent | None) -> Command | None:  # noqa: PLR0911 (one for each event)
+    def _command(self, event: ev.AnyEvent | None) -> Command | None:
         match event:
             case ev.WorkflowExecutionStarted():
                 return self.work

@@ -70,7 +70,7 @@ def apply(state: RunState | None, event: ev.AnyEvent) -> RunState:
 _encode = msgspec.json.Encoder().encode
 
 
-def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0912 (one case for each event)
+def _apply(state: RunState, event: ev.AnyEvent) -> RunState:
     change = msgspec.structs.replace
     match event:
         case ev.ActivityTaskScheduled():

@@ -235,7 +235,7 @@ UNHEARD: tuple[type[ev.Event], ...] = (
 """The events that need no decision."""
 
 
-def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each command)
+def event_of(
     command: cmd.Command,
     state: RunState,
     now: datetime,

@@ -227,7 +227,7 @@ class PendingActivity(ScheduledActivity, frozen=True, kw_only=True):
     uncounted: int = 0
     """Number of earlier attempts, lost ones included, that the retry policy does not count because of a reset."""
     reset: bool = False
-    """Whether it was reset during an attempt, which now counts as the first. The next heartbeat's response tells the worker."""
+    """Whether it was reset during an attempt, which now counts as the first. The response to the next heartbeat says so."""
     forgets_heartbeat: bool = False
     """With `reset`: the next attempt gets no heartbeat details."""
     original: OpenActivityOptions | None = None

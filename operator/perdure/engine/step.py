@@ -251,7 +251,7 @@ class RunStep:
         """Process a request."""
         self._answers[item.request_id] = self._requests.handle(item)
 
-    def _handle(self, item: inp.RunInput) -> None:  # noqa: C901 (one case for each input)
+    def _handle(self, item: inp.RunInput) -> None:
         match item:
             case inp.RequestForgotten():
                 self.ledger.change(requests=tuple(r for r in self.ledger.state.requests if r != item.request_id))
@@ -396,7 +396,7 @@ class RunRequests:
             answer, reason=ConditionReason.DEFERRED.value, message=f"the request is recorded, and takes effect {when}"
         )
 
-    def _deferred_until(self, request: inp.ClientRequest) -> str:  # noqa: PLR0911 (one for each case)
+    def _deferred_until(self, request: inp.ClientRequest) -> str:
         """When an applied request takes effect, as the end of a sentence; empty if it has, or if that is up to workers."""
         state, now = self._ledger.state, self._ledger.now
         match request:
@@ -422,7 +422,7 @@ class RunRequests:
         never = self._tasks is None and bool(queue) and isinstance(queue[0], ev.WorkflowExecutionStarted)
         return not (never and self._ledger.state.is_held(self._ledger.now))
 
-    def _apply(self, request: inp.ClientRequest) -> Answer:  # noqa: PLR0911 (one case for each request)
+    def _apply(self, request: inp.ClientRequest) -> Answer:
         match request:
             case inp.SignalRequested():
                 return self._signal(request)

@@ -196,7 +196,7 @@ def _calls() -> FlowCalls:
 
 
 def _labels(parameter: str, values: Sequence[Any]) -> list[str]:
-    """Return a label for each item: its value if that is short and tells it from the others, otherwise its number."""
+    """Return a label for each item: its value if that is short and unique, otherwise its number."""
     texts = [_text(value) for value in values]
     if None in texts or len(set(texts)) < len(texts):
         return [str(number) for number in range(len(values))]

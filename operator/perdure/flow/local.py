@@ -502,8 +502,8 @@ class LocalRun:
         )
         try:
             values = [_value(each) for each in command.arguments]
-            given = values[0] if len(values) == 1 else values or None
-            result = await asyncio.to_thread(environment.run, function, given)
+            argument = values[0] if len(values) == 1 else values or None
+            result = await asyncio.to_thread(environment.run, function, argument)
             return await result if inspect.isawaitable(result) else result
         finally:
             task.details = environment.heartbeats[-1] if environment.heartbeats else task.details

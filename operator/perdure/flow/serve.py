@@ -83,7 +83,7 @@ def _restrictions(flows: Iterable[Flow[..., object]]) -> SandboxRestrictions:
     libraries = {
         name.partition(".")[0]
         for name, module in list(sys.modules.items())
-        if not _is_beside(getattr(module, "__file__", None), folders)
+        if not _is_in(getattr(module, "__file__", None), folders)
     }
     return SandboxRestrictions.default.with_passthrough_modules(*libraries - {"__main__"})
 
@@ -92,7 +92,7 @@ def _file_of(module: str) -> str | None:
     return getattr(sys.modules.get(module), "__file__", None)
 
 
-def _is_beside(file: str | None, folders: set[str]) -> bool:
+def _is_in(file: str | None, folders: set[str]) -> bool:
     return file is not None and any(str(parent) in folders for parent in Path(file).parents)
 
 

@@ -260,7 +260,7 @@ class _Parser:
             term = Term(f"{term.closed}[{inner.text}]", "reference")
         return term
 
-    def _primary(self) -> Term:  # noqa: C901 (one case for each kind of token)
+    def _primary(self) -> Term:
         kind, text = self._tokens.next()
         match kind, text:
             case "tag", _:

@@ -321,7 +321,7 @@ class _FlowCompiler:
             return dict.fromkeys(needs, ())
         return needs
 
-    def step(  # noqa: PLR0917 (its place in the list)
+    def step(
         self,
         path: str,
         step: Step,
@@ -380,7 +380,7 @@ _Templates = Mapping[str, Template]
 """The templates of a step by key (`values_of`), without keys that have no value."""
 
 
-def _action_of(step: Step, templates: _Templates, policy: FailurePolicy) -> Action:  # noqa: C901, PLR0911 (one case for each kind)
+def _action_of(step: Step, templates: _Templates, policy: FailurePolicy) -> Action:
     """Compile the action of a step.
 
     Args:

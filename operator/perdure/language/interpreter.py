@@ -112,7 +112,7 @@ class _Execution:
         self._flows = RunningFlows(context)
         self._closing = ClosingSequence(context, self._flows)
 
-    def apply(self, event: ev.AnyEvent) -> None:  # noqa: C901 (one case for each event)
+    def apply(self, event: ev.AnyEvent) -> None:
         """Apply an event to its task, timer, or compensation. An event for a closed or unknown one changes nothing."""
         self._context.event = event
         match event:

@@ -2,7 +2,7 @@
 
 A program has lists of steps (`Flow`). Each step has an action, which is one of the classes of `Action`, and its modifiers.
 
-It also tells how to judge the result of an activity in a pod. A result is doubtful if it is empty although an expression reads
+It also says how to judge the result of an activity in a pod. A result is doubtful if it is empty although an expression reads
 it, or if it looks like JSON but is not valid.
 """
 

@@ -376,7 +376,7 @@ class _Tree:
 
     # One node
 
-    def node(  # noqa: PLR0917 (what a node is made of)
+    def node(
         self,
         path: str,
         name: str,

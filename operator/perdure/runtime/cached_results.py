@@ -76,7 +76,7 @@ def newer_part(cached: KubeObject, reads: int) -> str:
     return unreadable(version_of(cached["spec"]), reads) or unknown_in(cached["spec"], _FIELDS)
 
 
-def build_cached_result(  # noqa: PLR0917 (the facts about it)
+def build_cached_result(
     key: CacheKey, run: RunRef, step: str, completed: AttemptCompleted, now: datetime, expiry: datetime
 ) -> KubeObject:
     """Build the CachedResult of an attempt that has completed.

@@ -149,7 +149,7 @@ def first_run_id(run: KubeObject) -> str:
     return reset.lineage[0].run_id if reset is not None else str(run["metadata"]["uid"])
 
 
-def run_object(  # noqa: PLR0917 (the parts of one object)
+def run_object(
     namespace: str,
     name: str,
     spec: dict[str, Any],

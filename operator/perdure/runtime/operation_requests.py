@@ -58,7 +58,7 @@ class StartSignal(StoredStruct, frozen=True, kw_only=True):
         )
 
 
-def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = "") -> inputs.Request:  # noqa: PLR0911 (one case for each request)
+def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = "") -> inputs.Request:
     """Convert a request to an input of the engine.
 
     Args:

@@ -178,7 +178,7 @@ class ScheduleState(StoredStruct, frozen=True, kw_only=True):
     """Oldest first."""
     counts: Counts = Counts()
     upcoming: Start | None = None
-    """The next scheduled start, if jitter can delay it. After an edit, only this tells when a time of the old spec is due."""
+    """The next scheduled start, if jitter can delay it. After an edit, only this records when a time of the old spec is due."""
     delayed: tuple[Start, ...] = ()
     """Starts of earlier specs: jitter delays them, and their times had passed when the spec was edited."""
     last_scheduled: datetime | None = None

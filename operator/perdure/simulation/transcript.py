@@ -221,7 +221,7 @@ def describe_event(event: ev.AnyEvent) -> StepEntry | None:
     return _of_step(event) or _of_run(event)
 
 
-def _of_step(event: ev.AnyEvent) -> StepEntry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
+def _of_step(event: ev.AnyEvent) -> StepEntry | None:
     match event:
         case ev.ActivityTaskScheduled() if event.activity_type == TAKE_LIMITS and not event.task_queue:
             return event.activity_id, "Waiting", f"for {_limits_text(event.input)}"
@@ -269,7 +269,7 @@ def _limits_text(limits: Any) -> str:
     return ", ".join(f"`{each['name']}`" + (f" (key `{each['key']}`)" if each["key"] else "") for each in limits)
 
 
-def _of_run(event: ev.AnyEvent) -> StepEntry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
+def _of_run(event: ev.AnyEvent) -> StepEntry | None:
     match event:
         case ev.WorkflowExecutionStarted():
             attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""

@@ -46,8 +46,8 @@ def platform(cluster: Cluster) -> Iterator[Cluster]:
 @contextmanager
 def enforced(namespace: Cluster) -> Iterator[None]:
     """Create the policies, and wait until the API server follows them."""
-    own, pods = policies(namespace.namespace)
-    created = [*own, *pods]
+    cluster_wide, pods = policies(namespace.namespace)
+    created = [*cluster_wide, *pods]
     namespace.apply(*created)
     try:
         sets_a_user = {"spec": {"containers": [container()], "securityContext": {"runAsUser": 65532}}}

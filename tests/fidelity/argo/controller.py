@@ -182,8 +182,8 @@ class _Play:
         self.attempts.append(attempt)
         begins = self.now + self._backoff(node)
         limit = self.case.manifest["spec"].get("activeDeadlineSeconds")
-        own = None if limit else pod["spec"].get("activeDeadlineSeconds")  # with both, the first one decides
-        ends = begins + (float(own or "inf") if outcome.hangs else outcome.milliseconds / 1000)
+        deadline = None if limit else pod["spec"].get("activeDeadlineSeconds")  # with both, the first one decides
+        ends = begins + (float(deadline or "inf") if outcome.hangs else outcome.milliseconds / 1000)
         self.pods[name] = _Pod(
             name,
             node,

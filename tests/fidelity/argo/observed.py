@@ -125,9 +125,9 @@ def on_perdure(case: Case, recorded: Observed, folder: Path) -> Imported:
 def _texts(values: Any, case: Case, template: str) -> Mapping[str, str]:
     """Return the parameters of a template in an input, as the texts that its container gets."""
     leaf = case.leaves[template]
-    given = values if isinstance(values, dict) else {}
+    inputs = values if isinstance(values, dict) else {}
     names = ["id", "v"] if leaf.has_value else ["id"]
-    return {name: as_text(given[name]) for name in names if name in given}
+    return {name: as_text(inputs[name]) for name in names if name in inputs}
 
 
 def _scripted(case: Case, recorded: Observed) -> Json:

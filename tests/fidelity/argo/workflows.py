@@ -372,7 +372,7 @@ class _Generator:
                 groups.append(group)
         return {"steps": groups, "known": known}
 
-    def _call(  # noqa: PLR0917 (a task, and where it is)
+    def _call(
         self,
         task: Json,
         home: str,

@@ -146,12 +146,12 @@ def nexus_operation_failed_by_other_sdks(s: Session) -> None:
     endpoint(s)
     s.start()
     s.decide(operation(s))
-    whole = failure(stack_trace="line 1", cause=failure("none left"))
-    answer(s, nexus_task(s), operation_error={"operation_state": "failed", "failure": whole})
+    full = failure(stack_trace="line 1", cause=failure("none left"))
+    answer(s, nexus_task(s), operation_error={"operation_state": "failed", "failure": full})
     s.decide(operation(s), note="failed")
     answer(s, nexus_task(s), operation_error={"operation_state": "canceled", "failure": failure()})
     s.decide(operation(s), note="canceled")
-    final = {"retry_behavior": "NEXUS_HANDLER_ERROR_RETRY_BEHAVIOR_NON_RETRYABLE", "failure": whole}
+    final = {"retry_behavior": "NEXUS_HANDLER_ERROR_RETRY_BEHAVIOR_NON_RETRYABLE", "failure": full}
     s.call("RespondNexusTaskFailed", task_token=token(nexus_task(s)), error={"error_type": "INTERNAL", **final})
     s.decide(operation(s), note="not retried")
     again = {"retry_behavior": "NEXUS_HANDLER_ERROR_RETRY_BEHAVIOR_RETRYABLE", "failure": failure()}

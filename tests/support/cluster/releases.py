@@ -33,7 +33,7 @@ def helm(cluster: Cluster, *arguments: str) -> str:
 def install(namespace: Cluster, *values: str) -> None:
     """Install a release that serves its own namespace, and has rights only there."""
     repository, _, tag = IMAGE.rpartition(":")
-    own = [f"{name}=false" for name in CLUSTER_WIDE]
-    own += [f"watchNamespaces={{{namespace.namespace}}}", f"image.repository={repository}", *values]
-    flags = [f"--set={value}" for value in own]
+    settings = [f"{name}=false" for name in CLUSTER_WIDE]
+    settings += [f"watchNamespaces={{{namespace.namespace}}}", f"image.repository={repository}", *values]
+    flags = [f"--set={value}" for value in settings]
     helm(namespace, "install", "perdure", CHART, *flags, f"--set-string=image.tag={tag}", "--wait", "--timeout=4m")

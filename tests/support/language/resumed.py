@@ -97,13 +97,13 @@ def retried(run: Run, *steps: str) -> Run:
     first: Any = past[0]
     now = T0 + seconds(run.clock + 60)
     before, later = past[: found.point], past[found.point :]
-    anew = restarted(state, before, later, str, found.repeated)
+    starts = restarted(state, before, later, str, found.repeated)
     reported = reset_event(
-        first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next", restarted=anew
+        first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next", restarted=starts
     )
     new = Run.__new__(Run)
     new.program, new.decider, new.clock = run.program, run.decider, run.clock + 60
     new.drive = Drive(run.decider, now=now, history=list(before))
-    again = list(since(state, later, "r", signals=True, restarted=anew))
+    again = list(since(state, later, "r", signals=True, restarted=starts))
     new.drive.take(begin(state, reported, again, run.decider, (), kept=kept_results(state, later, found.kept)))
     return new

@@ -92,7 +92,7 @@ STOPS = {"deletionTimestamp": "2026-01-31T12:00:30Z", "deletionGracePeriodSecond
         "its node has not stopped it for 30 s",
     ],
 )
-def test_a_pod_may_run_until_it_has_ended_or_its_node_counts_as_lost(  # noqa: PLR0917 (the columns of a table)
+def test_a_pod_may_run_until_it_has_ended_or_its_node_counts_as_lost(
     meta: dict[str, Any], node: str, status: dict[str, Any], seconds: float, want: bool, trusting: bool
 ) -> None:
     pod = {"metadata": {"name": "one", **meta}, "spec": {"nodeName": node or None}, "status": status}

@@ -154,7 +154,7 @@ class Whim:
             commands += self.end(known)
         return Decision(tuple(commands), known, work=self.work, more=bool(known["part"]))
 
-    def command(self, known: dict[str, Any], wish: Any) -> cmd.Command:  # noqa: PLR0911
+    def command(self, known: dict[str, Any], wish: Any) -> cmd.Command:
         kind, *rest = wish
         name = str(known["made"])
         match kind:
@@ -274,7 +274,7 @@ class World:
         if crash:
             self.state = history.decode_state(json.loads(json.dumps(json.loads(self.committed), sort_keys=True)))
 
-    def inputs(self, kind: str, whom: int, shift: int, variant: int) -> list[inp.RunInput]:  # noqa: C901, PLR0911, PLR0912
+    def inputs(self, kind: str, whom: int, shift: int, variant: int) -> list[inp.RunInput]:
         """Random inputs for the run. Many of them are stale or repeated."""
         state, request = self.state, f"r{whom}"
         if request in self.forgotten:

@@ -36,12 +36,12 @@ def replaced(value: Any, values: Json) -> Any:
 
 def complete(task: Json) -> Json:
     """A task with a `taskSpec` that declares what it gets, and its results."""
-    given = [*task.get("params", []), *task.get("matrix", {}).get("params", [])]
+    params = [*task.get("params", []), *task.get("matrix", {}).get("params", [])]
     included = [each for one in task.get("matrix", {}).get("include", []) for each in one["params"]]
     looped = {each["name"] for each in [*task.get("matrix", {}).get("params", []), *included]}
     kinds = {
         each["name"]: "array" if isinstance(each["value"], list) and each["name"] not in looped else "string"
-        for each in [*given, *included]
+        for each in [*params, *included]
     }
     results = [each if isinstance(each, dict) else {"name": each} for each in task.get("results", [])]
     spec: Json = {"steps": [{"name": "s", "image": "i", "command": ["work"]}]}

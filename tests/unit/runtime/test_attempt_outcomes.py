@@ -335,7 +335,7 @@ def _may_follow(end: str | None, request: str) -> bool:
     deleted=st.sampled_from([None, BEFORE, AFTER]),
     node=st.sampled_from([None, "node-1"]),
 )
-def test_random_pods_complete_only_with_exit_code_0_and_end_only_when_terminated(  # noqa: PLR0917
+def test_random_pods_complete_only_with_exit_code_0_and_end_only_when_terminated(
     state: dict[str, Any] | None,
     init: dict[str, Any] | None,
     phase: str,

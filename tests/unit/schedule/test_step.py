@@ -36,7 +36,7 @@ def test_a_time_starts_a_run_that_is_named_after_it() -> None:
     ],
     ids=[policy.value for policy in OverlapPolicy],
 )
-def test_11_12_13_overlap_policies(  # noqa: PLR0917 (the columns of the table)
+def test_11_12_13_overlap_policies(
     policy: OverlapPolicy,
     meanwhile: list[int],
     asked: list[tuple[str, str]],

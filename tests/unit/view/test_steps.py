@@ -100,8 +100,8 @@ def test_every_open_step_shows_what_it_waits_for() -> None:
     flow.at(3, inp.SignalRequested(request_id="1", signal_name="other", input={"a": 1}, identity="ada"))
     child = next(c for c in flow.state.children.values())
     flow.at(4, inp.ChildStarted(initiated_event_id=child.initiated_event_id, run_id="c-1"))
-    sight = LiveChild(name="order-42-9-2-habcde", phase="Running", progress="1/3")
-    live = LiveState(children={child.initiated_event_id: sight})
+    summary = LiveChild(name="order-42-9-2-habcde", phase="Running", progress="1/3")
+    live = LiveState(children={child.initiated_event_id: summary})
     assert steps(flow, live) == golden("""
         STEP           STATUS       KIND                    TRIES  START  TIME
         ├─ rooms       ● Running    call room                      +0s    4s

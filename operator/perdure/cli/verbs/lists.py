@@ -53,7 +53,7 @@ query_option = option("--query", "-q", metavar="FILTER", help="Only runs that ma
 @time_option
 @color_option
 @routed
-def list_(  # noqa: C901 (one case for each kind of output)
+def list_(
     context: click.Context,
     route: RouteOptions,
     *,

@@ -97,7 +97,7 @@ def lease(settings: MemberSettings, holder: str, versions: StateVersions, now: d
     }
 
 
-def renewal(  # noqa: PLR0917 (the content of a Lease)
+def renewal(
     settings: MemberSettings,
     holder: str,
     version: str,

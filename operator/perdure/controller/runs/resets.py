@@ -362,7 +362,7 @@ async def check_exists(client: kube.Client, namespace: str, base: Ancestor) -> N
         raise _deleted(base)
 
 
-async def check_files(  # noqa: PLR0917 (the parts of a fork)
+async def check_files(
     client: kube.Client,
     base: kube.Object,
     definition: Definition | None,

@@ -272,7 +272,7 @@ def _options(request: Any, activity: PendingActivity, paths: list[str]) -> OpenA
     return activities.completed(changed_options(activities.options_of(activity), request.activity_options, paths))
 
 
-def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
+def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths: list[str]) -> OpenActivityOptions:
     """The options of an activity after the changes of a client.
 
     Args:
@@ -288,7 +288,7 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
     policy = histories.retry_policy(now.retry_policy)
     priority = data.message_from_json(now.priority or {}, Priority)
     for path in paths:
-        whole, _, part = path.partition(".")
+        field, _, part = path.partition(".")
         if path in _QUEUE_PATHS:
             changes["task_queue"] = requested.task_queue.name
         elif path in TIMEOUTS:
@@ -299,11 +299,11 @@ def changed_options(now: OpenActivityOptions, requested: ActivityOptions, paths:
             _check_has(requested, _POLICY_PATH)
             policy = ProtoRetryPolicy()
             policy.CopyFrom(requested.retry_policy)
-        elif whole == _POLICY_PATH and part in RETRY_FIELDS:
+        elif field == _POLICY_PATH and part in RETRY_FIELDS:
             _check_has(requested, _POLICY_PATH)
             policy.ClearField(part)  # type: ignore[arg-type]
             policy.MergeFrom(_only(requested.retry_policy, part))
-        elif whole == "priority" and part in Priority.DESCRIPTOR.fields_by_name:
+        elif field == "priority" and part in Priority.DESCRIPTOR.fields_by_name:
             _check_has(requested, "priority")
             setattr(priority, part, getattr(requested.priority, part))
             changes["priority"] = requested_priority(ActivityOptions(priority=priority))

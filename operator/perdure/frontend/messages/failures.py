@@ -149,7 +149,7 @@ def to_proto(failure: Failure) -> ProtoFailure:
     return made
 
 
-def _fill_info(message: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR0912, PLR0915 (one case for each kind)
+def _fill_info(message: ProtoFailure, failure: Failure) -> None:
     match failure.kind:
         case FailureKind.APPLICATION if failure.kindless:
             pass

@@ -282,7 +282,7 @@ def _remaining_times(operation: PendingOperation, time: datetime) -> Iterator[ti
 
 
 def set_request_timeout(request: Request, seconds: float) -> None:
-    """Set the header that tells a handler how long the caller waits."""
+    """Set the header with the time that the caller waits."""
     request.header[_REQUEST_TIMEOUT] = request.header[_JAVAS_REQUEST_TIMEOUT] = milliseconds(timedelta(seconds=seconds))
 
 

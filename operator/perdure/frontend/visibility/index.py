@@ -91,7 +91,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
         """Whether the run has begun. A rejected run is not visible to Temporal's clients."""
         return not self.refused and bool(self.history_length or self.close_time)
 
-    def field(self, name: str) -> Any:  # noqa: C901, PLR0912 (one case for each field)
+    def field(self, name: str) -> Any:
         """The value of a field for filters."""
         match name:
             case "WorkflowId" | "ActivityId" | "OperationId":

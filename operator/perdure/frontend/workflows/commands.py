@@ -257,7 +257,7 @@ class CommandReader:
                 found[each.name] = self._value(proto, each, room, required=required)
         return kind(**found)
 
-    def _value(self, proto: Any, descriptor: FieldDescriptor, room: Room | None, *, required: bool) -> Any:  # noqa: C901 (a case for each type)
+    def _value(self, proto: Any, descriptor: FieldDescriptor, room: Room | None, *, required: bool) -> Any:
         """Read one field of a message, by its type."""
         named = descriptor.name
         value = getattr(proto, named)

@@ -294,7 +294,7 @@ class Scope:
         raise UntranslatableError(f"`{'.'.join(path)}` has no counterpart here; remove the reference")
 
 
-def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:  # noqa: C901 (one case for each kind of reference)
+def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
     """Translate a reference to the workflow.
 
     Raises:
@@ -357,7 +357,7 @@ class PodScope:
         self.captured: dict[str, tuple[str, ...]] = {}
         """The values that the caller must pass: references by the field of the input."""
 
-    def resolve(self, path: tuple[str, ...]) -> str:  # noqa: C901 (one case for each kind of reference)
+    def resolve(self, path: tuple[str, ...]) -> str:
         """Translate a reference.
 
         Raises:

@@ -826,7 +826,7 @@ _RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running
 """The condition of a hook that runs when its step starts."""
 
 
-def hooks_of_step(  # noqa: PLR0917 (a step, and where it is)
+def hooks_of_step(
     definition: Definition, home: str, source: Fields, step: CalledStep, original: str, scope: Scope
 ) -> Object:
     """Return the `onStart` and `onEnd` of a step.

@@ -268,8 +268,8 @@ class ActivityBuilder:
         if resources is not None:
             spec["resources"] = resources
         template.drop("failFast", "executor", "annotations")
-        first = [self._beside(each, main) for each in template.parts("initContainers")]
-        sidecars = [{**self._beside(each, main), "restartPolicy": "Always"} for each in template.parts("sidecars")]
+        first = [self._helper(each, main) for each in template.parts("initContainers")]
+        sidecars = [{**self._helper(each, main), "restartPolicy": "Always"} for each in template.parts("sidecars")]
         if sidecars:
             template.note("sidecars", "they start before the main container, and stop after it")
         declared = {each.get("name"): each for each in template.take("volumes", [])}
@@ -290,7 +290,7 @@ class ActivityBuilder:
             spec["volumes"] = self._containers.computed(volumes, template.at("volumes"))
         return spec
 
-    def _beside(self, container: Fields, main: Object) -> Object:
+    def _helper(self, container: Fields, main: Object) -> Object:
         """Return an init container or a sidecar; with `mirrorVolumeMounts`, it has the mounts of the main container, too."""
         mirrors = container.take("mirrorVolumeMounts", False)
         made = self._containers.plain(container)

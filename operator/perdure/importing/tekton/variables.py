@@ -199,7 +199,7 @@ class PipelineScope:
     completed: str = "'Succeeded'"
     """The expression of the status of all tasks if none has failed: `Completed` if one was skipped."""
 
-    def resolve(self, path: tuple[str, ...]) -> str:  # noqa: C901 (one case for each kind of reference)
+    def resolve(self, path: tuple[str, ...]) -> str:
         """Translate a reference.
 
         Raises:

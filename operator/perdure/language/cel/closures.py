@@ -364,7 +364,7 @@ class Builder:
         self.slots += 1
         return self.slots - 1
 
-    def build(self, node: Node) -> Run:  # noqa: PLR0911 (one return for each form)
+    def build(self, node: Node) -> Run:
         """Return the closure of a node, and add the cost of its evaluation to `cost`."""
         self.cost += 1
         match node:

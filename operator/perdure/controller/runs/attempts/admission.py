@@ -235,7 +235,7 @@ def _cut(message: str) -> str:
 class Admission:
     """The earlier pods, and the objects that runs share, that block the attempts of one run."""
 
-    def __init__(  # noqa: PLR0917 (the parts of attempts)
+    def __init__(
         self,
         services: Services,
         run: RunRef,

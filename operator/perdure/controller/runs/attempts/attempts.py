@@ -295,7 +295,7 @@ _PATIENCE = timedelta(seconds=5)
 class PodInputs:
     """Reads the state of one run's attempts."""
 
-    def __init__(  # noqa: PLR0917 (what attempts have)
+    def __init__(
         self,
         pods: Pods,
         run: RunRef,

@@ -38,7 +38,7 @@ _SOON_SECONDS = 0.2
 class Effects:
     """The effects of one run, and the ones that were applied."""
 
-    def __init__(  # noqa: PLR0917 (the parts of a run)
+    def __init__(
         self,
         client: kube.Client,
         run: RunRef,

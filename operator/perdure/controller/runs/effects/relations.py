@@ -256,7 +256,7 @@ class ChildOutcomes:
         """Remove the first `count` of the gathered outcomes, which are committed."""
         self._pending.committed(count)
 
-    async def _read(self, child: PendingChild, entry: Entry, *, exact: bool) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
+    async def _read(self, child: PendingChild, entry: Entry, *, exact: bool) -> list[inputs.RunInput]:
         """Convert a run of a child's chain to inputs. `exact`: whether to keep values that are not plain JSON."""
         if entry.standing is Standing.WAITING:
             return []

@@ -78,9 +78,10 @@ def test_templates_of_other_files_are_copied(tmp_path: Path) -> None:
 
 def test_a_template_that_is_in_none_of_the_files_is_reported_and_fails_its_step(tmp_path: Path) -> None:
     made = argo(tmp_path, workflow("- {name: main, steps: [[{name: a, templateRef: {name: far, template: work}}]]}"))
-    assert made.sentences == (
+    (sentence,) = made.sentences
+    assert sentence == (
         "Not imported: Workflow/made: spec.templates[0].steps[0][0].templateRef: "
-        "the template `far` is in none of the files; import the files together",
+        "the template `far` is in none of the files; import the files together"
     )
     report = made.simulate()
     assert (report["phase"], report["failure"]["type"]) == ("Failed", "NotImported")
@@ -91,7 +92,9 @@ def test_a_template_of_the_cluster_becomes_a_workflow_that_all_namespaces_can_co
     assert made.complete, made.sentences
     (manifest,) = made.manifests
     assert (manifest["kind"], manifest["spec"]["allowedNamespaces"]) == ("Workflow", ["*"])
-    assert any("Note: ClusterWorkflowTemplate/shared: spec: apply it in one namespace" in each for each in made.sentences)
+    assert any(
+        "Note: ClusterWorkflowTemplate/shared: spec: apply it in one namespace" in each for each in made.sentences
+    )
     (local,) = argo(tmp_path, TEMPLATE).manifests
     assert "allowedNamespaces" not in local["spec"]
 

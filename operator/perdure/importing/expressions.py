@@ -409,7 +409,8 @@ def _compared(sign: str, read: str, constant: str) -> str:
     """Compare a value of any type with a constant: with its text, and with the JSON value that has this text."""
     found, value = _value_with_text(constant)
     if found:
-        return f"{'!' if sign == '!=' else ''}({read} in [{literal(constant)}, {literal(value)}])"
+        same = f"{read} in [{literal(constant)}, {literal(value)}]"
+        return same if sign == "==" else f"!({same})"
     return f"{read} {sign} {literal(constant)}"
 
 

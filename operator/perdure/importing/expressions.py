@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from perdure.language.coercion import as_text
+
 Resolve = Callable[[tuple[str, ...]], str]
 """Translates a reference, such as `("inputs", "parameters", "x")`. Raises `UntranslatableError`."""
 TAG: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
@@ -38,6 +40,8 @@ _BINARY: Final = {
     "%": 6,
 }
 _ORDER: Final = frozenset({"<", "<=", ">", ">="})
+_INTEGERS: Final = 1 << 63
+"""The first integer that CEL does not have."""
 _EQUALITY: Final = frozenset({"==", "!="})
 _SAME: Final = {"or": "||", "and": "&&"}
 _CALLS: Final = {
@@ -78,6 +82,10 @@ class Term:
     """`reference`, `text` and `number` (both only for literals), or `value`."""
     atom: bool = True
     """Whether the expression needs no parentheses."""
+    constant: str | None = None
+    """The text of a constant."""
+    read: str = ""
+    """The reference that a text consists of."""
 
     @property
     def closed(self) -> str:
@@ -264,13 +272,13 @@ class _Parser:
         kind, text = self._tokens.next()
         match kind, text:
             case "tag", _:
-                return Term(tag(text[2:-2], self._resolve), "reference")
+                return Term(tag(text[2:-2], self._resolve), "reference", atom=not text[2:].lstrip().startswith("="))
             case "number", _:
-                return Term(text, "number")
+                return Term(text, "number", constant=text)
             case "text", _:
                 return self._text(text[1:-1])
             case "word", "true" | "false":
-                return Term(text, "value")
+                return Term(text, "value", constant=text)
             case "word", "nil" | "null":
                 return Term("null")
             case "word", "sprig":
@@ -290,19 +298,22 @@ class _Parser:
 
     def _text(self, text: str) -> Term:
         pieces = TAG.split(text)
+        if len(pieces) == 1:
+            return Term(literal(text), "text", constant=text)
         terms = [
             Term(f"string({tag(piece, self._resolve)})") if i % 2 else Term(literal(piece))
             for i, piece in enumerate(pieces)
             if piece
         ]
-        joined = " + ".join(term.text for term in terms) or "''"
-        return Term(joined, "text", atom=len(terms) < 2)  # noqa: PLR2004 (a sum has two)
+        if len(terms) > 1:
+            return Term(" + ".join(term.text for term in terms), "text", atom=False)
+        return Term(terms[0].text, "text", read=terms[0].text.removeprefix("string"))
 
     def _word(self, text: str) -> Term:
         if self._tokens.peek()[1] == "(":
             return self._call(text)
         if self._words:
-            return Term(literal(text), "text")
+            return Term(literal(text), "text", constant=text)
         raise UntranslatableError(f"`{text}` in `{self._tokens.source}` has no counterpart; write it in CEL")
 
     def _group(self) -> Term:
@@ -385,15 +396,34 @@ def _joined(sign: str, left: Term, right: Term) -> Term:
 
 
 def _equality(sign: str, left: Term, right: Term) -> str:
-    kinds = {left.kind, right.kind}
-    truths = {"true", "false"} & {left.text, right.text}
-    if "reference" in kinds and (kinds & {"text", "number"} or truths or kinds == {"reference"}):
-        return f"{_as_compared(left)} {sign} {_as_compared(right)}"
+    for one, other in ((left, right), (right, left)):
+        read = one.closed if one.kind == "reference" else one.read
+        if read and other.constant is not None:
+            return _compared(sign, read, other.constant)
+    if left.kind == right.kind == "reference" or {left.kind, right.kind} == {"reference", "text"}:
+        return f"{left.as_string} {sign} {right.as_string}"
     return f"{left.closed} {sign} {right.closed}"
 
 
-def _as_compared(term: Term) -> str:
-    return literal(term.text) if term.text in {"true", "false"} else term.as_string
+def _compared(sign: str, read: str, constant: str) -> str:
+    """Compare a value of any type with a constant: with its text, and with the JSON value that has this text."""
+    found, value = _value_with_text(constant)
+    if found:
+        same = f"{read} in [{literal(constant)}, {literal(value)}]"
+        return same if sign == "==" else f"!({same})"
+    return f"{read} {sign} {literal(constant)}"
+
+
+def _value_with_text(text: str) -> tuple[bool, Any]:
+    """Return whether a JSON value other than a text has this text, and that value."""
+    if not text:
+        return True, None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False, None
+    exact = not isinstance(value, int | float) or abs(value) < _INTEGERS
+    return exact and as_text(value) == text, value
 
 
 def _number(term: Term) -> str:

@@ -135,6 +135,8 @@ class Played:
     """The object, after its end."""
     attempts: list[PlayedAttempt]
     stuck: bool = False
+    late: bool = False
+    """Whether this machine was too slow, so that the deadline of the workflow passed while it had more to do."""
 
 
 @dataclass
@@ -165,6 +167,8 @@ class _Play:
     counts: Counter[str] = field(default_factory=Counter)
     changed: float = field(default_factory=time.monotonic)
     began: float = field(default_factory=time.monotonic)
+    late: bool | None = None
+    """Whether the workflow had more to do than to wait at its deadline; None before the deadline, and without one."""
 
     def start(self, pod: Json) -> None:
         """Start a pod that the controller has created."""
@@ -219,6 +223,13 @@ class _Play:
     def stuck(self) -> bool:
         """Whether the controller waits for what never comes."""
         return bool(self.workflow) and not self.pods and time.monotonic() - self.changed > _STUCK
+
+    def observe_deadline(self) -> None:
+        """See whether the workflow only waits for containers that hang when its deadline passes."""
+        limit = self.case.manifest["spec"].get("activeDeadlineSeconds")
+        if limit and self.late is None and time.monotonic() > self.began + limit:
+            hang = bool(self.pods) and all(each.by_deadline for each in self.pods.values())
+            self.late = not hang or time.monotonic() - self.changed < _QUIET
 
     def advance(self) -> None:
         """End the next pod, if the controller has nothing to do."""
@@ -342,9 +353,10 @@ def play(api: Api, cases: Sequence[Case], *, parallel: int = 40) -> Iterable[tup
             kind, change = changes.get()
             _apply(plays, kind, change)
         for name, each in list(plays.items()):
+            each.observe_deadline()
             if each.over or each.stuck:
                 del plays[name]
-                yield each.case, Played(each.workflow, each.attempts, stuck=not each.over)
+                yield each.case, Played(each.workflow, each.attempts, stuck=not each.over, late=bool(each.late))
                 api.request("DELETE", f"{_GROUP}/workflows/{name}")
             else:
                 each.advance()

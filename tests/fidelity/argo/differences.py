@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fidelity.argo.observed import STUCK, Observed
+from fidelity.argo.workflows import Case
 
 
 @dataclass(frozen=True)
@@ -13,23 +14,32 @@ class Difference:
 
     name: str
     """Its entry in the documentation."""
-    applies: Callable[[Observed], bool]
+    applies: Callable[[Case, Observed], bool]
     """Whether a workflow that went so on Argo has it."""
 
 
+def _succeeded_late(case: Case, argo: Observed) -> bool:
+    """Whether a workflow has succeeded after its deadline: one of its containers never ended by itself."""
+    limited = "activeDeadlineSeconds" in case.manifest["spec"]
+    return limited and argo.phase == "Succeeded" and any(case.outcome(*each).hangs for each in argo.numbered())
+
+
 KNOWN: Final = (
-    Difference("A workflow that Argo's controller never ends", lambda argo: argo.phase == STUCK),
+    Difference("A workflow that Argo's controller never ends", lambda _, argo: argo.phase == STUCK),
     Difference(
         "A condition that Argo cannot read, because a value in it has quotes",
-        lambda argo: any("Invalid 'when' expression" in each for each in argo.errors),
+        lambda _, argo: any("Invalid 'when' expression" in each for each in argo.errors),
+    ),
+    Difference(
+        "A workflow that succeeds after its deadline, because the tasks that it ended may fail", _succeeded_late
     ),
     Difference(
         "A tag of a hook that Argo leaves as it is",
-        lambda argo: any("{{" in value for _, values in argo.attempts for value in values.values()),
+        lambda _, argo: any("{{" in value for _, values in argo.attempts for value in values.values()),
     ),
 )
 
 
-def known(argo: Observed) -> Difference | None:
+def known(case: Case, argo: Observed) -> Difference | None:
     """Return the known difference that a workflow has; None if it has none."""
-    return next((each for each in KNOWN if each.applies(argo)), None)
+    return next((each for each in KNOWN if each.applies(case, argo)), None)

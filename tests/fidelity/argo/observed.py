@@ -38,6 +38,14 @@ class Observed:
     errors: tuple[str, ...] = ()
     """What Argo's controller could not do."""
 
+    def numbered(self) -> Iterator[tuple[str, str, int]]:
+        """Yield the template, the `id`, and the number of each attempt, as `Case.outcome` takes them."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for template, values in self.attempts:
+            call = template, values["id"]
+            counts[call] += 1
+            yield *call, counts[call]
+
     def as_json(self) -> Json:
         """Return it as a record."""
         attempts = sorted(([name, dict(sorted(of.items()))] for name, of in self.attempts), key=json.dumps)

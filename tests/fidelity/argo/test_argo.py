@@ -29,9 +29,9 @@ def test_imported_workflows_go_as_on_argo(tmp_path: Path, first: int) -> None:
     records = load()
     found = {}
     for seed in SEEDS[first : first + _BATCH]:
-        recorded = records[seed]
-        if known(recorded) is None and seed not in OPEN:
-            imported = on_perdure(random_case(seed), recorded, tmp_path)
+        recorded, case = records[seed], random_case(seed)
+        if known(case, recorded) is None and seed not in OPEN:
+            imported = on_perdure(case, recorded, tmp_path)
             assert not imported.remarks, (seed, imported.remarks)
             found[seed] = list(differences(recorded, imported.observed))
     assert not any(found.values()), {seed: each for seed, each in found.items() if each}
@@ -41,7 +41,7 @@ def test_nearly_all_workflows_are_compared() -> None:
     """And they fail, repeat attempts, and skip tasks."""
     records = load()
     assert records.keys() == set(SEEDS)
-    skipped = Counter(found.name for each in records.values() if (found := known(each)))
+    skipped = Counter(found.name for seed, each in records.items() if (found := known(random_case(seed), each)))
     assert sum(skipped.values()) < 0.04 * len(SEEDS), skipped
     phases = Counter(each.phase for each in records.values())
     assert min(phases["Succeeded"], phases["Failed"]) > 100
@@ -63,10 +63,13 @@ def test_the_records_are_current(record: bool) -> None:
     records = load()
     seeds = [seed for seed in SEEDS if seed not in records] if record else list(SEEDS[:_SAMPLE])
     with argo() as api:
-        played = {case.seed: on_argo(each) for case, each in play(api, [random_case(seed) for seed in seeds])}
+        found = {case.seed: each for case, each in play(api, [random_case(seed) for seed in seeds])}
+    late = {seed for seed, each in found.items() if each.late}
+    played = {seed: on_argo(each) for seed, each in found.items() if seed not in late}
     if record:
         save({**records, **played})
+        assert not late, f"this machine was too slow for the deadlines of {sorted(late)}; record again"
     else:
         assert {seed: each.as_json() for seed, each in played.items()} == {
-            seed: records[seed].as_json() for seed in seeds
+            seed: records[seed].as_json() for seed in played
         }

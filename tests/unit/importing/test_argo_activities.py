@@ -97,7 +97,7 @@ def test_an_http_template_becomes_a_request(tmp_path: Path) -> None:
         ],
         "body": "hello",
         "timeout": "20s",
-        "successCondition": "${(string(response.status) == '201') && string(response.body).contains('ok')}",
+        "successCondition": "${(response.status in ['201', 201]) && string(response.body).contains('ok')}",
     }
 
 

@@ -76,6 +76,45 @@ def test_templates_of_other_files_are_copied(tmp_path: Path) -> None:
     assert run["steps"] == [{"name": "a", "activity": {"name": "main", "input": {"text": "x", "to": "z"}}}]
 
 
+def test_a_template_that_is_in_none_of_the_files_is_reported_and_fails_its_step(tmp_path: Path) -> None:
+    made = argo(tmp_path, workflow("- {name: main, steps: [[{name: a, templateRef: {name: far, template: work}}]]}"))
+    (sentence,) = made.sentences
+    assert sentence == (
+        "Not imported: Workflow/made: spec.templates[0].steps[0][0].templateRef: "
+        "the template `far` is in none of the files; import the files together"
+    )
+    report = made.simulate()
+    assert (report["phase"], report["failure"]["type"]) == ("Failed", "NotImported")
+
+
+def test_a_template_of_the_cluster_becomes_a_workflow_that_all_namespaces_can_copy_from(tmp_path: Path) -> None:
+    made = argo(tmp_path, TEMPLATE.replace("kind: WorkflowTemplate", "kind: ClusterWorkflowTemplate"))
+    assert made.complete, made.sentences
+    (manifest,) = made.manifests
+    assert (manifest["kind"], manifest["spec"]["allowedNamespaces"]) == ("Workflow", ["*"])
+    assert any(
+        "Note: ClusterWorkflowTemplate/shared: spec: apply it in one namespace" in each for each in made.sentences
+    )
+    (local,) = argo(tmp_path, TEMPLATE).manifests
+    assert "allowedNamespaces" not in local["spec"]
+
+
+def test_a_template_of_the_cluster_is_copied_if_a_file_has_it(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow("""- name: main
+  steps:
+  - - name: a
+      templateRef: {name: shared, template: main, clusterScope: true}
+      arguments: {parameters: [{name: text, value: x}, {name: to, value: z}]}"""),
+        TEMPLATE.replace("kind: WorkflowTemplate", "kind: ClusterWorkflowTemplate"),
+    )
+    assert made.complete, made.sentences
+    assert made.manifests[0]["spec"]["inline"]["steps"] == [
+        {"name": "a", "activity": {"name": "main", "input": {"text": "x", "to": "z"}}}
+    ]
+
+
 def test_a_cron_workflow_becomes_a_workflow_and_a_schedule(tmp_path: Path) -> None:
     made = argo(
         tmp_path,

@@ -150,18 +150,17 @@ async def test_an_activity_option_that_cannot_change_is_rejected_by_name(tempora
     handle = await temporal.start(flows.Greet.run, "Ada")
     async with temporal.worker(activities=[]):  # the activity stays open: no worker polls it
         waiting = await open_activity(handle)
-        for path, options in (("start_delay", {}), ("task_queue", {"task_queue": {"name": "pods/tool"}})):
-            with pytest.raises(RPCError, match=path) as caught:
-                await temporal.client.workflow_service.update_activity_options(
-                    UpdateActivityOptionsRequest(
-                        namespace=temporal.operator.namespace,
-                        execution=execution(handle),
-                        id=waiting.activity_id,
-                        activity_options=ActivityOptions(**options),
-                        update_mask=FieldMask(paths=[path]),
-                    )
+        with pytest.raises(RPCError, match="task_queue") as caught:
+            await temporal.client.workflow_service.update_activity_options(
+                UpdateActivityOptionsRequest(
+                    namespace=temporal.operator.namespace,
+                    execution=execution(handle),
+                    id=waiting.activity_id,
+                    activity_options=ActivityOptions(task_queue={"name": "pods/tool"}),
+                    update_mask=FieldMask(paths=["task_queue"]),
                 )
-            assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT
+            )
+        assert caught.value.status is RPCStatusCode.INVALID_ARGUMENT
 
 
 async def test_a_batch_signals_every_workflow_that_matches_its_filter(temporal: Temporal) -> None:

@@ -337,7 +337,7 @@ BUGS = (
         changes=(
             Change(
                 file="frontend/core.py",
-                good="            if activity.scheduled_event_id in run.withheld:\n",
+                good="            if activity.scheduled_event_id not in run.admitted:\n",
                 bad="            if False:\n",
             ),
         ),

@@ -36,8 +36,8 @@ class FollowedRun(Protocol):
         ...
 
     @property
-    def withheld(self) -> Collection[int]:
-        """What must not be offered to workers yet, by the ID of the event that scheduled it."""
+    def admitted(self) -> Collection[int]:
+        """What may be offered to workers, by the ID of the event that scheduled it."""
         ...
 
     @property

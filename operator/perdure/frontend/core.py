@@ -261,7 +261,7 @@ class Frontend:
         offers: dict[Offer, Destination] = {}
         task = state.offered_task()
         if task is not None and (
-            task.scheduled_event_id in run.withheld or self.first_tasks.is_reserved(namespace, run.ref.name)
+            task.scheduled_event_id not in run.admitted or self.first_tasks.is_reserved(namespace, run.ref.name)
         ):
             task = None
         if state.code is not None and task is not None:
@@ -273,7 +273,7 @@ class Frontend:
         inherited = state.code.priority if state.code is not None else None
         queues: dict[str, QueueName] = {}  # shared by many activities, because each lookup checks all deployments
         for activity in state.offered_activities(now()):
-            if activity.scheduled_event_id in run.withheld:
+            if activity.scheduled_event_id not in run.admitted:
                 continue
             rank = rank_of(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)

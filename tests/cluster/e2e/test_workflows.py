@@ -115,7 +115,10 @@ def test_the_run_timeout_closes_the_run_and_stops_its_pods(namespace: Cluster, f
     assert status["phase"] == "TimedOut"
     (condition,) = status["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "TimedOut")
-    namespace.wait("its pod to be gone", lambda: not namespace.list("pods"))
+    # It is kept as its `podRetention` says, for its log.
+    namespace.wait(
+        "its pod to be stopped", lambda: {pod["status"]["phase"] for pod in namespace.list("pods")} == {"Failed"}
+    )
 
 
 def test_a_closed_run_is_deleted_with_its_pods_after_its_ttl(namespace: Cluster) -> None:

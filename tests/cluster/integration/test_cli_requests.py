@@ -97,7 +97,7 @@ def test_a_request_rejected_by_the_api_server_is_an_error(perdure: Call) -> None
         done = perdure(*arguments)
         assert done.exit_code == 2, done.stdout
         assert done.stderr.startswith("Error: the API server refused the request")
-    result = perdure("cancel", "a", "-n", "not-there")
+    result = cli.perdure("cancel", "a", "-n", "not-there")
     assert result.exit_code == 2
     assert "there is no namespace `not-there`" in result.stderr
 

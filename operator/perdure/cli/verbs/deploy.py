@@ -25,7 +25,7 @@ _LARGEST: Final = 512 * 1024
 @argument("module", metavar="MODULE", help="File with the flows, or a dotted name")
 @option("--image", metavar="IMAGE", required=True, help="Image with `perdure[temporal]`, and with the module")
 @option("--path", metavar="PATH", help="The module in the image, if it is not MODULE")
-@option("--mount", is_flag=True, help="Mount MODULE from a ConfigMap; the image need not have it")
+@option("--mount", is_flag=True, help="Mount MODULE from a ConfigMap, not from the image")
 @option(
     "--address", default="perdure-temporal.perdure-system:7233", help="Address of the Temporal frontend, for the worker"
 )
@@ -54,7 +54,7 @@ def deploy(
     \b
     Examples:
       {program} deploy etl.py --image registry.example.com/etl:1.4
-      {program} deploy etl.py --image localhost/perdure:0.1.0 --mount
+      {program} deploy etl.py --image python-perdure --mount
       {program} deploy shop.etl --image registry.example.com/shop:7 --dry-run
     """
     if mount and Path(module).suffix != ".py":

@@ -20,10 +20,10 @@ from perdure.engine.state import RunState
 
 
 class WorkerOffers:
-    """What one run must not offer to workers yet."""
+    """What one run may offer to workers."""
 
     def __init__(self, services: Services, context: EffectContext, record: Record, attempts: RunAttempts) -> None:
-        """Create it without anything to withhold.
+        """Create it without anything that may be offered.
 
         Args:
             services: The shared services.
@@ -39,8 +39,8 @@ class WorkerOffers:
         self._copied = 0 if context.reset is None else context.reset.base.event_id
         """The last event of the history that a reset has copied from another run."""
         self._until: datetime | None = None
-        self.withheld: frozenset[int] = frozenset()
-        """What waits for a limit, by the ID of the event that scheduled it."""
+        self.admitted: frozenset[int] = frozenset()
+        """What has its limits, by the ID of the event that scheduled it. Nothing else may be offered, whoever asks when."""
         self.turn: str = ""
         """Why the first workflow task waits; empty if it does not."""
 
@@ -51,26 +51,27 @@ class WorkerOffers:
             ConflictError: The state is not current.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        withheld = [
+        admitted = [
             activity.scheduled_event_id
             for activity in list(state.offered_activities(now))
-            if not await self._admission.admits_offer(activity, now)
+            if await self._admission.admits_offer(activity, now)
         ]
         task, self.turn, self._until = state.offered_task(), "", None
-        if task is not None and state.code is not None and state.code.previous_started_event_id <= self._copied:
+        if task is not None:
             try:
-                await self._limits.acquire(None, None, read_spec(self._record.object["spec"]), now)
+                if state.code is not None and state.code.previous_started_event_id <= self._copied:
+                    await self._limits.acquire(None, None, read_spec(self._record.object["spec"]), now)
+                admitted.append(task.scheduled_event_id)
             except NotReadyError as error:
                 self.turn, self._until = error.message, error.until
-                withheld.append(task.scheduled_event_id)
-        self.withheld = frozenset(withheld)
+        self.admitted = frozenset(admitted)
 
     def waiting(self, state: RunState) -> list[AttemptWaiting]:
-        """Why activities are withheld, unless the state shows it."""
+        """Why activities wait, unless the state shows it."""
         found = []
         for activity in state.open_activities():
             reason = self._blocked.reason(PodKey.of(activity))
-            if activity.scheduled_event_id not in self.withheld or reason in {None, activity.waiting_reason}:
+            if activity.scheduled_event_id in self.admitted or reason in {None, activity.waiting_reason}:
                 continue
             waiting = AttemptWaiting(
                 scheduled_event_id=activity.scheduled_event_id,

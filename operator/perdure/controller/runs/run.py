@@ -143,9 +143,9 @@ class Run:
         return self._start.transition.events if self._start is not None else ()
 
     @property
-    def withheld(self) -> Collection[int]:
-        """What must not be offered to workers yet, by the ID of the event that scheduled it."""
-        return self._offers.withheld
+    def admitted(self) -> Collection[int]:
+        """What may be offered to workers, by the ID of the event that scheduled it."""
+        return self._offers.admitted
 
     @property
     def status_size(self) -> int:
@@ -245,7 +245,7 @@ class Run:
         state, more = await self._decide_and_commit(self.state, now)
         if more:
             return now
-        if decides(self._services.shards, self.ref):
+        if self._services.shards.holds(self.ref.namespace, self.ref.workflow_id):
             await self._offers.admit(state, now)
         self._services.workers.follow(self)
         if self._start is not None:

@@ -55,7 +55,7 @@ def deploy(
     Examples:
       {program} deploy etl.py --image registry.example.com/etl:1.4
       {program} deploy etl.py --image python-perdure --mount
-      {program} deploy shop.etl --image registry.example.com/shop:7 --dry-run
+      {program} deploy shop.etl --image example.com/shop:7 --dry-run
     """
     if mount and Path(module).suffix != ".py":
         raise click.BadParameter("requires a file as MODULE", param_hint="--mount")

@@ -9,8 +9,6 @@ from fidelity.argo.workflows import random_case
 
 _FILE: Final = Path(__file__).with_name("recorded.jsonl")
 SEEDS: Final = range(560)
-OPEN: Final = frozenset({252, 461, 474})
-"""Seeds whose record is wrong: their deadline passed on Argo because the machine was slow."""
 
 
 def load() -> dict[int, Observed]:

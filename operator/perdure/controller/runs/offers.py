@@ -40,7 +40,7 @@ class WorkerOffers:
         """The last event of the history that a reset has copied from another run."""
         self._until: datetime | None = None
         self.admitted: frozenset[int] = frozenset()
-        """What has its limits, by the ID of the event that scheduled it. Nothing else may be offered, whoever asks when."""
+        """What has its limits, by the ID of the event that scheduled it. Nothing else may be offered."""
         self.turn: str = ""
         """Why the first workflow task waits; empty if it does not."""
 

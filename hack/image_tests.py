@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run pytest with these arguments; return its exit status.
 
     Raises:
-        ClusterError: There is no Python of this version, and it cannot be installed.
+        ClusterError: Python of this version is neither here nor can be installed.
     """
     cache = Cache.from_environment(os.environ)
     python = environment(cache) / "bin" / "python"

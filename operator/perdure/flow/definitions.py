@@ -19,7 +19,7 @@ from perdure.api.times import parse_duration
 from perdure.flow.values import Codec, ValueTypeError, codec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -417,10 +417,6 @@ class Environment:
             return found
 
         return decorate if function is None else decorate(function)
-
-    def __iter__(self) -> Iterator[Flow[..., Any]]:
-        """The flows."""
-        return iter(self.flows.values())
 
 
 LISTENERS: list[Callable[[Flow[..., Any]], object]] = []

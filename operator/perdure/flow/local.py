@@ -98,7 +98,7 @@ class _Task:
 class _Execution:
     """One run of a workflow."""
 
-    flow: Flow[..., Any] | None
+    flow: Flow[..., Any]
     workflow_id: str
     run_id: str
     instance: WorkflowInstance
@@ -110,7 +110,6 @@ class _Execution:
     closed: bool = False
     result: Any = None
     error: BaseException | None = None
-    continued: bool = False
 
 
 class LocalRun:
@@ -199,9 +198,7 @@ class LocalRun:
 
     async def _run(self, flow: Flow[..., Any], stored: Any) -> Any:
         payloads = _CONVERTER.payload_converter.to_payloads([stored])
-        start = activation.InitializeWorkflow(
-            workflow_type=flow.name, workflow_id=flow.name, arguments=payloads, attempt=1, randomness_seed=1
-        )
+        start = _start_of(flow, flow.name, payloads)
         self._root = self._start(flow, start, on_close=lambda _: None)
         for delay, action in self._plan:
             self._after(delay, action)
@@ -358,15 +355,9 @@ class LocalRun:
 
     def _continue(self, execution: _Execution, message: Any) -> None:
         flow = self._flow(message.task_queue, message.workflow_type or execution.start.workflow_type, execution)
-        start = activation.InitializeWorkflow(
-            workflow_type=flow.name,
-            workflow_id=execution.workflow_id,
-            arguments=message.arguments,
-            attempt=1,
-            randomness_seed=1,
-            continued_from_execution_run_id=execution.run_id,
-            first_execution_run_id=execution.start.first_execution_run_id,
-        )
+        start = _start_of(flow, execution.workflow_id, message.arguments)
+        start.continued_from_execution_run_id = execution.run_id
+        start.first_execution_run_id = execution.start.first_execution_run_id
         on_close, execution.on_close = execution.on_close, lambda _: None
         self._close(execution)
         following = self._start(flow, start, on_close)
@@ -406,13 +397,7 @@ class LocalRun:
 
     def _start_child(self, parent: _Execution, message: Any) -> None:
         flow = self._flow(message.task_queue, message.workflow_type, parent)
-        start = activation.InitializeWorkflow(
-            workflow_type=flow.name,
-            workflow_id=message.workflow_id,
-            arguments=message.input,
-            attempt=1,
-            randomness_seed=1,
-        )
+        start = _start_of(flow, message.workflow_id, message.input)
         child = self._start(flow, start, lambda closed: self._resolve_child(parent, message, closed), parent)
         parent.children[message.seq] = child
         resolution = activation.ResolveChildWorkflowExecutionStart(
@@ -446,8 +431,8 @@ class LocalRun:
         return flow
 
     def _environment(self, queue: str, caller: _Execution) -> Environment | None:
-        here = caller.flow.environment if caller.flow is not None else None
-        return here if here is not None and queue in ("", here.name) else environment_named(queue)
+        here = caller.flow.environment
+        return here if queue in ("", here.name) else environment_named(queue)
 
     def _cancel_child(self, execution: _Execution, message: Any) -> None:
         child = execution.children.get(message.child_workflow_seq)
@@ -556,6 +541,12 @@ class LocalRun:
         resolution = activity_result.ActivityResolution()
         resolution.cancelled.failure.CopyFrom(_activity_failure(task, failure))
         return self._activate(execution, resolve_activity=activation.ResolveActivity(seq=seq, result=resolution))
+
+
+def _start_of(flow: Flow[..., Any], workflow_id: str, arguments: Any) -> activation.InitializeWorkflow:
+    return activation.InitializeWorkflow(
+        workflow_type=flow.name, workflow_id=workflow_id, arguments=arguments, attempt=1, randomness_seed=1
+    )
 
 
 def _refuse_nexus(_: _Execution, message: Any) -> None:

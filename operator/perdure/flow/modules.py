@@ -18,7 +18,7 @@ def load(target: str) -> ModuleType:
         target: A path such as `flows/etl.py`, whose folder joins `sys.path`; or a dotted name such as `shop.etl`.
 
     Raises:
-        ImportError: There is no such module, or it cannot be imported.
+        ImportError: The module does not exist, or cannot be imported.
     """
     path = Path(target)
     if path.suffix != ".py":

@@ -456,12 +456,12 @@ class Door:
         return user
 
     def admit(self, peer: Peer) -> None:
-        """Record that a caller on this connection has shown that it is no stranger."""
+        """Record that a caller on this connection was authenticated."""
         if self._connections is not None:
             self._connections.admit(peer)
 
     def has_admitted(self, peer: Peer) -> bool:
-        """Whether a caller on this connection is no stranger; without authentication, nobody is one."""
+        """Whether a caller on this connection was authenticated; without authentication, always."""
         return self._connections is None or self._connections.has_admitted(peer)
 
     async def authorize(self, user: User | None, rpc: str, namespace: str | None) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.api.search_attributes import attribute_field
 from perdure.controller.directory import Directory
-from perdure.frontend.visibility.index import Visibility, attribute_field, record_of
+from perdure.frontend.visibility.index import Visibility, VisibilityRecord
 from perdure.frontend.visibility.query_language import parse
+from perdure.runtime.run_records import record_of
 from support.recorded_runs import recorded
 
 Json = dict[str, Any]
@@ -107,7 +109,7 @@ def test_a_search_attribute_of_another_type_is_ignored() -> None:
 
 def test_a_run_without_a_memo_and_search_attributes_has_empty_ones() -> None:
     """The Go SDK reads them without a check, because Temporal always sends them."""
-    info = record_of(RUN).info()
+    info = record_of(RUN, VisibilityRecord).info()
     assert info.HasField("memo")
     assert info.HasField("search_attributes")
 

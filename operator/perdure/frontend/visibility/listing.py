@@ -37,18 +37,18 @@ from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import UnfitError, from_enum, timestamp, to_enum
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
+from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known
 from perdure.frontend.visibility.query_language import (
     Convert,
     Filter,
-    InvalidQueryError,
     nanoseconds,
     parse,
     quoted,
-    time_of,
 )
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
+from perdure.runtime.filters import InvalidQueryError, time_of
+from perdure.runtime.run_records import record_of
 
 PAGE = 1_000
 _NOT_CLOSED = {
@@ -247,7 +247,7 @@ class Listing:
                 return record
             except kube.RequestError as error:
                 raise unavailable(str(error)) from error
-            return record_of(obj) if obj["metadata"]["uid"] == run_id else None
+            return record_of(obj, VisibilityRecord) if obj["metadata"]["uid"] == run_id else None
 
         return [record for record in await asyncio.gather(*map(complete, run_ids)) if record is not None]
 

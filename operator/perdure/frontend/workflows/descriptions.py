@@ -45,9 +45,10 @@ from perdure.frontend.messages.values import to_enum
 from perdure.frontend.nexus.operations import pending_operation
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.index import record_of
+from perdure.frontend.visibility.index import VisibilityRecord
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
+from perdure.runtime.run_records import record_of
 
 _NO_BUILD = "unversioned"
 """Prefix of unversioned workers' builds in the search attribute BuildIds; the build follows after a colon."""
@@ -69,7 +70,7 @@ class WorkflowDescriptions:
         entry = await self._runs.reach(request.namespace, request.execution, call.within(LONGEST_CLIENT_POLL))
         view = await self._runs.view(entry)
         response = DescribeWorkflowExecutionResponse(
-            workflow_execution_info=record_of(view.object).info(registered=False)
+            workflow_execution_info=record_of(view.object, VisibilityRecord).info(registered=False)
         )
         if view.state is None:
             return response

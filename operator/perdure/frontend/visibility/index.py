@@ -24,6 +24,7 @@ from perdure.frontend.messages.values import to_enum
 from perdure.frontend.visibility.query_language import ComparisonBudget, Filter
 from perdure.kube import client as kube
 from perdure.kube.client import not_newer
+from perdure.runtime.archive import Position
 from perdure.runtime.run_records import RunRecord, record_of
 
 BUILT_IN = {**SYSTEM, **PREDEFINED}
@@ -191,17 +192,17 @@ class Visibility:
 
     async def find(
         self, namespace: str, query: Filter, kind: RunKind = RunKind.WORKFLOW
-    ) -> tuple[list[str], list[str]]:
+    ) -> tuple[list[Position], list[str]]:
         """Find the runs of a kind that match a filter.
 
         A run that was rejected because its workflow ID is in use is left out.
 
         Returns:
-            The IDs of matching runs, the newest first, and the IDs of runs whose search attributes must be read to decide.
+            The positions of matching runs, the newest first, and the IDs of runs whose search attributes must be read to decide.
         """
-        found: list[tuple[datetime, str]] = []
+        found: list[Position] = []
         unread: list[str] = []
-        async for record in self.records(namespace, list(self._records.get(namespace, ())), query.budget):
+        async for record in self.records(namespace, self.run_ids(namespace), query.budget):
             if record.kind is not kind or not (record.has_started or record.run_id in self._started):
                 continue
             try:
@@ -209,7 +210,7 @@ class Visibility:
                     found.append((record.start_time, record.run_id))
             except NotInMemoryError:
                 unread.append(record.run_id)
-        return self.sorted(found), unread
+        return sorted(found, reverse=True), unread
 
     async def records(
         self, namespace: str, run_ids: Iterable[str], budget: ComparisonBudget
@@ -222,10 +223,9 @@ class Visibility:
                 yield record
             await budget.yield_turn()
 
-    @staticmethod
-    def sorted(found: Iterable[tuple[datetime, str]]) -> list[str]:
-        """Sort run IDs by start time and ID, the newest first."""
-        return [run_id for _, run_id in sorted(found, reverse=True)]
+    def run_ids(self, namespace: str) -> list[str]:
+        """The IDs of the runs of a namespace."""
+        return list(self._records.get(namespace, ()))
 
     def attribute_types(self, namespace: str) -> dict[str, str]:
         """The types of the search attributes of a namespace's runs, by name."""

@@ -28,6 +28,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import ONE_TIME, UNVERSIONED, Versioning
 from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
+from perdure.frontend.errors import RpcError
 from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
@@ -67,8 +68,12 @@ class WorkflowDescriptions:
         self, request: DescribeWorkflowExecutionRequest, call: CallContext
     ) -> DescribeWorkflowExecutionResponse:
         """Describe a workflow: everything except its history."""
-        entry = await self._runs.reach(request.namespace, request.execution, call.within(LONGEST_CLIENT_POLL))
-        view = await self._runs.view(entry)
+        try:
+            entry = await self._runs.reach(request.namespace, request.execution, call.within(LONGEST_CLIENT_POLL))
+            view = await self._runs.view(entry)
+        except RpcError as error:
+            view = await self._runs.archived(request.namespace, request.execution, error)
+            entry = view.entry
         response = DescribeWorkflowExecutionResponse(
             workflow_execution_info=record_of(view.object, VisibilityRecord).info(registered=False)
         )

@@ -42,7 +42,7 @@ store: setup ## Start an S3 server in a pod and create its Secret, to try artifa
 	PYTHONPATH=operator:tests:hack $(RUN) python -m support.artifacts $(ARGS)
 
 image: ## Build the image into build/perdure.tar
-	python3 hack/cluster image --tag localhost/perdure:$(shell python3 hack/version.py) --out build/perdure.tar
+	python3 hack/cluster image --tag localhost/perdure:dev --out build/perdure.tar
 
 wheels: setup ## Build the wheel of perdure.activity, for activity images, into dist/
 	PERDURE_REVISION=$$(git rev-parse HEAD) $(UV) build --quiet --wheel --out-dir dist packages/perdure-activity

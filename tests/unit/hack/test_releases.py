@@ -9,6 +9,7 @@ import releases
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from releases import Release
+from simulated import forms
 
 SCRIPT = """\
 import pathlib, sys
@@ -50,6 +51,14 @@ def test_the_source_is_that_of_the_commit(cache: Cache) -> None:
     assert not list(folder.glob(".tar"))
     (folder / "kept").touch()
     assert (releases.source(cache, Release("0.0.1", commit)) / "kept").exists(), "it is in the cache"
+
+
+def test_released_state_versions_keep_their_recorded_forms(cache: Cache) -> None:
+    for release in releases.releases():
+        recorded = releases.source(cache, release) / forms.FORMS.relative_to(REPOSITORY)
+        for file in recorded.rglob("*.json"):
+            kept = forms.FORMS / file.relative_to(recorded)
+            assert kept.read_bytes() == file.read_bytes(), f"{release.version} is released: add a state version"
 
 
 def test_a_commit_that_the_clone_does_not_have_is_an_error(cache: Cache) -> None:

@@ -91,6 +91,7 @@ docs: setup ## Build the documentation site and serve it at http://127.0.0.1:800
 	$(RUN) properdocs serve --strict --dev-addr 127.0.0.1:8000
 
 lint: setup ## Run all static checks
+	$(UV) lock --check --quiet
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy

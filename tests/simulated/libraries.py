@@ -33,13 +33,13 @@ def _library(version: int) -> Object:
 
 
 _USER = {
-    "activities": [{"name": "tell", "from": {"workflow": "shared", "activity": "mark"}, "startToCloseTimeout": "4m"}],
+    "activities": [{"name": "notify", "from": {"workflow": "shared", "activity": "mark"}, "startToCloseTimeout": "4m"}],
     "blocks": [{"name": "outer", "from": {"workflow": "shared"}}],
     "steps": [
-        step("first", "tell"),
+        step("first", "notify"),
         {"name": "nap", "sleep": {"duration": "9s"}},
         {"name": "outer", "call": {"block": "outer"}},
-        step("last", "tell"),
+        step("last", "notify"),
     ],
     "output": "${steps.outer.output}",
 }

@@ -99,7 +99,7 @@ async def sagas(world: World) -> None:
     for i in range(3):
         plan.run(0, 3, f"saga{i}", {"inline": SAGA})
         for n in range(20):
-            plan.operate(8, 60, f"tell{i}-{n}", f"saga{i}", signal={"name": "news", "input": n})
+            plan.operate(8, 60, f"notify{i}-{n}", f"saga{i}", signal={"name": "news", "input": n})
     await asyncio.sleep(5)
     await world.trouble(60)
     await world.rest()
@@ -108,7 +108,7 @@ async def sagas(world: World) -> None:
         counts = history.count("ActivityTaskCompleted"), history.count("ActivityTaskFailed")
         if counts != (10, 1):
             world.checker.fail(f"saga{i}: (completed, failed) are {counts}")
-        reported = [obj for obj in world.server.of("operations") if obj["metadata"]["name"].startswith(f"tell{i}-")]
+        reported = [obj for obj in world.server.of("operations") if obj["metadata"]["name"].startswith(f"notify{i}-")]
         taken = [obj for obj in reported if obj["status"]["phase"] == "Complete"]
         late = [obj for obj in reported if obj["status"]["conditions"][0]["reason"] == "WorkflowExecutionCompleted"]
         if history.count("WorkflowExecutionSignaled") != len(taken) or len(taken) + len(late) != len(reported):

@@ -203,7 +203,7 @@ def test_signals_between_members_arrive_once_and_their_requests_are_removed() ->
             world.create(
                 "WorkflowRun", f"waits-{number}", {"inline": {"steps": [*_SIGNALLED["steps"], *_NAPS["steps"]]}}
             )
-            step = {"name": "tell", "signal": {"workflowId": f"waits-{number}", "name": "go", "input": number}}
+            step = {"name": "notify", "signal": {"workflowId": f"waits-{number}", "name": "go", "input": number}}
             world.create("WorkflowRun", f"tells-{number}", {"inline": {"steps": [_NAPS["steps"][0], step]}})
         await asyncio.sleep(50)
         for number in range(12):

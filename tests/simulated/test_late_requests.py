@@ -17,14 +17,14 @@ from simulated.world import Setting, World, simulate
 from support.managers import manager_over
 
 RECEIVER: Any = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "500s"}}]}}
-TELL: Any = {"name": "tell", "signal": {"workflowId": "receiver", "name": "go"}}
+NOTIFY: Any = {"name": "notify", "signal": {"workflowId": "receiver", "name": "go"}}
 
 
 def delete_sender(world: World) -> None:
     world.delete("workflowruns", "sender")
 
 
-@pytest.mark.parametrize("sender", [[TELL], [TELL, *RECEIVER["inline"]["steps"]]], ids=["closed", "open"])
+@pytest.mark.parametrize("sender", [[NOTIFY], [NOTIFY, *RECEIVER["inline"]["steps"]]], ids=["closed", "open"])
 @pytest.mark.parametrize("before", [lambda _: None, delete_sender], ids=["exists", "deleted"])
 def test_a_signal_that_is_delivered_late_is_not_recorded_again(
     sender: list[Any], before: Callable[[World], None]

@@ -237,11 +237,11 @@ class WorkflowStarts:
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
-        if mistake := _start_refused(start):
+        if mistake := start_refused(start):
             raise multi_operation_failed(0, [invalid(mistake), None])
         try:
             self._workflow_updates.check(update)
-            if mistake := _update_refused(start, update):
+            if mistake := update_refused(start, update):
                 raise invalid(mistake)
         except RpcError as error:
             raise multi_operation_failed(1, [None, error]) from error
@@ -343,7 +343,7 @@ class WorkflowStarts:
         Raises:
             RpcError: The workflow cannot be started.
         """
-        reuse, conflict = _policies(request, conflict)
+        reuse, conflict = id_policies(request, conflict)
         await self._ready()
         await self._runs.catch_up(request.namespace)
         name = run_name(request.workflow_id, request.request_id)
@@ -428,7 +428,7 @@ class WorkflowStarts:
         return workflow_run(request.namespace, name, spec, extras, policies=policies, principal=principal)
 
 
-def _policies(request: Any, conflict: str) -> tuple[str, str]:
+def id_policies(request: Any, conflict: str) -> tuple[str, str]:
     """The policies for closed and for open runs with the ID, read as by Temporal's server (workflow_id_dedup.go)."""
     for value, what in (
         (request.workflow_id, "WorkflowId"),
@@ -460,7 +460,7 @@ def _policies(request: Any, conflict: str) -> tuple[str, str]:
     return reuse if reuse in _REUSE else "AllowDuplicate", requested if requested in _CONFLICT else conflict
 
 
-def _start_refused(start: StartWorkflowExecutionRequest) -> str:
+def start_refused(start: StartWorkflowExecutionRequest) -> str:
     """Why a valid start cannot be part of update-with-start; empty if it can."""
     if start.cron_schedule:
         return "CronSchedule is not allowed."
@@ -472,7 +472,7 @@ def _start_refused(start: StartWorkflowExecutionRequest) -> str:
     return ""
 
 
-def _update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> str:
+def update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> str:
     """Why a valid update cannot be part of update-with-start; empty if it can."""
     if update.first_execution_run_id:
         return "FirstExecutionRunId is not allowed."

@@ -51,7 +51,6 @@ from perdure.frontend.messages.nexus import (
     link_to_attachment,
     link_to_signal,
     link_to_start,
-    links_to_json,
     request_links,
 )
 from perdure.frontend.messages.values import MAX_ID, UnfitError, from_enum
@@ -71,6 +70,7 @@ from perdure.frontend.runs.starts import (
 )
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
+from perdure.frontend.workflows.control import start_signal
 from perdure.frontend.workflows.tasks import TaskDispatch
 from perdure.frontend.workflows.updates import Updates, WorkflowUpdates
 from perdure.kube import client as kube
@@ -195,16 +195,7 @@ class WorkflowStarts:
             raise invalid(
                 "Invalid WorkflowIDConflictPolicy: WORKFLOW_ID_CONFLICT_POLICY_FAIL is not supported for this operation."
             )
-        signal = StartSignal(
-            request_id=request.request_id or uuid.uuid4().hex,
-            signal_name=request.signal_name,
-            input=data.to_json(request.signal_input.payloads, allow_blob=True),
-            identity=request.identity,
-            principal=call.principal,
-            header=data.header_to_json(request),
-            client_request_id=request.request_id,
-            links=links_to_json(request.links),
-        )
+        signal = start_signal(request, request.signal_input, call.principal)
 
         async def demand(entry: Entry) -> Entry:
             await self._runs.demand(entry, signal.request)  # changes nothing if the run started with the signal

@@ -12,7 +12,7 @@ import releases
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from releases import Release
-from simulated import forms
+from simulated.versions import forms
 
 SCRIPT = """\
 import pathlib, sys
@@ -26,13 +26,13 @@ with pathlib.Path(arguments["out"]).open("x") as image:
 """The scripts of a release, as far as images are concerned."""
 
 FINISH = """\
-import json, sys
+import importlib, json, sys
 from perdure.api.state_versions import NEWEST
-from simulated import forms
+forms = importlib.import_module(sys.argv[1])
 runs, _ = forms.finish(json.load(sys.stdin))
 json.dump({"newest": NEWEST, "statuses": {name: run["status"] for name, run in runs.items()}}, sys.stdout)
 """
-"""What the operator of a release makes of recorded objects."""
+"""What the operator of a release makes of recorded objects; the argument is the module of its tests that finishes them."""
 
 
 @pytest.fixture
@@ -78,9 +78,11 @@ def test_the_newest_release_finishes_what_this_operator_stores_before_the_end_of
     source = releases.source(cache, release)
     newest = max(int(each.name) for each in (source / "tests/golden/forms").iterdir())
     stored = forms.record(reads=newest)
+    (finish,) = (source / "tests" / "simulated").rglob("forms.py")
+    module = ".".join(finish.relative_to(source / "tests").with_suffix("").parts)
     paths = ":".join(str(source / folder) for folder in ("operator", "tests", "hack"))
     done = subprocess.run(
-        [sys.executable, "-c", FINISH],
+        [sys.executable, "-c", FINISH, module],
         input=json.dumps(stored),
         env={**os.environ, "PYTHONPATH": paths},
         cwd=source,

@@ -53,7 +53,7 @@ def test_the_pod_meets_the_restricted_pod_security_standard(render: Render) -> N
 
 
 def test_the_archive_gets_its_address_and_certificates_from_a_secret(render: Render) -> None:
-    manifests = render("archive.enabled=true", "archive.secretName=runs", "archive.onUnavailable=Delete")
+    manifests = render("archive.enabled=true", 'archive.secretName="runs"', 'archive.onUnavailable="Delete"')
     container = operator_container(manifests)
     env = {each["name"]: each for each in container["env"]}
     assert env["PERDURE_ARCHIVE_URL"]["valueFrom"] == {"secretKeyRef": {"name": "runs", "key": "url"}}

@@ -13,6 +13,7 @@ PLURALS: Final = frozenset(
         "retrypolicies",
         "workflowlimits",
         "webhooks",
+        "workerdeployments",
         "operations",
         "deadletters",
         "historysegments",
@@ -22,6 +23,7 @@ PLURALS: Final = frozenset(
     }
 )
 """The resource names of all kinds of `PERDURE`."""
+APPS: Final = "/apis/apps/v1"
 COORDINATION: Final = "/apis/coordination.k8s.io/v1"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 EVENTS: Final = "/apis/events.k8s.io/v1"

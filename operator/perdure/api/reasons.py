@@ -472,8 +472,8 @@ class EventReason(StrEnum):
 
     POD_REFUSED = "PodRefused"
     """The API server refuses the pod of an activity or its Lease, or the Deployment of workers: a quota, a policy, an invalid
-    field. Fix what the note says. WorkflowRun: The operator retries until the activity's schedule-to-start timeout. Workflow,
-    WorkerDeployment: The operator tries again every minute."""
+    field. Fix what the note says. WorkflowRun: The operator retries until the activity's schedule-to-start timeout. Workflow: The
+    operator checks again every minute. WorkerDeployment: The operator tries again every minute."""
 
     ATTEMPT_NOT_STARTING = "AttemptNotStarting"
     """The pod of an attempt has been pending for more than 5 seconds: its image cannot be pulled, no node has room. Reported

@@ -209,7 +209,7 @@ class WorkerDeployment(Resource):
             Column("Ramping", ".status.rampingBuildId", "The version that gets a share of the new runs"),
             Column("Pods", ".status.readyReplicas", "Ready pods of all versions", "integer"),
             Column(
-                "Rolled out", condition_path("RolledOut", "reason"), "Progress of the version in the spec", wide=True
+                "RolledOut", condition_path("RolledOut", "reason"), "Progress of the version in the spec", wide=True
             ),
             Column("Message", condition_path("RolledOut", "message"), "What it waits for", wide=True),
         ),

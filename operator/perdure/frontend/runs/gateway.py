@@ -6,7 +6,7 @@ Large payloads are stored separately from runs, and read for messages to clients
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -89,7 +89,7 @@ class View:
     """The state; None before the run has begun."""
     start: Sequence[ev.AnyEvent] = ()
     """The whole history of a run whose start is not recorded yet; only workers see it."""
-    payloads: Mapping[str, bytes] = EMPTY
+    payloads: Mapping[str, bytes] = field(default_factory=dict)
     """The large payloads of an archived run, by name; those of a run in the cluster are read when they are needed."""
 
     @property

@@ -540,8 +540,8 @@ class _RunLookup:
 
     async def _read_all(self, namespace: str, workflow_id: str) -> bool:
         url, found = kube.path(kube.PERDURE, namespace, "workflowruns"), False
-        for field in ("spec.workflowId", "metadata.name"):  # a run without a workflow ID has its name as the ID
-            selector = f"{field}={escaped(workflow_id)}"
+        for selected in ("spec.workflowId", "metadata.name"):  # a run without a workflow ID has its name as the ID
+            selector = f"{selected}={escaped(workflow_id)}"
             async for page in self._client.lists.versions(url, fieldSelector=selector, limit=_ALL_AT_ONCE):
                 for each in page:
                     if self._directory.get(each.uid) is None:

@@ -222,6 +222,10 @@ class Backlog(Generic[Item]):
         """When the oldest waiting item was added; None if no item waits."""
         return next((place.since for place in self._waiting.values()), None)
 
+    def since(self, item: Item) -> datetime:
+        """When a waiting item was added."""
+        return self._waiting[item].since
+
     def put(self, item: Item, time: datetime) -> None:
         """Add an item, unless it already waits."""
         if item in self._waiting:

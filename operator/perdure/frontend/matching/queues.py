@@ -37,6 +37,7 @@ from perdure.frontend.matching.dispatch import (
 )
 from perdure.frontend.matching.polls import DEAD_AFTER, Pollers
 from perdure.kube.clock import monotonic, now
+from perdure.observe import metrics
 
 _RATE_OVER = timedelta(seconds=30)
 _FORGET_AT = 1_000
@@ -145,7 +146,10 @@ class Statistics:
 
 @dataclass(slots=True)
 class _Queue:
+    name: QueueName
     limits: RateLimits
+    sticky: bool = False
+    """Whether it is the sticky queue of one worker."""
     offers: Backlog[Offer] = field(default_factory=Backlog)
     timer: asyncio.TimerHandle | None = None
     """Set while something waits for a rate limit."""
@@ -165,6 +169,9 @@ class _Queue:
                 return
             self.limits.count(time, rank)
             self.dispatched.count()
+            if not self.sticky:
+                waited = now() - self.offers.since(self.offers.first)
+                metrics.observe_task_wait(self.name.namespace, self.name.name, self.name.kind, waited.total_seconds())
             self.waiting.popleft().set_result(self.offers.pop())
 
     def _dispatch_in(self, seconds: float) -> None:
@@ -213,7 +220,7 @@ class TaskQueues:
 
     def _new_queue(self, name: QueueName) -> _Queue:
         """Create a queue, which shares its limits with the parts of the task queue for other versions."""
-        queue = _Queue(self.limits(name))
+        queue = _Queue(name, self.limits(name))
         queue.offers.set_weights(queue.limits.settings.weight)
         return queue
 
@@ -303,6 +310,7 @@ class TaskQueues:
         recheck: Callable[[], Awaitable[None]],
         *,
         per_second: float | None = None,
+        sticky: bool = False,
     ) -> Offer | None:
         """Wait for an offer; None if there is none in time. The caller checks whether the offer is still due.
 
@@ -313,9 +321,12 @@ class TaskQueues:
             recheck: May reject the poller at the end of the wait. Its offer, if it got one, then goes to another poller.
             per_second: How many offers the whole queue may dispatch per second, until the next poll changes this; zero:
                 none; None: no limit (Temporal: ``max_tasks_per_second``).
+            sticky: Whether it is the sticky queue of the poller.
         """
         self._check_room(name)
-        self._queue(name).limits.request_rate(per_second)
+        queue = self._queue(name)
+        queue.sticky = sticky
+        queue.limits.request_rate(per_second)
         offer = await self._next(name, identity, seconds)
         try:
             await recheck()
@@ -393,10 +404,28 @@ class TaskQueues:
 
     def statistics(self, name: QueueName) -> Statistics:
         """The backlog and the rates of a queue."""
-        queue = self._queues.get(name) or _Queue(RateLimits())
+        queue = self._queues.get(name) or _Queue(name, RateLimits())
         oldest = queue.offers.oldest
         age = timedelta(0) if oldest is None else now() - oldest
         return Statistics(len(queue.offers), age, queue.added.per_second(), queue.dispatched.per_second())
+
+    def loads(self) -> list[metrics.TaskQueueLoad]:
+        """The load of each task queue, over all worker versions, without the sticky queues of workers."""
+        found: dict[tuple[str, str, Kind], metrics.TaskQueueLoad] = {}
+        workers: defaultdict[tuple[str, str, Kind], set[str]] = defaultdict(set)
+        for name, queue in self._queues.items():
+            if queue.sticky:
+                continue
+            key = name.namespace, name.name, name.kind
+            load = found.setdefault(
+                key, metrics.TaskQueueLoad(namespace=name.namespace, name=name.name, kind=name.kind)
+            )
+            statistics = self.statistics(name)
+            load.backlog += statistics.waiting
+            load.age = max(load.age, statistics.age.total_seconds())
+            workers[key].update(self._polled(name))
+            load.pollers = len(workers[key])
+        return list(found.values())
 
     def workers(self, namespace: str) -> dict[str, tuple[set[str], datetime]]:
         """The workers of a namespace: the queues that each has polled recently, and when."""
@@ -617,7 +646,7 @@ class Matching:
         """
         until = monotonic() + seconds
         while (left := until - monotonic()) > 0:
-            offer = await self.queues.poll(queue, identity, left, recheck, per_second=per_second)
+            offer = await self.queues.poll(queue, identity, left, recheck, per_second=per_second, sticky=sticky)
             if offer is None:
                 return None
             task = await self.take(queue.kind, offer, Poller(identity, sticky, through))

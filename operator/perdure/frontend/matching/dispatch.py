@@ -238,14 +238,15 @@ class Backlog(Generic[Item]):
         if len(level.ends) > 2 * len(self._waiting) + _SLACK:
             level.tidy_up()
 
-    def remove(self, item: Item) -> None:
-        """Remove an item, if it waits."""
+    def remove(self, item: Item) -> datetime | None:
+        """Remove an item, if it waits; return when it was added."""
         place = self._waiting.pop(item, None)
         if place is not None:
             self._levels[item.rank.level].withdraw(item.rank.fairness_key, place)
         if len(self._heap) > 2 * len(self._waiting) + _SLACK:
             self._heap = [entry for entry in self._heap if self._is_valid(entry)]
             heapq.heapify(self._heap)
+        return None if place is None else place.since
 
     def set_weights(self, weight: Callable[[Rank], float]) -> None:
         """Set the function that weighs fairness keys, and reorder the waiting items."""

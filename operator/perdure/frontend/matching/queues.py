@@ -272,12 +272,10 @@ class TaskQueues:
     def settle(self, key: str, offers: Mapping[Offer, QueueName]) -> None:
         """Set all offers of a key, such as a run. Other offers of the key are withdrawn."""
         before = self._of_key.get(key, {})
-        for offer, name in before.items():
-            if offers.get(offer) != name:
-                self._withdraw(offer, name)
+        since = {offer: self._withdraw(offer, name) for offer, name in before.items() if offers.get(offer) != name}
         for offer, name in offers.items():
             if before.get(offer) != name or offer not in self._queue(name).offers:
-                self._enqueue(offer, name)
+                self._enqueue(offer, name, since.get(offer))  # one that moves has waited since it came
         if offers:
             self._of_key[key] = dict(offers)
         else:
@@ -289,16 +287,16 @@ class TaskQueues:
         if name is not None and offer not in self._queue(name).offers:
             self._enqueue(offer, name)
 
-    def _enqueue(self, offer: Offer, name: QueueName) -> None:
+    def _enqueue(self, offer: Offer, name: QueueName, since: datetime | None = None) -> None:
         queue = self._queue(name)
         queue.added.count()
-        queue.offers.put(offer, now())
+        queue.offers.put(offer, since or now())
         queue.dispatch()
 
-    def _withdraw(self, offer: Offer, name: QueueName) -> None:
+    def _withdraw(self, offer: Offer, name: QueueName) -> datetime | None:
+        """Remove an offer, and return since when it has waited; None if it did not wait."""
         queue = self._queues.get(name)
-        if queue is not None:
-            queue.offers.remove(offer)
+        return None if queue is None else queue.offers.remove(offer)
 
     # Polls
 

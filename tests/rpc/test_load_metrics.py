@@ -24,7 +24,7 @@ async def scrape(it: Served) -> None:
 
     async def measure() -> None:
         it.operator.manager.measure()
-        metrics.show_task_queues(it.frontend.queues.loads())
+        metrics.show_task_queues(it.frontend.queues.totals())
 
     await it.operator.do(measure())
 
@@ -51,7 +51,7 @@ async def test_sticky_queues_of_workers_have_no_series(it: Served) -> None:
     sticky = TaskQueue(name="worker-1", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name=QUEUE)
     await it.call("PollWorkflowTaskQueue", queue=sticky)
     await it.call("PollWorkflowTaskQueue")
-    assert [load.name for load in it.frontend.queues.loads()] == [QUEUE]
+    assert [load.name for load in it.frontend.queues.totals()] == [QUEUE]
 
 
 @served

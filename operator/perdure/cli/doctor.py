@@ -145,7 +145,7 @@ def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[CheckR
     """Yield the checks of runs and their prerequisites. `namespace`: None for all."""
     now = clock.now()
     yield _explained("Runs", check_runs(api, namespace, now))
-    for check in ("Workflows", "RetryPolicies", "WorkflowLimits", "Webhooks", "Schedules"):
+    for check in ("Workflows", "RetryPolicies", "WorkflowLimits", "Webhooks", "WorkerDeployments", "Schedules"):
         yield _explained(check, check_ready(api, check, check.lower(), namespace))
     yield _explained("Pods", check_pods(api, namespace, now))
 
@@ -503,19 +503,9 @@ _TO_CHANGE = (
     _Right("create", "operations"),
     _Right("create", "schedules"),
 )
-_RECONCILED = (
-    "workflows",
-    "workflowruns",
-    "schedules",
-    "retrypolicies",
-    "workflowlimits",
-    "webhooks",
-    "operations",
-)
-"""The kinds that the operator watches and whose statuses it writes."""
 _OF_OPERATOR = (
-    *(_Right("watch", kind) for kind in _RECONCILED),
-    *(_Right("update", f"{kind}/status") for kind in (*_RECONCILED, "deadletters")),
+    *(_Right("watch", kind) for kind in paths.WATCHED),
+    *(_Right("update", f"{kind}/status") for kind in (*paths.WATCHED, "deadletters")),
     *(_Right(verb, "workflowruns") for verb in ("create", "patch", "delete")),
     _Right("create", "historysegments"),
     _Right("create", "payloads"),

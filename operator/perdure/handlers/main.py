@@ -54,7 +54,7 @@ class Temporal:
     def measure(self) -> None:
         """Set the metrics of the task queues that this process owns."""
         if self._frontend is not None:
-            metrics.show_task_queues(self._frontend.queues.loads())
+            metrics.show_task_queues(self._frontend.queues.totals())
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:

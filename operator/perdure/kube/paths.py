@@ -12,6 +12,7 @@ PLURALS: Final = frozenset(
         "schedules",
         "retrypolicies",
         "workflowlimits",
+        "workflowdefaults",
         "webhooks",
         "operations",
         "deadletters",

@@ -15,7 +15,10 @@ WAITS = {"workflow": {"name": "not-there"}}
 READ = {f"{verb} {kind}" for kind in PLURALS for verb in ("get", "list", "watch")}
 CHANGE = {
     f"{verb} {kind}"
-    for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "webhooks", "operations")
+    for kind in (
+        *("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "workflowdefaults"),
+        *("webhooks", "operations"),
+    )
     for verb in ("create", "update", "patch", "delete", "deletecollection")
 }
 DISCARD = {f"{verb} {kind}" for kind in ("deadletters", "cachedresults") for verb in ("delete", "deletecollection")}

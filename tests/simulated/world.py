@@ -20,8 +20,8 @@ from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.loop import DeadlockError, SpinningError
 from perdure.simulation.cluster.process import Trace, task_factory
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
-from simulated.checker import Checker
-from simulated.fleet import FleetChecker
+from simulated.checks.checker import Checker
+from simulated.checks.fleet import FleetChecker
 from simulated.ids import seeded_ids
 from simulated.kubelet import SlowKubelet, Stops
 from simulated.loop import ShuffledLoop

@@ -20,6 +20,7 @@ _TITLES: Final = {
     "workflowlimit": "WorkflowLimit",
     "workflowdefaults": "WorkflowDefaults",
     "webhook": "Webhook",
+    "workerdeployment": "WorkerDeployment",
     "operation": "Operation",
     "deadletter": "DeadLetter",
     "historysegment": "HistorySegment",

@@ -35,6 +35,7 @@ from perdure.controller.queue import (
     RunKey,
     ScheduleKey,
     WebhookKey,
+    WorkersKey,
     WorkflowKey,
     share,
 )
@@ -43,6 +44,7 @@ from perdure.controller.services import Services
 from perdure.controller.state_versions import state_versions
 from perdure.controller.upgrades import Upgrades, UpgradeSettings
 from perdure.controller.webhooks import Webhooks
+from perdure.controller.worker_deployments import WorkerDeployments
 from perdure.controller.workers import Workers
 from perdure.controller.workflows.namespace_defaults import DefaultsReadiness
 from perdure.controller.workflows.readiness import Readiness
@@ -117,6 +119,7 @@ class Manager:
             services, self._queue, self._readiness, self._defaults, runs=self.runs, schedules=self.schedules
         )
         self.webhooks = Webhooks(services.client, services.recorder, self._queue, self.runs.add_created)
+        self.worker_deployments = WorkerDeployments(services.client, services.recorder, self._queue)
 
         # The removal of objects
         self._finished = FinishedRuns(services.client, index, self.runs, self.schedules, self._expiries)
@@ -147,6 +150,7 @@ class Manager:
                 Informer("workflowlimits", references.update_limit, references.delete_limit),
                 Informer("workflowdefaults", references.update_defaults, references.delete_defaults),
                 Informer("webhooks", self.webhooks.update, self.webhooks.delete),
+                Informer("workerdeployments", self.worker_deployments.update, self.worker_deployments.delete),
                 Informer("schedules", self.schedules.update, self.schedules.delete),
                 Informer("pods", self._pods.update, self._pods.delete, group="", version="v1", label=RUN_ID_LABEL),
             )
@@ -251,9 +255,9 @@ class Manager:
                 await self._update_status(key)
 
     async def _update_status(
-        self, key: WorkflowKey | PolicyKey | LimitKey | DefaultsKey | WebhookKey | DeadLetterKey
+        self, key: WorkflowKey | PolicyKey | LimitKey | DefaultsKey | WebhookKey | WorkersKey | DeadLetterKey
     ) -> None:
-        """Reconcile an object of which only the status changes."""
+        """Reconcile an object without a state of its own: its status follows from what exists."""
         match key:
             case WorkflowKey():
                 self._queue.wake_at(key, await self._readiness.reconcile(key.namespace, key.name, now()))
@@ -265,6 +269,8 @@ class Manager:
                 self._queue.wake_at(key, await self._defaults.reconcile(key.namespace, key.name, now()))
             case WebhookKey():
                 self._queue.wake_at(key, await self.webhooks.reconcile(key.namespace, key.name, now()))
+            case WorkersKey():
+                self._queue.wake_at(key, await self.worker_deployments.reconcile(key.namespace, key.name, now()))
             case DeadLetterKey():
                 await self.services.letters.reconcile(key.namespace, key.name)
             case _:

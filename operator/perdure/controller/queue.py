@@ -128,6 +128,11 @@ class WebhookKey(_NamedKey):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersKey(_NamedKey):
+    """Run the workers of a WorkerDeployment."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterKey(_NamedKey):
     """Record the outcome of a DeadLetter's re-drive."""
 
@@ -143,6 +148,7 @@ Key = (
     | LimitKey
     | DefaultsKey
     | WebhookKey
+    | WorkersKey
     | DeadLetterKey
 )
 

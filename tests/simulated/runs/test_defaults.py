@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from perdure.simulation.cluster.store import Object, ObjectKey
-from simulated.definitions import activity
+from simulated.scenarios.definitions import activity
 from simulated.world import Setting, World, simulate
 
 SECONDS = 20

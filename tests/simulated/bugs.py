@@ -90,7 +90,7 @@ BUGS = (
         ),
         scenario="mixed",
         operators=2,
-        found="is deleted while its run waits for it",
+        found="while its run waits for it",
     ),
     Bug(
         name="child that no watch has shown yet taken for deleted",

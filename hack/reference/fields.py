@@ -19,6 +19,7 @@ _TITLES: Final = {
     "retrypolicy": "RetryPolicy",
     "workflowlimit": "WorkflowLimit",
     "webhook": "Webhook",
+    "workerdeployment": "WorkerDeployment",
     "operation": "Operation",
     "deadletter": "DeadLetter",
     "historysegment": "HistorySegment",

@@ -95,9 +95,9 @@ async def check_input(
     if "${" in str(value):  # the checks take long to import
         for warning in await asyncio.to_thread(_expression_warnings, workflow, value):
             click.echo(f"Warning: {warning}", err=True)
+    where, _, name = workflow.rpartition("/")
+    home = cluster.within(where) if where else cluster
     try:
-        where, _, name = workflow.rpartition("/")
-        home = cluster.within(where) if where else cluster
         found = await home.read("Workflow", "workflows", name)
     except NotFoundError:
         problem = f"there is no Workflow `{name}` in namespace `{home.namespace}`"

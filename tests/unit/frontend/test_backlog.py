@@ -1,5 +1,6 @@
 """The order of dispatch in a task queue."""
 
+import asyncio
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -143,3 +144,27 @@ async def test_an_urgent_offer_overtakes_in_a_queue() -> None:
     queues.settle("late", {raised: QUEUE})
     assert await queues.poll(QUEUE, "worker", 1, allowed) == raised
     assert queues.statistics(QUEUE).waiting == 0
+
+
+async def test_polls_through_a_member_that_leaves_end_and_get_no_task() -> None:
+    left_behind: list[Offer] = []
+    queues = TaskQueues(left_behind.append)
+    through = [
+        asyncio.create_task(queues.poll(QUEUE, "worker", 60, allowed, through=member)) for member in ("gone", "here")
+    ]
+    await asyncio.sleep(0)
+    queues.end_polls("gone")
+    queues.settle("run", {Offer("run"): QUEUE})
+    assert await asyncio.gather(*through) == [None, Offer("run")]
+
+
+async def test_an_offer_is_placed_again_when_the_last_poll_of_its_queue_ends_with_its_member() -> None:
+    moved: list[Offer] = []
+    queues = TaskQueues(moved.append)
+    poll = asyncio.create_task(queues.poll(QUEUE, "worker", 60, allowed, per_second=0, through="gone"))
+    await asyncio.sleep(0)
+    queues.settle("run", {Offer("run"): QUEUE})
+    queues.end_polls("gone")
+    assert await poll is None
+    assert moved == [Offer("run")]
+    assert not queues.alive(QUEUE)

@@ -165,7 +165,8 @@ class _Queue:
     offers: Backlog[Offer] = field(default_factory=Backlog)
     timer: asyncio.TimerHandle | None = None
     """Set while something waits for a rate limit."""
-    waiting: deque[asyncio.Future[Offer]] = field(default_factory=deque)
+    waiting: deque[asyncio.Future[Offer | None]] = field(default_factory=deque)
+    """The polls that wait. An ended one has no offer."""
     last_poll: datetime | None = None
     added: _Rate = field(default_factory=_Rate)
     dispatched: _Rate = field(default_factory=_Rate)
@@ -219,6 +220,8 @@ class TaskQueues:
         self._of_namespace: Counter[str] = Counter()
         self._pollers: defaultdict[str, Pollers[QueueName]] = defaultdict(pollers)
         """By namespace."""
+        self._forwarded: defaultdict[str, dict[asyncio.Future[Offer | None], _Queue]] = defaultdict(dict)
+        """The waiting polls of other members' workers, by member."""
         self._settings: dict[str, Mapping[str, TaskQueueSettings]] = {}
         """By namespace and task queue."""
         self._forget_at = _FORGET_AT
@@ -326,8 +329,11 @@ class TaskQueues:
         *,
         per_second: float | None = None,
         sticky: bool = False,
+        through: str = "",
     ) -> Offer | None:
-        """Wait for an offer; None if there is none in time. The caller checks whether the offer is still due.
+        """Wait for an offer; None if there is none in time, or if the member that has forwarded the poll leaves.
+
+        The caller checks whether the offer is still due.
 
         Args:
             name: The queue.
@@ -337,12 +343,13 @@ class TaskQueues:
             per_second: How many offers the whole queue may dispatch per second, until the next poll changes this; zero:
                 none; None: no limit (Temporal: ``max_tasks_per_second``).
             sticky: Whether it is the sticky queue of the poller.
+            through: The member that has forwarded the poll; empty for this one.
         """
         self._check_room(name)
         queue = self._queue(name)
         queue.sticky = sticky
         queue.limits.request_rate(per_second)
-        offer = await self._next(name, identity, seconds)
+        offer = await self._next(name, identity, seconds, through)
         try:
             await recheck()
         except BaseException:
@@ -351,31 +358,43 @@ class TaskQueues:
             raise
         return offer
 
-    async def _next(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
+    async def _next(self, name: QueueName, identity: str, seconds: float, through: str) -> Offer | None:
         queue = self._queue(name)
         queue.last_poll = now()
         self._pollers[name.namespace].add(name, identity, queue.last_poll)
-        poller: asyncio.Future[Offer] = asyncio.get_running_loop().create_future()
+        poller: asyncio.Future[Offer | None] = asyncio.get_running_loop().create_future()
         queue.waiting.append(poller)
+        if through:
+            self._forwarded[through][poller] = queue
         queue.dispatch()
         try:
             await asyncio.wait({poller}, timeout=seconds)
         except asyncio.CancelledError:
-            self._leave(queue, poller)
-            if poller.done():
-                self._enqueue(poller.result(), name)
+            self._leave(queue, poller, through)
+            if poller.done() and (offer := poller.result()) is not None:
+                self._enqueue(offer, name)
             if not queue.waiting:
                 self._on_last_poller_lost(queue)
             raise
-        self._leave(queue, poller)
+        self._leave(queue, poller, through)
         queue.last_poll = now()
         # Offers in the meantime were not sent here, because no poller was waiting.
         return poller.result() if poller.done() else None
 
-    @staticmethod
-    def _leave(queue: _Queue, poller: "asyncio.Future[Offer]") -> None:
+    def _leave(self, queue: _Queue, poller: "asyncio.Future[Offer | None]", through: str) -> None:
         if poller in queue.waiting:
             queue.waiting.remove(poller)
+        if through:
+            self._forwarded.get(through, {}).pop(poller, None)
+
+    def end_polls(self, member: str) -> None:
+        """End the polls that a member has forwarded, because it leaves: a task that one of them got would be lost with it."""
+        for poller, queue in self._forwarded.pop(member, {}).items():
+            if not poller.done():
+                queue.waiting.remove(poller)
+                poller.set_result(None)
+                if not queue.waiting:
+                    self._on_last_poller_lost(queue)
 
     def _on_last_poller_lost(self, queue: _Queue) -> None:
         """Handle the loss of the last poller of a queue, whose connection broke or whose call ended.
@@ -679,6 +698,7 @@ class Matching:
         """Place all offers again after the members have changed, and drop those of members that have left."""
         before, self._others = self._others, frozenset(others)
         for member in before - self._others:
+            self.queues.end_polls(member)
             self._withdraw_all_of(member, ())
             self._sessions.pop(member, None)
             self._polled.pop(member, None)
@@ -772,7 +792,9 @@ class Matching:
         """
         until = monotonic() + seconds
         while (left := until - monotonic()) > 0:
-            offer = await self.queues.poll(queue, identity, left, recheck, per_second=per_second, sticky=sticky)
+            offer = await self.queues.poll(
+                queue, identity, left, recheck, per_second=per_second, sticky=sticky, through=through
+            )
             if offer is None:
                 return None
             task = await self.take(queue.kind, offer, Poller(identity, sticky, through))

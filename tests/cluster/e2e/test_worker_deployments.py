@@ -45,7 +45,7 @@ def reason(cluster: Cluster, condition: str, name: str = "shop") -> str:
 
 def pods(cluster: Cluster, name: str = "shop") -> int:
     """How many pods of the workers exist that are not being deleted."""
-    found = cluster.list("pods", f"perdure.dev/worker-deployment={name}")
+    found = cluster.list("pods", f"-l=perdure.dev/worker-deployment={name}")
     return sum("deletionTimestamp" not in each["metadata"] for each in found)
 
 

@@ -89,9 +89,9 @@ def test_an_open_run_ends_on_its_code_and_pods_run_only_while_there_are_tasks(
     start(namespace, "late")
     for name in ("late", "early"):
         perdure(namespace, "signal", name, "--name", "paid", "--input", "true")
-    assert perdure(namespace, "result", "late").strip() == '"late by two"'
+    assert perdure(namespace, "result", "late").strip() == "late by two"
     print(f"from zero to the result: {time.monotonic() - began:.1f} s")
-    assert perdure(namespace, "result", "early").strip() == '"early by one"'
+    assert perdure(namespace, "result", "early").strip() == "early by one"
     until_no_pods(namespace)
 
 
@@ -107,7 +107,7 @@ def test_a_version_that_crashes_gets_no_runs_and_says_why(namespace: Cluster, tm
     assert reason(namespace, "Ready") in {"Serving", "Idle"}, "the earlier version serves"
     start(namespace, "safe")
     perdure(namespace, "signal", "safe", "--name", "paid", "--input", "true")
-    assert perdure(namespace, "result", "safe").strip() == '"safe by one"'
+    assert perdure(namespace, "result", "safe").strip() == "safe by one"
 
 
 def test_the_example_runs_its_workers_on_demand(namespace: Cluster, tmp_path: Path) -> None:

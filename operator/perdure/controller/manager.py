@@ -180,6 +180,10 @@ class Manager:
         """Let a server for workers follow the runs. It is created with this manager, and attached before the manager runs."""
         self.services.workers = workers
 
+    def measure(self) -> None:
+        """Set the metrics of the open runs that this process owns."""
+        self.runs.measure()
+
     def trouble(self) -> str | None:
         """The problem with the watches; None if there is none."""
         return next((problem for each in self.informers.values() if (problem := each.trouble())), None)

@@ -7,6 +7,7 @@ works on it. Runs access each other through `Peers`. A closed run without pendin
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -416,6 +417,12 @@ class WorkflowRuns:
             self._queue.wake_at(key, wake)
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._index.runs))
+
+    def measure(self) -> None:
+        """Set the metrics of the open runs that this process owns."""
+        runs = [run for uid, run in self._index.runs.items() if not (run.done or self.fleet.is_guest(uid))]
+        near = Counter(run.ref.namespace for run in runs if run.near_limit)
+        metrics.show_open_runs(Counter((run.ref.namespace, run.workflow) for run in runs), near)
 
     def _restore(self, run: Run) -> None:
         """Wake the objects that wait for the result of a run whose edited status was restored."""

@@ -18,6 +18,7 @@ _TITLES: Final = {
     "schedule": "Schedule",
     "retrypolicy": "RetryPolicy",
     "workflowlimit": "WorkflowLimit",
+    "workflowdefaults": "WorkflowDefaults",
     "webhook": "Webhook",
     "workerdeployment": "WorkerDeployment",
     "operation": "Operation",

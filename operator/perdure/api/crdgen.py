@@ -34,6 +34,7 @@ from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.webhook import Webhook
 from perdure.api.kinds.workerdeployment import WorkerDeployment
 from perdure.api.kinds.workflow import Workflow
+from perdure.api.kinds.workflowdefaults import WorkflowDefaults
 from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.labels import GROUP, SERVED_VERSIONS, VERSION
@@ -322,6 +323,7 @@ KINDS: tuple[type[Resource], ...] = (
     Schedule,
     RetryPolicy,
     WorkflowLimit,
+    WorkflowDefaults,
     Webhook,
     WorkerDeployment,
     Operation,

@@ -267,6 +267,12 @@ class WorkflowRuns:
             if run.waits_for_workflow(reference_from(run.ref.namespace, namespace, name)):
                 self._wake(run)
 
+    def update_defaults(self, namespace: str) -> None:
+        """Wake the runs of a namespace that have not started: its WorkflowDefaults have changed."""
+        for run in self._index.runs.values():
+            if run.ref.namespace == namespace and run.state is None:
+                self._wake(run)
+
     def update_policies(self, namespace: str) -> None:
         """Wake the runs of a namespace whose RetryPolicies have changed, or whose circuit breaker admits more."""
         for run in self._index.runs.values():

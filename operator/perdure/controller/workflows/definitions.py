@@ -22,8 +22,9 @@ from weakref import WeakValueDictionary
 import orjson
 import pydantic
 
-from perdure.api.json_values import MAX_DEPTH, nests_deeper
+from perdure.api.json_values import MAX_DEPTH, mapping, nests_deeper
 from perdure.api.kinds.workflow import Activity, WorkflowSpec
+from perdure.api.kinds.workflowdefaults import DEFAULTS_NAME
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.models import mistakes_by_path, unknown_field
 from perdure.api.reasons import ConditionReason
@@ -34,9 +35,17 @@ from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.language.checks import CheckedDefinition, check, options
+from perdure.language.checks import CheckedDefinition, check, default_mistakes, options
+from perdure.language.defaults import (
+    NO_DEFAULTS,
+    NamespaceDefaults,
+    completed,
+    is_of_defaults,
+    of_defaults,
+    with_handlers,
+)
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
-from perdure.language.reuse import Composition, Library, allows, compose, is_of_library
+from perdure.language.reuse import Composition, Library, MissingLibrary, allows, compose, is_of_library
 from perdure.observe import metrics
 
 MAX_INPUT = 256 * 1024
@@ -79,9 +88,11 @@ class Definition:
     snapshot: dict[str, Any] | None
     """The definition as JSON if a part of it came from a Workflow: stored with the run, so that later edits do not affect it."""
     sources: tuple[dict[str, Any], ...] = ()
-    """What it has copied from libraries, as in `status.sources`."""
+    """What it has copied from libraries, and taken from defaults, as in `status.sources`."""
     libraries: frozenset[str] = frozenset()
     """The names of these libraries."""
+    defaults: NamespaceDefaults = NO_DEFAULTS
+    """The defaults of the namespace, for a run that starts."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -132,8 +143,12 @@ class Definitions:
             NotReadyError: The Workflow is missing or invalid; someone can fix it.
             InvalidWorkflowError: The spec of the run is not valid. It cannot change, so the run fails.
         """
+        defaults = await self.defaults(namespace)
+        if wrong := default_mistakes(defaults.spec):
+            message = f"{'; '.join(str(of_defaults(each)) for each in wrong)}; the run starts once you fix it"
+            raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message)
         if inline is not None:
-            return await self._of_run(namespace, name, inline)
+            return await self._of_run(namespace, name, inline, defaults)
         workflow = spec.workflow.name if spec.workflow is not None else None
         if workflow is None:
             raise InvalidWorkflowError([Finding("spec.workflow", "must name a Workflow")])
@@ -143,47 +158,75 @@ class Definitions:
             message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts once it exists"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
         unusable = f"Workflow `{workflow}` cannot be run: "
-        composed = await self._complete(namespace, found["spec"], unusable, "spec")
+        composed = await self._complete(namespace, found["spec"], defaults, unusable, "spec")
         uses = composed.libraries
         try:
             program = self._program(namespace, composed)
         except InvalidWorkflowError as error:
             message = f"{unusable}{error}; the run starts once you fix it"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
-        return Definition(program, workflow, composed.definition, composed.sources, uses)
+        return Definition(program, workflow, composed.definition, composed.sources, uses, defaults)
 
-    async def _of_run(self, namespace: str, name: str, inline: dict[str, Any]) -> Definition:
-        """Find the definition of a run that has an inline one. It waits for what a change of a library can fix."""
-        composed = await self._complete(namespace, inline, "", "spec.inline")
+    async def _of_run(
+        self, namespace: str, name: str, inline: dict[str, Any], defaults: NamespaceDefaults
+    ) -> Definition:
+        """Find the definition of a run that has an inline one. It waits for what a change of another object can fix."""
+        composed = await self._complete(namespace, inline, defaults, "", "spec.inline")
         uses = composed.libraries
         try:
             program = self._program(namespace, composed)
         except InvalidWorkflowError as error:
-            findings = [found.moved("spec.inline") for found in error.findings]
-            if not all(map(is_of_library, error.findings)):
+            findings = [found if is_of_defaults(found.path) else found.moved("spec.inline") for found in error.findings]
+            if not all(is_of_library(found) or is_of_defaults(found.path) for found in error.findings):
                 raise InvalidWorkflowError(findings) from error
-            message = f"{'; '.join(map(str, findings))}; the run starts once you fix that Workflow"
+            where = "that Workflow" if all(map(is_of_library, error.findings)) else "the WorkflowDefaults"
+            message = f"{'; '.join(map(str, findings))}; the run starts once you fix {where}"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
-        return Definition(program, name, composed.definition if uses else None, composed.sources, uses)
+        snapshot = composed.definition if composed.sources else None
+        return Definition(program, name, snapshot, composed.sources, uses, defaults)
 
-    async def _complete(self, namespace: str, spec: dict[str, Any], unusable: str, path: str) -> Composition:
-        """Copy the parts that the definition of a run takes from other Workflows.
+    async def _complete(
+        self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults, unusable: str, path: str
+    ) -> Composition:
+        """Complete the definition of a run with the parts of other Workflows and the defaults of its namespace.
 
         Args:
             namespace: Namespace of the run.
             spec: The definition.
-            unusable: How the message begins if one of them is missing.
+            defaults: The defaults.
+            unusable: How the message begins if one of the Workflows is missing.
             path: Where the definition is.
 
         Raises:
             NotReadyError: One of the Workflows is missing.
         """
-        composed = await self.compose(namespace, spec)
+        composed = await self.complete(namespace, spec, defaults)
         if composed.missing:
             uses = composed.libraries
             message = f"{unusable}{_missing(composed, namespace, path)}; the run starts once there is one"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
         return composed
+
+    async def complete(self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults) -> Composition:
+        """Copy the parts that a definition takes from other Workflows and from the defaults of its namespace.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        handled = with_handlers(spec, defaults.spec)
+        return completed(await self.compose(namespace, handled.definition), handled, defaults)
+
+    async def defaults(self, namespace: str) -> NamespaceDefaults:
+        """Read the defaults of a namespace, which are empty if it has no WorkflowDefaults.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        try:
+            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowdefaults", DEFAULTS_NAME))
+        except kube.NotFoundError:
+            return NO_DEFAULTS
+        return NamespaceDefaults(mapping(found.get("spec")), found["metadata"].get("generation", 0))
 
     async def compose(self, namespace: str, spec: dict[str, Any]) -> Composition:
         """Copy the parts that a definition takes from other Workflows.
@@ -367,9 +410,11 @@ def _check_again(libraries: frozenset[str]) -> datetime | None:
 
 def _missing(composed: Composition, namespace: str, path: str = "spec") -> str:
     """Name the libraries that do not exist; `path` is the path of the definition."""
-    return "; ".join(
-        replace(each, path=path + each.path.removeprefix("spec")).sentence(namespace) for each in composed.missing
-    )
+
+    def moved(each: MissingLibrary) -> MissingLibrary:
+        return each if is_of_defaults(each.path) else replace(each, path=path + each.path.removeprefix("spec"))
+
+    return "; ".join(moved(each).sentence(namespace) for each in composed.missing)
 
 
 def _no_activity(message: str) -> Failure:

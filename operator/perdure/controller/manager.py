@@ -10,6 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from perdure.api.labels import RUN_ID_LABEL
+from perdure.controller.archiver import Archiver
 from perdure.controller.artifacts import ArtifactCollector, DeletionPods
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.pods import RunPods
@@ -51,6 +52,7 @@ from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime import status_encoding
+from perdure.runtime.archive import Archive, ArchiveSettings
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retention import Limits
 
@@ -66,6 +68,8 @@ class Manager:
         workers: int = 32,
         finished: Limits | None = None,
         upgrades: UpgradeSettings | None = None,
+        archive: Archive | None = None,
+        archiving: ArchiveSettings | None = None,
     ) -> None:
         """Create a manager without starting it.
 
@@ -75,6 +79,8 @@ class Manager:
             workers: How many objects are processed concurrently.
             finished: The limits of finished runs per namespace; None for the defaults.
             upgrades: The settings of upgrades; None: the operator writes the same state version all the time, as in simulations.
+            archive: Archives finished runs; None: there is no archive.
+            archiving: The settings of the archive; None for the defaults.
         """
         self.served = served
         self.client = services.client
@@ -99,13 +105,33 @@ class Manager:
         self.directory = index.directory
         """The directory of all runs."""
 
+        self.archive = archive
+        """Has the finished runs; None: there is no archive."""
+        self.archiver = None
+        """Archives finished runs; None: there is no archive."""
+        if archive is not None:
+            self.archiver = Archiver(
+                archive,
+                archiving or ArchiveSettings(),
+                client=services.client,
+                directory=index.directory,
+                shards=services.shards,
+                recorder=services.recorder,
+            )
+
         # The objects that this process works on
         self._expiries = RunExpiries(index.directory, self._queue, RESYNC_SECONDS)
         self._releases = LimitReleases(
             services.client, services.limits, services.shards, index.directory, self._queue.wake
         )
         self.runs = WorkflowRuns(
-            services, index, self._queue, self._expiries, releases=self._releases, changed=self._update_retention
+            services,
+            index,
+            self._queue,
+            self._expiries,
+            releases=self._releases,
+            changed=self._update_retention,
+            archiver=self.archiver,
         )
         self.schedules = Schedules(services, index, self._queue, self.runs)
         self._pods = RunPods(services, index, self._queue, self.runs, self._releases)
@@ -130,6 +156,7 @@ class Manager:
             finished or Limits(),
             is_over=self._finished.is_over,
             holds=services.shards.holds,
+            archiver=self.archiver,
         )
         self._claims = ReleasedClaims(services.client, index.directory, services.pods.settings.pod_ttl)
         deletions = DeletionPods(services.client, services.recorder, services.pods.settings)
@@ -220,6 +247,8 @@ class Manager:
             if self._upgrades is not None:
                 group.create_task(self._upgrades.run())
             group.create_task(self._read_first_lists())
+            if self.archiver is not None:
+                group.create_task(self._archive(self.archiver))
             self._queue.start(group)
             group.create_task(self.services.recorder.run())
             group.create_task(repeat(self._poll))
@@ -233,6 +262,10 @@ class Manager:
         await self.shards.assigned()  # only the runs of its own shards are kept
         await self.first_lists.read()
         self.shards.prepared()
+
+    async def _archive(self, archiver: Archiver) -> None:
+        await self.first_lists.wait()
+        await archiver.run()
 
     async def _poll(self) -> bool:
         """Execute the periodic work, and return whether it is complete."""
@@ -303,6 +336,8 @@ class Manager:
         self.schedules.reassign()
         self._pods.reassign()
         self._queue.readmit()
+        if self.archiver is not None:
+            self.archiver.reassign()
 
     # For the watches that continue the first lists
 

@@ -12,6 +12,7 @@ from perdure.controller.upgrades import UpgradeSettings
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions
+from perdure.runtime.archive import Archive, ArchiveSettings
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
@@ -46,6 +47,8 @@ class FaultyOperator(Operator):
         lease_seconds: int = 10,
         reads: int = NEWEST,
         upgrades: UpgradeSettings | None = None,
+        archive: Archive | None = None,
+        archiving: ArchiveSettings | None = None,
     ) -> None:
         """Start it.
 
@@ -67,6 +70,8 @@ class FaultyOperator(Operator):
             lease_seconds: The duration of its Lease.
             reads: The newest state version that it reads.
             upgrades: The settings of upgrades; None: it always writes the newest version that it reads.
+            archive: Archives finished runs; None: there is no archive.
+            archiving: The settings of the archive.
         """
         self.reads = reads
         self._frontend: Frontend | None = None
@@ -85,6 +90,7 @@ class FaultyOperator(Operator):
             lease_seconds=lease_seconds,
             reads=reads,
             upgrades=upgrades,
+            archiving=archiving or ArchiveSettings(),
         )
         super().__init__(
             options,
@@ -95,6 +101,7 @@ class FaultyOperator(Operator):
             frontend=partial(self._serve, frontend) if frontend is not None else None,
             skew=skew,
             trace=traced,
+            archive=archive,
         )
 
     def _serve(self, settings: Settings, manager: Manager) -> Frontend:

@@ -23,8 +23,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from perdure.api.state_versions import WORKER_LOADS
 from perdure.api.stored import MessageStruct
 from perdure.controller.fleet.shards import shard_of
+from perdure.controller.state_versions import state_versions
 from perdure.frontend.errors import exhausted
 from perdure.frontend.matching.dispatch import (
     NO_SETTINGS,
@@ -504,7 +506,7 @@ class QueueLoad(MessageStruct, frozen=True, kw_only=True):
         )
 
 
-class PolledQueues(MessageStruct, frozen=True, kw_only=True):
+class PolledQueues(MessageStruct, frozen=True, kw_only=True, omit_defaults=True):
     """The response to a batch: the task queues of the member that workers poll, and the tasks of versions."""
 
     known: bool
@@ -512,6 +514,7 @@ class PolledQueues(MessageStruct, frozen=True, kw_only=True):
     alive: list[QueueName]
     polled: list[QueueName]
     loads: list[QueueLoad] = []
+    """From state version 3; a member of an earlier version cannot read the message with it."""
 
 
 class UnreachableError(Exception):
@@ -654,8 +657,10 @@ class Matching:
     def _own_load(self, name: QueueName, waiting: Load) -> Load:
         return waiting + Load(in_progress=self._held_in[name], last_used=self._used.get(name))
 
-    def _loads(self) -> list[QueueLoad]:
-        """The tasks of versions that this process knows, for other members."""
+    def _loads_for_others(self) -> list[QueueLoad]:
+        """The tasks of versions that this process knows; none while a member could not read them."""
+        if state_versions().writes < WORKER_LOADS:
+            return []
         waiting = self.queues.loads()
         found = []
         for name in {*waiting, *self._held_in, *self._used}:
@@ -707,7 +712,7 @@ class Matching:
             for key, offers in batch.offers.items():
                 self._place(f"{member}/{key}", {replace(offer, member=member): to for offer, to in offers})
         alive, polled = self.queues.polled()
-        return PolledQueues(known=known, alive=alive, polled=polled, loads=self._loads())
+        return PolledQueues(known=known, alive=alive, polled=polled, loads=self._loads_for_others())
 
     def _withdraw_all_of(self, member: str, but: Any) -> None:
         start = f"{member}/"

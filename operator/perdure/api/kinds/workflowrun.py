@@ -23,7 +23,7 @@ from perdure.api.fields import (
 from perdure.api.json_values import mapping
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
 from perdure.api.kinds.status import HISTORY_GROWS, RECORD_STAYS, CommitStatus, Conditions
-from perdure.api.kinds.steps import WorkflowReference
+from perdure.api.kinds.steps import QualifiedWorkflowReference
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.api.kinds.workflowlimit import Priority
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
@@ -39,7 +39,7 @@ MAX_PENDING = 2000
 class RunOptions(SpecModel):
     """What to start, and how, without an inline definition."""
 
-    workflow: WorkflowReference | None = None
+    workflow: QualifiedWorkflowReference | None = None
     """Workflow to run: a Workflow by `name`, or `type` and `taskQueue` of a workflow that Temporal SDK workers run.
     The run keeps the definition that the Workflow has when the run starts."""
 

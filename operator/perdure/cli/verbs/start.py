@@ -138,7 +138,8 @@ def start(
     """
     what = _workflow_of(workflow, kind, task_queue, file)
     launch.check()
-    base: Object = {"metadata": {"generateName": f"{workflow or _name_prefix(kind or 'run')}-"}, "spec": {}}
+    prefix = _name_prefix(kind or "run") if workflow is None else workflow.rpartition("/")[2]
+    base: Object = {"metadata": {"generateName": f"{prefix}-"}, "spec": {}}
     if file is not None:
         base = documents.read_run(file)
     meta, started = base["metadata"], base["spec"] if what is None else {"workflow": what}

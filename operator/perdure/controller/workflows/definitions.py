@@ -45,7 +45,7 @@ from perdure.language.defaults import (
     with_handlers,
 )
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
-from perdure.language.reuse import Composition, Library, MissingLibrary, allows, compose, is_of_library
+from perdure.language.reuse import Composition, Library, MissingLibrary, allows, at_home, compose, is_of_library
 from perdure.observe import metrics
 
 MAX_INPUT = 256 * 1024
@@ -152,14 +152,16 @@ class Definitions:
         workflow = spec.workflow.name if spec.workflow is not None else None
         if workflow is None:
             raise InvalidWorkflowError([Finding("spec.workflow", "must name a Workflow")])
-        try:
-            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
-        except kube.NotFoundError:
-            message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts once it exists"
-            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
+        workflow = workflow.removeprefix(f"{namespace}/")
+        found = await self._library(namespace, workflow)
+        if found is None:
+            missing = MissingLibrary("", workflow).sentence(namespace).removeprefix(": ")
+            message = f"{missing}; the run starts once it exists"
+            uses = frozenset({workflow})
+            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
         unusable = f"Workflow `{workflow}` cannot be run: "
-        composed = await self._complete(namespace, found["spec"], defaults, unusable, "spec")
-        uses = composed.libraries
+        composed = await self._complete(namespace, found.spec, defaults, unusable, "spec", home=workflow)
+        uses = composed.libraries | {workflow}
         try:
             program = self._program(namespace, composed)
         except InvalidWorkflowError as error:
@@ -186,7 +188,14 @@ class Definitions:
         return Definition(program, name, snapshot, composed.sources, uses, defaults)
 
     async def _complete(
-        self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults, unusable: str, path: str
+        self,
+        namespace: str,
+        spec: dict[str, Any],
+        defaults: NamespaceDefaults,
+        unusable: str,
+        path: str,
+        *,
+        home: str = "",
     ) -> Composition:
         """Complete the definition of a run with the parts of other Workflows and the defaults of its namespace.
 
@@ -196,24 +205,33 @@ class Definitions:
             defaults: The defaults.
             unusable: How the message begins if one of the Workflows is missing.
             path: Where the definition is.
+            home: The Workflow that has it; empty: the run.
 
         Raises:
             NotReadyError: One of the Workflows is missing.
         """
-        composed = await self.complete(namespace, spec, defaults)
+        composed = await self.complete(namespace, spec, defaults, home)
         if composed.missing:
-            uses = composed.libraries
+            uses = composed.libraries | ({home} if home else frozenset())
             message = f"{unusable}{_missing(composed, namespace, path)}; the run starts once there is one"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
         return composed
 
-    async def complete(self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults) -> Composition:
+    async def complete(
+        self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults, home: str = ""
+    ) -> Composition:
         """Copy the parts that a definition takes from other Workflows and from the defaults of its namespace.
+
+        Args:
+            namespace: Namespace of what runs it.
+            spec: The definition.
+            defaults: The defaults.
+            home: The Workflow that has it, of another namespace by `<namespace>/<name>`; empty: none.
 
         Raises:
             RequestError: The Kubernetes API request failed.
         """
-        handled = with_handlers(spec, defaults.spec)
+        handled = with_handlers(at_home(spec, home), defaults.spec)
         return completed(await self.compose(namespace, handled.definition), handled, defaults)
 
     async def defaults(self, namespace: str) -> NamespaceDefaults:
@@ -310,8 +328,9 @@ class Definitions:
             if inline is None:
                 raise InvalidWorkflowError([Finding("status.definition", "is missing")])
             return Definition(self.compile(namespace, inline, pinned=True), name, None)
-        workflow = spec.workflow.name if spec.workflow else None
-        return Definition(self.compile(namespace, snapshot, pinned=True), workflow or name, snapshot, tuple(sources))
+        workflow = (spec.workflow.name if spec.workflow else None) or name
+        workflow = workflow.removeprefix(f"{namespace}/")
+        return Definition(self.compile(namespace, snapshot, pinned=True), workflow, snapshot, tuple(sources))
 
     def compile(self, namespace: str, spec: dict[str, Any], *, pinned: bool = False) -> Program:
         """Return a compiled definition, or schedule its compilation.

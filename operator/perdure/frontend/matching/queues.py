@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from perdure.api.state_versions import WORKER_LOADS
+from perdure.api.state_versions import QUEUE_LOADS
 from perdure.api.stored import MessageStruct
 from perdure.controller.fleet.shards import shard_of
 from perdure.controller.state_versions import state_versions
@@ -514,7 +514,7 @@ class PolledQueues(MessageStruct, frozen=True, kw_only=True, omit_defaults=True)
     alive: list[QueueName]
     polled: list[QueueName]
     loads: list[QueueLoad] = []
-    """From state version 3; a member of an earlier version cannot read the message with it."""
+    """Empty as long as a member does not know the field."""
 
 
 class UnreachableError(Exception):
@@ -657,10 +657,8 @@ class Matching:
     def _own_load(self, name: QueueName, waiting: Load) -> Load:
         return waiting + Load(in_progress=self._held_in[name], last_used=self._used.get(name))
 
-    def _loads_for_others(self) -> list[QueueLoad]:
-        """The tasks of versions that this process knows; none while a member could not read them."""
-        if state_versions().writes < WORKER_LOADS:
-            return []
+    def _loads(self) -> list[QueueLoad]:
+        """The tasks of versions that this process knows, for other members."""
         waiting = self.queues.loads()
         found = []
         for name in {*waiting, *self._held_in, *self._used}:
@@ -712,7 +710,8 @@ class Matching:
             for key, offers in batch.offers.items():
                 self._place(f"{member}/{key}", {replace(offer, member=member): to for offer, to in offers})
         alive, polled = self.queues.polled()
-        return PolledQueues(known=known, alive=alive, polled=polled, loads=self._loads_for_others())
+        loads = self._loads() if state_versions().writes >= QUEUE_LOADS else []
+        return PolledQueues(known=known, alive=alive, polled=polled, loads=loads)
 
     def _withdraw_all_of(self, member: str, but: Any) -> None:
         start = f"{member}/"

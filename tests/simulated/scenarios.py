@@ -23,6 +23,7 @@ from simulated.limits import activity_limits, limits, newest_wins, selecting_lim
 from simulated.loop import START
 from simulated.neighbors import neighbors
 from simulated.replacements import replacements
+from simulated.revisions import revisions
 from simulated.sdk.limits import limited_code
 from simulated.sdk.scenario import code, crowd
 from simulated.upgrades import upgrades
@@ -519,6 +520,7 @@ SCENARIOS: dict[str, Scenario] = {
         selecting_limits,
         neighbors,
         libraries,
+        revisions,
         workspaces,
         artifacts,
         caching,

@@ -13,6 +13,7 @@ import orjson
 
 from perdure.api.state_versions import NEWEST
 from perdure.controller.upgrades import UpgradeSettings
+from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.frontend.settings import Settings
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.kubelet import ContainerExit
@@ -24,6 +25,7 @@ from simulated.fleet import FleetChecker
 from simulated.ids import seeded_ids
 from simulated.kubelet import SlowKubelet, Stops
 from simulated.loop import ShuffledLoop
+from simulated.run_facts import with_definition
 from simulated.sdk.frontends import Frontends
 from simulated.sdk.peers import address_of
 from simulated.server import InterceptedServer
@@ -87,6 +89,8 @@ class World:
     """Of all processes that there were."""
     limits: Limits = field(default_factory=Limits)
     """The limits of the namespace's finished runs."""
+    revisions: RevisionRetention = field(default_factory=RevisionRetention)
+    """How long revisions are kept that no run refers to."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
     stops: Stops = lambda _: None
     frontends: Frontends | None = None
@@ -146,11 +150,15 @@ class World:
 
     def run(self, name: str) -> Object:
         """A WorkflowRun, as it is now."""
-        return self.checker.decoded.of(self.server.get(ObjectKey("workflowruns", "default", name)))
+        return self._complete(self.server.get(ObjectKey("workflowruns", "default", name)))
 
     def runs(self) -> dict[str, Object]:
         """All WorkflowRuns, by name."""
-        return {obj["metadata"]["name"]: self.checker.decoded.of(obj) for obj in self.server.of("workflowruns")}
+        return {obj["metadata"]["name"]: self._complete(obj) for obj in self.server.of("workflowruns")}
+
+    def _complete(self, run: Object) -> Object:
+        """A stored run with the values of its status, and the definition that it refers to."""
+        return with_definition(self.server, self.checker.decoded.of(run))
 
     # Faults of operators
 
@@ -192,6 +200,7 @@ class World:
             lag=random.choice([0.01, 0.1, 1.0, 3.0]),
             skew=random.choice([0.0, 0.0, random.uniform(-0.5, 0.5)]),
             limits=self.limits,
+            revisions=self.revisions,
             trace=self.tracer,
             crashed=self.checker.fail,
             frontend=frontend,

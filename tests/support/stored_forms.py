@@ -15,6 +15,7 @@ from perdure.api.kinds.retrypolicy import RetryPolicyStatus
 from perdure.api.kinds.schedule import ScheduleStatus
 from perdure.api.kinds.webhook import WebhookStatus
 from perdure.api.kinds.workflowlimit import WorkflowLimitStatus
+from perdure.api.kinds.workflowrevision import WorkflowRevisionSpec
 from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.engine.events import AnyEvent
 from perdure.engine.starts import StartExtras
@@ -49,7 +50,7 @@ STORED = [
 MODELS = [
     *(WorkflowRunStatus, ScheduleStatus, WorkflowLimitStatus, RetryPolicyStatus, DeadLetterStatus),
     *(OperationStatus, WebhookStatus),
-    *(HistorySegmentSpec, CachedResultSpec, ArtifactSetSpec, PayloadSpec),
+    *(HistorySegmentSpec, CachedResultSpec, ArtifactSetSpec, PayloadSpec, WorkflowRevisionSpec),
 ]
 """The statuses, and the specs that only operators write."""
 

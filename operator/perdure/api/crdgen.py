@@ -34,6 +34,7 @@ from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.webhook import Webhook
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.kinds.workflowlimit import WorkflowLimit
+from perdure.api.kinds.workflowrevision import WorkflowRevision
 from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.labels import GROUP, SERVED_VERSIONS, VERSION
 from perdure.api.models import AGE, CATEGORY, ApiModel, Column, Resource
@@ -328,6 +329,7 @@ KINDS: tuple[type[Resource], ...] = (
     Payload,
     ArtifactSet,
     CachedResult,
+    WorkflowRevision,
 )
 """All kinds of the group."""
 

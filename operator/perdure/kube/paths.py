@@ -9,6 +9,7 @@ PLURALS: Final = frozenset(
     {
         "workflows",
         "workflowruns",
+        "workflowrevisions",
         "schedules",
         "retrypolicies",
         "workflowlimits",

@@ -33,8 +33,8 @@ from temporalio.api.command.v1 import Command  # noqa: E402 (after the path)
 
 from perdure.simulation.cluster.store import Write  # noqa: E402
 from rpc.served import Served, activity  # noqa: E402
-from simulated.definitions import activity as pod_activity  # noqa: E402
-from simulated.definitions import step  # noqa: E402
+from simulated.scenarios.definitions import activity as pod_activity  # noqa: E402
+from simulated.scenarios.definitions import step  # noqa: E402
 from simulated.world import Setting, World, simulate  # noqa: E402
 
 _NOT_COUNTED = "perdure.simulation"

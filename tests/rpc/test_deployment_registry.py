@@ -15,6 +15,7 @@ from perdure.frontend.deployments.versions import WORKER_DEPLOYMENTS
 from perdure.frontend.errors import RpcError
 from perdure.frontend.messages.values import UnfitError
 from perdure.kube import client as kube
+from perdure.simulation.cluster.apiserver import Request
 from rpc.served import Served, served
 from rpc.versioned import NAME, options, register, set_current, version
 
@@ -96,22 +97,13 @@ async def test_a_slow_read_does_not_undo_a_change(here: Served) -> None:
     await register(here, "1", "2")
     await set_current(here, "1")
     await asyncio.sleep(11)  # in virtual time: the next RPC reads the ConfigMap again
-    client = here.frontend.client
-    read, go_on = asyncio.Event(), asyncio.Event()
-    get = client.get
-
-    async def slow(url: str, *args: Any, **options: Any) -> Any:
-        found = await get(url, *args, **options)
-        if url == URL and not read.is_set():
-            read.set()
-            await go_on.wait()
-        return found
-
-    client.get = slow
+    slow = here.world.faults.slow
+    slow[URL] = 20
     listing = asyncio.ensure_future(here.call("ListWorkerDeployments"))
-    await read.wait()
+    await asyncio.sleep(1)  # the API server has read the ConfigMap, and its response is on its way
+    del slow[URL]
     await set_current(here, "2")
-    go_on.set()
+    assert not listing.done()
     await listing
     described = await here.call("DescribeWorkerDeployment", deployment_name=NAME)
     routing = described.worker_deployment_info.routing_config
@@ -127,10 +119,7 @@ async def test_a_deployment_name_of_an_unversioned_worker_is_bounded(here: Serve
 
 @served
 async def test_polls_with_new_versions_write_at_most_once_a_second(here: Served) -> None:
-    client = here.frontend.client
-    requests: list[str] = []
-    for verb in ("get", "create", "replace"):
-        counted(client, verb, requests)
+    requests = recorded(here)
     polling = [asyncio.ensure_future(register_one(here, str(number))) for number in range(50)]
     await asyncio.sleep(2)
     assert len(requests) <= 6, "what comes together goes with one write"
@@ -138,7 +127,7 @@ async def test_polls_with_new_versions_write_at_most_once_a_second(here: Served)
     for number in range(50, 90):  # ten a second
         polling.append(asyncio.ensure_future(register_one(here, str(number))))
         await asyncio.sleep(0.1)
-    writes = [verb for verb in requests if verb != "get"]
+    writes = [method for method in requests if method != "GET"]
     assert 15 <= len(writes) <= 26, "a burst of 20, then one a second"
     await asyncio.gather(*polling)
 
@@ -147,8 +136,7 @@ async def test_polls_with_new_versions_write_at_most_once_a_second(here: Served)
 async def test_a_version_beyond_the_limit_is_rejected_without_a_request(here: Served) -> None:
     polling = [asyncio.ensure_future(register_one(here, str(number))) for number in range(MAX_VERSIONS)]
     await asyncio.sleep(5)
-    requests: list[str] = []
-    counted(here.frontend.client, "get", requests)
+    requests = recorded(here)
     for number in range(3):
         with pytest.raises(RpcError, match="cannot add version, maximum number of versions"):
             await here.call("PollNexusTaskQueue", deployment_options=options(f"new-{number}"))
@@ -171,16 +159,16 @@ async def test_unversioned_workers_continue_while_deployments_are_unreadable(her
     await here.start("begun")
     await here.decide()
     here.restart()
-    unreadable(here)
+    here.world.faults.broken.add(URL)
     await here.start("new")
     await here.call("SignalWorkflowExecution", workflow_execution={"workflow_id": "begun"}, signal_name="go")
     task = await here.task()
     assert task.workflow_execution.workflow_id == "begun"
     await here.complete(task)
     assert not (await here.call("PollWorkflowTaskQueue")).task_token, "a version may be current"
-    with pytest.raises(RpcError, match="unreadable"):
+    with pytest.raises(RpcError, match="a fault of the simulation"):
         await here.call("PollWorkflowTaskQueue", deployment_options=options("1"))
-    del here.frontend.client.get
+    here.world.faults.broken.remove(URL)
     assert (await here.task()).workflow_execution.workflow_id == "new"
 
 
@@ -218,26 +206,13 @@ async def register_one(here: Served, build: str) -> None:
     await here.call("PollNexusTaskQueue", deployment_options=options(build))
 
 
-def counted(client: Any, verb: str, requests: list[str]) -> None:
-    """Note the requests about the ConfigMap."""
-    before = getattr(client, verb)
+def recorded(here: Served) -> list[str]:
+    """The methods of the requests about ConfigMaps of the namespace from now on."""
+    methods: list[str] = []
 
-    async def noted(url: str, *args: Any, **options: Any) -> Any:
-        if url.startswith(kube.path(kube.CORE, "default", "configmaps")):
-            requests.append(verb)
-        return await before(url, *args, **options)
+    def record(request: Request) -> None:
+        if request.url.startswith(kube.path(kube.CORE, "default", "configmaps")):
+            methods.append(request.method)
 
-    setattr(client, verb, noted)
-
-
-def unreadable(here: Served) -> None:
-    """Make all reads of the ConfigMap fail."""
-    client = here.frontend.client
-    get = client.get
-
-    async def refused(url: str, *args: Any, **options: Any) -> Any:
-        if url == URL:
-            raise kube.NoResponseError("unreadable")
-        return await get(url, *args, **options)
-
-    client.get = refused
+    here.world.server.interceptors.append(record)
+    return methods

@@ -11,7 +11,7 @@ from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 
 from rpc.served import QUEUE, Served, activity, complete_workflow, names, served
-from simulated.limits import succeeded
+from simulated.scenarios.limits import succeeded
 from support.manuals import REPOSITORY
 
 MINUTE = timedelta(minutes=1)

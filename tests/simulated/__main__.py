@@ -15,7 +15,7 @@ from functools import partial
 
 import structlog
 
-from simulated.scenarios import SCENARIOS
+from simulated.scenarios.scenarios import SCENARIOS
 from simulated.world import Result, Setting, simulate
 
 

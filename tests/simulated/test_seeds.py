@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from simulated.scenarios import SCENARIOS
+from simulated.scenarios.scenarios import SCENARIOS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("PERDURE_SIMULATION_SEEDS") or 2)

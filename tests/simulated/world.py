@@ -20,12 +20,12 @@ from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.loop import DeadlockError, SpinningError
 from perdure.simulation.cluster.process import Trace, task_factory
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
-from simulated.checker import Checker
-from simulated.fleet import FleetChecker
+from simulated.checks.checker import Checker
+from simulated.checks.fleet import FleetChecker
+from simulated.checks.run_facts import with_definition
 from simulated.ids import seeded_ids
 from simulated.kubelet import SlowKubelet, Stops
 from simulated.loop import ShuffledLoop
-from simulated.run_facts import with_definition
 from simulated.sdk.frontends import Frontends
 from simulated.sdk.peers import address_of
 from simulated.server import InterceptedServer

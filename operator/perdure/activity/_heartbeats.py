@@ -173,6 +173,7 @@ class Heartbeats:
         self._status = AttemptStatus()
         self._by_itself = 0
         self._stop_notified = False
+        self._closed = False
 
     def begin(self) -> None:
         """Start automatic heartbeats with the last details. Each `begin` needs one `end`."""
@@ -199,7 +200,7 @@ class Heartbeats:
             if not self._status.superseded:
                 if self._first_try is None:
                     self._first_try = self._clock()
-                    atexit.register(self.flush, _AT_EXIT)
+                    atexit.register(self.close)
                 self._newest = (micro_time(self._wall_clock()), text)
             # While sending fails, only the thread sends, so that an outage does not slow the activity down.
             due = self._newest is not None and self._failures == 0 and self._due_at() <= self._clock()
@@ -231,6 +232,17 @@ class Heartbeats:
             waiting = self._newest is not None and not self._status.superseded
         if waiting:
             self._send(timeout)
+
+    def close(self) -> None:
+        """Flush, end the thread, and close the connection: at the end of the process."""
+        atexit.unregister(self.close)
+        self.flush(_AT_EXIT)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()  # it sends nothing more, and a request that it waits for has a timeout
+        self._lease.close()
 
     def write_result(self, text: str, *, drop_details: bool, patience: float = 60.0) -> None:
         """Write a large result. It must arrive before the process exits with 0.
@@ -333,7 +345,7 @@ class Heartbeats:
     def _run(self) -> None:
         while True:
             with self._changed:
-                if self._status.superseded:
+                if self._status.superseded or self._closed:
                     return
                 if self._newest is None and self._by_itself:
                     self._renew()

@@ -82,7 +82,7 @@ def run(function: Callable[..., Any], *, auto_heartbeat: bool = False) -> NoRetu
         function: The activity.
         auto_heartbeat: Whether to send heartbeats automatically.
     """
-    sys.exit(_run(function, current(), auto_heartbeat=auto_heartbeat))
+    sys.exit(execute(function, current(), auto_heartbeat=auto_heartbeat))
 
 
 def complete(result: Any = None) -> None:
@@ -127,7 +127,7 @@ def _plain(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _run(function: Callable[..., Any], context: Context, *, auto_heartbeat: bool = False) -> int:
+def execute(function: Callable[..., Any], context: Context, *, auto_heartbeat: bool = False) -> int:
     """Run the function, report its outcome, and return the exit code."""
     stopper = _Stopper(context)
     try:

@@ -503,19 +503,9 @@ _TO_CHANGE = (
     _Right("create", "operations"),
     _Right("create", "schedules"),
 )
-_RECONCILED = (
-    "workflows",
-    "workflowruns",
-    "schedules",
-    "retrypolicies",
-    "workflowlimits",
-    "webhooks",
-    "operations",
-)
-"""The kinds that the operator watches and whose statuses it writes."""
 _OF_OPERATOR = (
-    *(_Right("watch", kind) for kind in _RECONCILED),
-    *(_Right("update", f"{kind}/status") for kind in (*_RECONCILED, "deadletters")),
+    *(_Right("watch", kind) for kind in paths.WATCHED),
+    *(_Right("update", f"{kind}/status") for kind in (*paths.WATCHED, "deadletters")),
     *(_Right(verb, "workflowruns") for verb in ("create", "patch", "delete")),
     _Right("create", "historysegments"),
     _Right("create", "payloads"),

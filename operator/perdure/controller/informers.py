@@ -63,7 +63,8 @@ class Informer:
         self.version = version
         self.plural = plural
         self.label = label
-        self._update = update
+        self.update = update
+        """Processes an object that the watch, a list, or the resync has found."""
         self._delete = delete
         self._missed = 0
         """The number of resyncs with missed changes since the last event."""
@@ -71,11 +72,7 @@ class Informer:
     def on_event(self, obj: kube.Object, *, deleted: bool) -> None:
         """Process an event of the watch."""
         self._missed = 0
-        (self._delete if deleted else self._update)(obj)
-
-    def update(self, obj: kube.Object) -> None:
-        """Process an object that the watch has not shown."""
-        self._update(obj)
+        (self._delete if deleted else self.update)(obj)
 
     def note_missed(self) -> None:
         """Record that a resync has found changes that the watch has not shown."""

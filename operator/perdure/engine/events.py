@@ -414,7 +414,9 @@ class ChildWorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     header: Any = None
 
 
-class _ChildClosed(Event, frozen=True, kw_only=True):
+class ChildClosed(Event, frozen=True, kw_only=True):
+    """A child has closed: what the events of its outcomes have in common."""
+
     initiated_event_id: int
     started_event_id: int
     child_id: str
@@ -424,32 +426,36 @@ class _ChildClosed(Event, frozen=True, kw_only=True):
     """The run of the child's chain that closed last."""
 
 
-class ChildWorkflowExecutionCompleted(_ChildClosed, frozen=True, kw_only=True):
+class ChildWorkflowExecutionCompleted(ChildClosed, frozen=True, kw_only=True):
     """The child completed."""
 
     result: Any = None
 
 
-class ChildWorkflowExecutionFailed(_ChildClosed, frozen=True, kw_only=True):
+class ChildNotCompleted(ChildClosed, frozen=True, kw_only=True):
+    """A child has closed without a result."""
+
+
+class ChildWorkflowExecutionFailed(ChildNotCompleted, frozen=True, kw_only=True):
     """The child failed permanently."""
 
     failure: Failure
     retry_state: RetryState = RetryState.RETRY_POLICY_NOT_SET
 
 
-class ChildWorkflowExecutionCanceled(_ChildClosed, frozen=True, kw_only=True):
+class ChildWorkflowExecutionCanceled(ChildNotCompleted, frozen=True, kw_only=True):
     """The child was cancelled."""
 
     details: Any = None
 
 
-class ChildWorkflowExecutionTimedOut(_ChildClosed, frozen=True, kw_only=True):
+class ChildWorkflowExecutionTimedOut(ChildNotCompleted, frozen=True, kw_only=True):
     """The child timed out."""
 
     retry_state: RetryState = RetryState.TIMEOUT
 
 
-class ChildWorkflowExecutionTerminated(_ChildClosed, frozen=True, kw_only=True):
+class ChildWorkflowExecutionTerminated(ChildNotCompleted, frozen=True, kw_only=True):
     """The child was terminated, or its WorkflowRun was deleted."""
 
     reason: str = ""

@@ -113,14 +113,7 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:
         case ev.ChildWorkflowExecutionStarted():
             child = state.children[str(event.initiated_event_id)]
             return _with_child(state, change(child, start=None, started_event_id=event.event_id, run_id=event.run_id))
-        case (
-            ev.StartChildWorkflowExecutionFailed()
-            | ev.ChildWorkflowExecutionCompleted()
-            | ev.ChildWorkflowExecutionFailed()
-            | ev.ChildWorkflowExecutionCanceled()
-            | ev.ChildWorkflowExecutionTimedOut()
-            | ev.ChildWorkflowExecutionTerminated()
-        ):
+        case ev.StartChildWorkflowExecutionFailed() | ev.ChildClosed():
             return change(state, children=_removed(state.children, event.initiated_event_id))
         case ev.SignalExternalWorkflowExecutionInitiated() | ev.RequestCancelExternalWorkflowExecutionInitiated():
             return change(state, externals={**state.externals, str(event.event_id): _pending_external(event)})

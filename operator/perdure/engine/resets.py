@@ -242,13 +242,7 @@ def since(
                 yield inp.ChildStarted(initiated_event_id=event.initiated_event_id, run_id=event.run_id)
             case ev.StartChildWorkflowExecutionFailed() if str(event.initiated_event_id) in children:
                 yield inp.ChildStartFailed(initiated_event_id=event.initiated_event_id, failure=event.failure)
-            case (
-                ev.ChildWorkflowExecutionCanceled()
-                | ev.ChildWorkflowExecutionCompleted()
-                | ev.ChildWorkflowExecutionFailed()
-                | ev.ChildWorkflowExecutionTerminated()
-                | ev.ChildWorkflowExecutionTimedOut()
-            ) if str(event.initiated_event_id) in children:
+            case ev.ChildClosed() if str(event.initiated_event_id) in children:
                 yield inp.ChildClosed(
                     initiated_event_id=event.initiated_event_id,
                     run_id=event.run_id,

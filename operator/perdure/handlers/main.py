@@ -69,7 +69,7 @@ class Temporal:
         await asyncio.sleep(self._linger)
 
 
-_DEEPEST = 60_000
+RECURSION_LIMIT = 60_000
 """Python's recursion limit for this process. The API server accepts values that nest 10,000 levels deep. With this limit,
 Python 3.11 decodes them; from 3.12, decoders have a fixed limit of just under 10,000 levels. The status of the object reports
 the error. Objects that cannot be decoded are skipped (`perdure.kube.decoding`)."""
@@ -177,7 +177,7 @@ async def _main(options: OperatorOptions, access: Access) -> None:
 
 def main() -> None:
     """Entry point of `perdure-operator`. With uvloop, it needs a tenth less CPU time for each run than with Python's loop."""
-    sys.setrecursionlimit(_DEEPEST)
+    sys.setrecursionlimit(RECURSION_LIMIT)
     sys.setswitchinterval(_SWITCH_SECONDS)
     options = OperatorOptions.from_environment(os.environ)
     json_logs.configure(options.log_level)

@@ -5,22 +5,18 @@ from typing import Final
 
 CORE: Final = "/api/v1"
 PERDURE: Final = "/apis/perdure.dev/v1alpha1"
+WATCHED: Final = (
+    "workflows",
+    "workflowruns",
+    "schedules",
+    "retrypolicies",
+    "workflowlimits",
+    "webhooks",
+    "operations",
+)
+"""The resource names of the kinds of `PERDURE` that the operator watches, and whose statuses it writes."""
 PLURALS: Final = frozenset(
-    {
-        "workflows",
-        "workflowruns",
-        "workflowrevisions",
-        "schedules",
-        "retrypolicies",
-        "workflowlimits",
-        "webhooks",
-        "operations",
-        "deadletters",
-        "historysegments",
-        "payloads",
-        "artifactsets",
-        "cachedresults",
-    }
+    {*WATCHED, "workflowrevisions", "deadletters", "historysegments", "payloads", "artifactsets", "cachedresults"}
 )
 """The resource names of all kinds of `PERDURE`."""
 COORDINATION: Final = "/apis/coordination.k8s.io/v1"

@@ -133,13 +133,7 @@ class _Execution:
                 self._closed(event.activity_id, failed(activity_failure(event, activity)))
             case ev.ChildWorkflowExecutionCompleted():
                 self._closed(event.child_id, succeeded(event.result))
-            case (
-                ev.StartChildWorkflowExecutionFailed()
-                | ev.ChildWorkflowExecutionFailed()
-                | ev.ChildWorkflowExecutionCanceled()
-                | ev.ChildWorkflowExecutionTimedOut()
-                | ev.ChildWorkflowExecutionTerminated()
-            ):
+            case ev.StartChildWorkflowExecutionFailed() | ev.ChildNotCompleted():
                 self._closed(event.child_id, failed(child_failure(event)))
             case ev.ExternalWorkflowExecutionSignaled():
                 self._closed(event.signal_id, succeeded())

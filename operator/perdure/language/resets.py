@@ -119,13 +119,7 @@ def _event_before_node(event: ev.AnyEvent, node: Failure) -> int | None:
         case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled():
             if node.kind is FailureKind.ACTIVITY and node.activity_id == event.activity_id:
                 return event.event_id
-        case (
-            ev.StartChildWorkflowExecutionFailed()
-            | ev.ChildWorkflowExecutionFailed()
-            | ev.ChildWorkflowExecutionCanceled()
-            | ev.ChildWorkflowExecutionTimedOut()
-            | ev.ChildWorkflowExecutionTerminated()
-        ):
+        case ev.StartChildWorkflowExecutionFailed() | ev.ChildNotCompleted():
             if node.kind is FailureKind.CHILD_WORKFLOW and node.message == child_failure(event).message:
                 return event.initiated_event_id
         case ev.TimerFired():
@@ -289,13 +283,7 @@ def _ends(events: Sequence[ev.AnyEvent]) -> Iterator[tuple[str, _Uncaught]]:
         match event:
             case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled():
                 yield event.activity_id, _Uncaught(event.event_id)
-            case (
-                ev.StartChildWorkflowExecutionFailed()
-                | ev.ChildWorkflowExecutionFailed()
-                | ev.ChildWorkflowExecutionCanceled()
-                | ev.ChildWorkflowExecutionTimedOut()
-                | ev.ChildWorkflowExecutionTerminated()
-            ):
+            case ev.StartChildWorkflowExecutionFailed() | ev.ChildNotCompleted():
                 yield event.child_id, _Uncaught(event.event_id, event.initiated_event_id)
             case ev.TimerFired() if Path.parse(event.timer_id).is_steps_timeout:
                 yield Path.parse(event.timer_id).timed_frame.text, _Uncaught(event.event_id)

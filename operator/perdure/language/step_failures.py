@@ -108,16 +108,7 @@ def activity_failure(
     )
 
 
-ChildEnded = (
-    ev.StartChildWorkflowExecutionFailed
-    | ev.ChildWorkflowExecutionFailed
-    | ev.ChildWorkflowExecutionCanceled
-    | ev.ChildWorkflowExecutionTimedOut
-    | ev.ChildWorkflowExecutionTerminated
-)
-
-
-def child_failure(event: ChildEnded) -> Failure:
+def child_failure(event: ev.StartChildWorkflowExecutionFailed | ev.ChildNotCompleted) -> Failure:
     """Build the failure of a step whose child did not complete."""
     match event:
         case ev.StartChildWorkflowExecutionFailed():
@@ -129,10 +120,10 @@ def child_failure(event: ChildEnded) -> Failure:
                 Failure(kind=FailureKind.CANCELLED, message="cancelled", details=event.details),
                 "was cancelled",
             )
-        case ev.ChildWorkflowExecutionTimedOut():
-            cause, what = timeout("workflow timeout"), "timed out"
-        case _:
+        case ev.ChildWorkflowExecutionTerminated():
             cause, what = Failure(kind=FailureKind.TERMINATED, message=event.reason), "was terminated"
+        case _:
+            cause, what = timeout("workflow timeout"), "timed out"
     why = f": {cause.message}" if cause.message and cause.message != "cancelled" else ""
     return Failure(
         kind=FailureKind.CHILD_WORKFLOW,

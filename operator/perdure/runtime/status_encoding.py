@@ -82,11 +82,6 @@ def encode(status: Json) -> Json:
     return Texts().encode(status)
 
 
-def size_of(status: Json) -> int:
-    """The size of a status in bytes, like `Texts.size_of`."""
-    return Texts().size_of(status)
-
-
 def decode(run: Json) -> Json:
     """Return a WorkflowRun with the values of its status in place of their texts; other objects are returned unchanged.
 

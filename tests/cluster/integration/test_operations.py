@@ -30,26 +30,26 @@ def refused(namespace: Cluster, manifest: Json) -> str:
 
 def test_a_signal_is_recorded_and_its_answer_is_in_the_status(namespace: Cluster) -> None:
     namespace.start("order", {"workflowId": "A/1", **inline(APPROVAL, OUTPUT)})
-    reason, message = ask(namespace, "tell", workflow_id("A/1"), signal={"name": "approved", "input": {"by": "ada"}})
+    reason, message = ask(namespace, "notify", workflow_id("A/1"), signal={"name": "approved", "input": {"by": "ada"}})
     assert (reason, message) == ("Done", "`order` has recorded it")
     assert namespace.closed("order")["output"] == {"by": "ada"}
-    run, status = namespace.get("workflowrun", "order"), answer(namespace, "tell")
+    run, status = namespace.get("workflowrun", "order"), answer(namespace, "notify")
     assert run is not None
     assert (status["verb"], status["workflowRun"], status["runId"]) == ("signal", "order", run["metadata"]["uid"])
     assert status["result"] == {"workflowRun": "order", "workflowId": "A/1", "runId": run["metadata"]["uid"]}
     (signal,) = [e for e in recorded(run) if isinstance(e, ev.WorkflowExecutionSignaled)]
-    assert signal.identity == "operation/tell"
+    assert signal.identity == "operation/notify"
     check_history(run)
-    shown = namespace("get", "wop", "tell").splitlines()
+    shown = namespace("get", "wop", "notify").splitlines()
     assert shown[0].split() == ["NAME", "VERB", "NAME", "WORKFLOW-ID", "PHASE", "REASON", "AGE"]
-    assert shown[1].split()[:-1] == ["tell", "signal", "A/1", "Complete", "Done"]
+    assert shown[1].split()[:-1] == ["notify", "signal", "A/1", "Complete", "Done"]
 
     def reported() -> list[Json]:
         events = namespace.list("events.v1.events.k8s.io")
         return [e for e in events if e["regarding"]["name"] == "order" and e["reason"] == "OperationDone"]
 
     (event,) = namespace.wait("an Event on the run", reported)
-    assert (event["note"], event["related"]["name"]) == ("Operation tell: signal", "tell")
+    assert (event["note"], event["related"]["name"]) == ("Operation notify: signal", "notify")
 
 
 def test_a_run_created_paused_starts_when_it_is_unpaused_and_can_be_paused_again(namespace: Cluster) -> None:
@@ -128,7 +128,7 @@ def test_signals_arrive_in_the_order_of_their_creation(namespace: Cluster) -> No
     namespace.start("order", inline(take, OUTPUT))
     # Their names are in another order.
     asked = [
-        operation(f"tell-{number * 7 % 40:02}", "order", signal={"name": "approved", "input": number})
+        operation(f"notify-{number * 7 % 40:02}", "order", signal={"name": "approved", "input": number})
         for number in range(40)
     ]
     namespace.create(*asked)
@@ -172,11 +172,11 @@ def test_a_signal_reaches_the_newest_run_after_continue_as_new(namespace: Cluste
     namespace.apply({**flow, "spec": {"steps": steps}})
     namespace.start("count", {"workflow": {"name": "counter"}, "input": 1})
     asked = [
-        operation(f"tell-{number}", workflow_id("count"), signal={"name": "approved", "input": number})
+        operation(f"notify-{number}", workflow_id("count"), signal={"name": "approved", "input": number})
         for number in range(3)
     ]
     namespace.create(*asked)
-    assert [answer(namespace, f"tell-{number}")["phase"] for number in range(3)] == ["Complete"] * 3
+    assert [answer(namespace, f"notify-{number}")["phase"] for number in range(3)] == ["Complete"] * 3
 
     def last() -> list[Json]:
         return [run for run in namespace.list("workflowruns") if (run.get("status") or {}).get("phase") == "Completed"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from perdure.kube.paths import PLURALS
+from perdure.kube.paths import PLURALS, WATCHED
 from support.cluster.namespace import Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
@@ -13,11 +13,7 @@ pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 WAITS = {"workflow": {"name": "not-there"}}
 READ = {f"{verb} {kind}" for kind in PLURALS for verb in ("get", "list", "watch")}
-CHANGE = {
-    f"{verb} {kind}"
-    for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "webhooks", "operations")
-    for verb in ("create", "update", "patch", "delete", "deletecollection")
-}
+CHANGE = {f"{verb} {kind}" for kind in WATCHED for verb in ("create", "update", "patch", "delete", "deletecollection")}
 DISCARD = {f"{verb} {kind}" for kind in ("deadletters", "cachedresults") for verb in ("delete", "deletecollection")}
 MAY = {
     "view": READ,

@@ -10,7 +10,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from perdure.engine import history
 from perdure.frontend.messages.histories import Historian
 from perdure.simulation.cluster.store import Object
-from simulated.run_facts import is_refused
+from simulated.checks.run_facts import is_refused
 from simulated.sdk.acknowledged_updates import AcknowledgedUpdates
 from simulated.sdk.decisions import first_value
 from simulated.sdk.replay import NondeterminismError, Replay

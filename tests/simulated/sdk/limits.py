@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from perdure.runtime import status_encoding
 from perdure.simulation.cluster.store import Write
-from simulated.definitions import CHILD
-from simulated.limits import check_free
+from simulated.scenarios.definitions import CHILD
+from simulated.scenarios.limits import check_free
 from simulated.sdk.decisions import QUEUE
 from simulated.sdk.scenario import crowd, pods
 from simulated.world import World

@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
-from simulated.definitions import CHILD, activity, step
+from simulated.scenarios.definitions import CHILD, activity, step
 from simulated.sdk.acknowledged import Acknowledged
 from simulated.sdk.activity_workers import ActivityWorker
 from simulated.sdk.clients import Client

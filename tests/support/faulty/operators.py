@@ -77,8 +77,8 @@ class FaultyOperator(Operator):
         self._lag = lag
         self._lagging: list[LaggingWatch] = []
 
-        tell = None if trace is None else _prefixed(name, trace)
-        self._connections = (NewerSession if reads == NEWER else FaultySession)(loop, server, faults, name, tell)
+        traced = None if trace is None else _prefixed(name, trace)
+        self._connections = (NewerSession if reads == NEWER else FaultySession)(loop, server, faults, name, traced)
         options = OperatorOptions(
             namespaces=namespaces,
             instance=name,
@@ -98,7 +98,7 @@ class FaultyOperator(Operator):
             crashed=crashed,
             frontend=partial(self._serve, frontend) if frontend is not None else None,
             skew=skew,
-            trace=tell,
+            trace=traced,
         )
 
     def _serve(self, settings: Settings, manager: Manager) -> Frontend:

@@ -1,6 +1,7 @@
 """Runs of a program that fail, and their resets to the last workflow task."""
 
-from typing import Any
+from copy import copy
+from typing import Any, Self, TypeVar
 
 import yaml
 
@@ -36,7 +37,7 @@ class Run:
         self.drive = Drive.by(self.decider)
         self.clock = 0.0
 
-    def at(self, *inputs: inp.RunInput, after: float = 1) -> "Run":
+    def at(self, *inputs: inp.RunInput, after: float = 1) -> Self:
         self.clock += after
         self.drive.at(self.clock, *inputs)
         return self
@@ -45,12 +46,12 @@ class Run:
         (found,) = (a for a in self.drive.state.activities.values() if a.activity_id == path)
         return {"scheduled_event_id": found.scheduled_event_id, "attempt": found.attempt}
 
-    def done(self, *paths: str) -> "Run":
+    def done(self, *paths: str) -> Self:
         for path in paths:
             self.at(inp.AttemptCompleted(**self.key(path), result=path))
         return self
 
-    def failed(self, path: str) -> "Run":
+    def failed(self, path: str) -> Self:
         return self.at(inp.AttemptFailed(**self.key(path), failure=BAD))
 
     def open(self) -> list[str]:
@@ -64,11 +65,11 @@ class Run:
     def type_at_point(self) -> str:
         return type(self.drive.history[self.point - 1]).__name__
 
-    def reset(self) -> "Run":
+    def reset(self) -> Self:
         """The run created by a reset to the point."""
         first: Any = self.drive.history[0]
-        other = object.__new__(Run)
-        other.program, other.decider, other.clock = self.program, self.decider, self.clock + 10
+        other = copy(self)
+        other.clock += 10
         now, point = T0 + seconds(other.clock), self.point
         state = history.fork(self.drive.history, point, self.decider)
         reported = reset_event(first, point + 1, now, base_run_id="r", new_run_id="s", successor="next")
@@ -90,7 +91,10 @@ def plan(run: Run, *steps: str) -> RetryPlan:
     return plan_retry(run.drive.history, run.program, SCOPE, input=None, start_time=T0, steps=steps)
 
 
-def retried(run: Run, *steps: str) -> Run:
+AnyRun = TypeVar("AnyRun", bound=Run)
+
+
+def retried(run: AnyRun, *steps: str) -> AnyRun:
     """The run that does it again, a minute later."""
     found, past = plan(run, *steps), run.drive.history
     state = history.fork(past, found.point, run.decider)
@@ -101,8 +105,8 @@ def retried(run: Run, *steps: str) -> Run:
     reported = reset_event(
         first, found.point + 1, now, base_run_id="r", new_run_id="s", successor="next", restarted=starts
     )
-    new = Run.__new__(Run)
-    new.program, new.decider, new.clock = run.program, run.decider, run.clock + 60
+    new = copy(run)
+    new.clock += 60
     new.drive = Drive(run.decider, now=now, history=list(before))
     again = list(since(state, later, "r", signals=True, restarted=starts))
     new.drive.take(begin(state, reported, again, run.decider, (), kept=kept_results(state, later, found.kept)))

@@ -1,6 +1,5 @@
 """A small API server on loopback that knows one Lease, and pods' environments that point to it."""
 
-import atexit
 import json
 import ssl
 import subprocess
@@ -177,13 +176,7 @@ class Pod:
     def close(self) -> None:
         for context in self._contexts:
             if context.heartbeats is not None:
-                atexit.unregister(context.heartbeats.flush)
-                with context.heartbeats._changed:
-                    context.heartbeats._status.supersede("the test is over")
-                    context.heartbeats._changed.notify_all()
-                if context.heartbeats._thread is not None:
-                    join(context.heartbeats._thread)
-                context.heartbeats._lease.close()
+                context.heartbeats.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from perdure.activity import ApplicationError, CancelledError, _heartbeats
 from perdure.activity._context import Context
 from perdure.activity._payloads import error_document
-from perdure.activity._run import _run
+from perdure.activity._run import execute
 from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
 from perdure.api.times import read_kubernetes_time
@@ -103,7 +103,7 @@ def test_the_operator_accepts_the_largest_result_of_the_helper(tmp_path: Path, c
     pod = build_pod(RUN, make_attempt(), definition, PodSettings())
     context = Context(inside(pod, tmp_path))
     result = "x" * (context.message_limit - 2)
-    assert _run(lambda: result, context) == 0
+    assert execute(lambda: result, context) == 0
     reported = outcome(
         make_attempt(), definition, ended(pod, 0, (tmp_path / "termination-log").read_text()), now=make_now
     )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from perdure import activity
-from perdure.activity._run import _run
+from perdure.activity._run import execute
 
 
 def fails(_order: Any) -> None:
@@ -37,7 +37,7 @@ async def coroutine(order: Any) -> Any:
     ],
 )
 def test_the_return_value_is_the_result(pod: Any, function: Callable[..., Any], want: Any) -> None:
-    assert _run(function, pod.context()) == 0
+    assert execute(function, pod.context()) == 0
     assert pod.message == want
 
 
@@ -58,7 +58,7 @@ def test_the_return_value_is_the_result(pod: Any, function: Callable[..., Any], 
     ],
 )
 def test_an_exception_is_the_failure(pod: Any, capsys: Any, function: Callable[..., Any], want: dict[str, Any]) -> None:
-    assert _run(function, pod.context()) == 1
+    assert execute(function, pod.context()) == 1
     got = pod.message["error"]
     assert {key: got.get(key) for key in want} == want
     assert "Traceback" in capsys.readouterr().err, "people read logs"
@@ -67,14 +67,14 @@ def test_an_exception_is_the_failure(pod: Any, capsys: Any, function: Callable[.
 def test_a_cancellation_that_propagates_is_reported(api: Any, pod: Any, capsys: Any) -> None:
     api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
     context = pod.with_lease().context()
-    assert _run(lambda _order: context.heartbeats.beat(1), context) == 1
+    assert execute(lambda _order: context.heartbeats.beat(1), context) == 1
     assert pod.message["error"]["cancelled"] is True
     assert capsys.readouterr().err
 
 
 def test_the_exit_code_of_the_function_is_kept(pod: Any) -> None:
     with pytest.raises(SystemExit) as caught:
-        _run(lambda: sys.exit(64), pod.context())
+        execute(lambda: sys.exit(64), pod.context())
     assert caught.value.code == 64
     assert not pod.message_file.exists()
 

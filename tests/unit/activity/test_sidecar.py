@@ -19,8 +19,8 @@ DETAILS = "perdure.dev/heartbeat-details"
 assert sidecar.main
 
 
-class Beside:
-    """The process and the folder."""
+class Sidecar:
+    """The process and its folder."""
 
     def __init__(self, pod: Any, folder: Path, **environ: str) -> None:
         self.folder = folder
@@ -38,12 +38,12 @@ class Beside:
 
 
 @pytest.fixture
-def beside(api: Any, pod: Any, tmp_path: Path) -> Any:
+def start_sidecar(api: Any, pod: Any, tmp_path: Path) -> Any:
     """Start a sidecar; the Lease has a short timeout, so that heartbeats are sent soon."""
-    started: list[Beside] = []
+    started: list[Sidecar] = []
 
-    def start(**environ: str) -> Beside:
-        started.append(Beside(pod.with_lease(0.4), tmp_path / "files", **environ))
+    def start(**environ: str) -> Sidecar:
+        started.append(Sidecar(pod.with_lease(0.4), tmp_path / "files", **environ))
         return started[-1]
 
     yield start
@@ -53,14 +53,16 @@ def beside(api: Any, pod: Any, tmp_path: Path) -> Any:
     assert api
 
 
-def ready(api: Any, beside: Beside) -> None:
+def ready(api: Any, start_sidecar: Sidecar) -> None:
     """It handles signals from its first heartbeat on."""
-    beside.write("heartbeat", "")
+    start_sidecar.write("heartbeat", "")
     api.wait_for(lambda: bool(api.requests))
 
 
-def test_each_write_of_the_file_is_a_heartbeat_with_its_content(api: Any, beside: Callable[..., Beside]) -> None:
-    it = beside()
+def test_each_write_of_the_file_is_a_heartbeat_with_its_content(
+    api: Any, start_sidecar: Callable[..., Sidecar]
+) -> None:
+    it = start_sidecar()
     it.write("heartbeat", '{"done": 3}')
     api.wait_for(lambda: api.annotations.get(DETAILS) == '{"done":3}')
     it.write("heartbeat", "half way")
@@ -68,15 +70,15 @@ def test_each_write_of_the_file_is_a_heartbeat_with_its_content(api: Any, beside
     assert it.stop() == 0
 
 
-def test_automatic_heartbeats_are_sent_only_if_enabled(api: Any, beside: Callable[..., Beside]) -> None:
-    it = beside(PERDURE_AUTO_HEARTBEAT="true")
+def test_automatic_heartbeats_are_sent_only_if_enabled(api: Any, start_sidecar: Callable[..., Sidecar]) -> None:
+    it = start_sidecar(PERDURE_AUTO_HEARTBEAT="true")
     api.wait_for(lambda: len(api.requests) >= 3)
     assert it.stop() == 0
 
 
-def test_a_cancellation_request_becomes_a_file(api: Any, beside: Callable[..., Beside]) -> None:
+def test_a_cancellation_request_becomes_a_file(api: Any, start_sidecar: Callable[..., Sidecar]) -> None:
     api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
-    it = beside()
+    it = start_sidecar()
     ready(api, it)
     with api.changed:
         pass
@@ -90,17 +92,17 @@ def test_a_cancellation_request_becomes_a_file(api: Any, beside: Callable[..., B
     ("written", "reported"), [('{"a": 1}', {"a": 1}), ("plain\n", "plain"), ("1.10\n", "1.10"), ("", None), ("7", 7)]
 )
 def test_the_result_is_reported_at_the_end(
-    api: Any, pod: Any, beside: Callable[..., Beside], written: str, reported: Any
+    api: Any, pod: Any, start_sidecar: Callable[..., Sidecar], written: str, reported: Any
 ) -> None:
-    it = beside()
+    it = start_sidecar()
     ready(api, it)
     it.write("result", written)
     assert it.stop() == 0
     assert pod.message == reported
 
 
-def test_a_large_result_is_written_to_the_lease(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
-    it = beside()
+def test_a_large_result_is_written_to_the_lease(api: Any, pod: Any, start_sidecar: Callable[..., Sidecar]) -> None:
+    it = start_sidecar()
     ready(api, it)
     it.write("result", json.dumps("x" * 100_000))
     assert it.stop() == 0
@@ -108,16 +110,16 @@ def test_a_large_result_is_written_to_the_lease(api: Any, pod: Any, beside: Call
     assert not pod.message_file.exists()
 
 
-def test_a_too_large_result_is_reported_as_a_failure(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
-    it = beside()
+def test_a_too_large_result_is_reported_as_a_failure(api: Any, pod: Any, start_sidecar: Callable[..., Sidecar]) -> None:
+    it = start_sidecar()
     ready(api, it)
     it.write("result", json.dumps("x" * 300_000))
     assert it.stop() == 1
     assert pod.message["error"]["type"] == "PayloadTooLarge"
 
 
-def test_without_a_result_nothing_is_reported(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
-    it = beside()
+def test_without_a_result_nothing_is_reported(api: Any, pod: Any, start_sidecar: Callable[..., Sidecar]) -> None:
+    it = start_sidecar()
     ready(api, it)
     assert it.stop() == 0
     assert not pod.message_file.exists()
@@ -157,9 +159,9 @@ TRAPS = ["a link", "a link to nothing", "a pipe", "a folder", "a socket"]
 
 @pytest.mark.parametrize("kind", TRAPS)
 def test_a_result_that_is_not_a_regular_file_is_rejected(
-    api: Any, pod: Any, beside: Callable[..., Beside], kind: str
+    api: Any, pod: Any, start_sidecar: Callable[..., Sidecar], kind: str
 ) -> None:
-    it = beside()
+    it = start_sidecar()
     ready(api, it)
     trap(kind, it.folder / "result", pod.token_file)
     assert it.stop() == 1
@@ -169,9 +171,9 @@ def test_a_result_that_is_not_a_regular_file_is_rejected(
 
 @pytest.mark.parametrize("kind", TRAPS)
 def test_a_heartbeat_that_is_not_a_regular_file_is_ignored(
-    api: Any, pod: Any, beside: Callable[..., Beside], kind: str
+    api: Any, pod: Any, start_sidecar: Callable[..., Sidecar], kind: str
 ) -> None:
-    it = beside()
+    it = start_sidecar()
     ready(api, it)
     (it.folder / "heartbeat").unlink()
     trap(kind, it.folder / "heartbeat", pod.token_file)
@@ -182,8 +184,8 @@ def test_a_heartbeat_that_is_not_a_regular_file_is_ignored(
     assert "secret" not in json.dumps(api.requests)
 
 
-def test_replacing_the_folder_has_no_effect(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
-    it = beside()
+def test_replacing_the_folder_has_no_effect(api: Any, pod: Any, start_sidecar: Callable[..., Sidecar]) -> None:
+    it = start_sidecar()
     ready(api, it)
     it.folder.rename(it.folder.with_name("moved"))
     other = it.folder.with_name("other")
@@ -195,11 +197,11 @@ def test_replacing_the_folder_has_no_effect(api: Any, pod: Any, beside: Callable
 
 
 def test_the_cancellation_request_does_not_follow_symbolic_links(
-    api: Any, beside: Callable[..., Beside], tmp_path: Path
+    api: Any, start_sidecar: Callable[..., Sidecar], tmp_path: Path
 ) -> None:
     precious = tmp_path / "precious"
     precious.write_text("kept")
-    it = beside()
+    it = start_sidecar()
     for name in (".cancelled", "cancelled"):
         (it.folder / name).symlink_to(precious)
     api.annotations["perdure.dev/cancel-requested"] = "asked by ann"
@@ -211,8 +213,8 @@ def test_the_cancellation_request_does_not_follow_symbolic_links(
     assert it.stop() == 0
 
 
-def test_a_too_large_file_is_not_read_completely(api: Any, pod: Any, beside: Callable[..., Beside]) -> None:
-    it = beside()
+def test_a_too_large_file_is_not_read_completely(api: Any, pod: Any, start_sidecar: Callable[..., Sidecar]) -> None:
+    it = start_sidecar()
     ready(api, it)
     with (it.folder / "result").open("wb") as file:
         file.truncate(1 << 40)

@@ -39,7 +39,7 @@ def test_a_field_name_of_another_scheduler_gets_a_suggestion(field: str, meant: 
 
 
 def test_an_exit_handler_of_argo_gets_a_suggestion() -> None:
-    fields = {"steps": [{"name": "a", "set": {"x": 1}}], "onExit": "tell"}
+    fields = {"steps": [{"name": "a", "set": {"x": 1}}], "onExit": "notify"}
     assert errors_of(WorkflowSpec, fields) == ["onExit: unknown field; did you mean `finally`?"]
 
 

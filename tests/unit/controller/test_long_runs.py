@@ -69,7 +69,7 @@ class Long:
             before = without_sealed(before, segment)
         run = {"metadata": {"name": "r", "uid": "u"}, "status": before}
         after = orjson.loads(orjson.dumps(COMPOSER.compose(run, self.state, events, self.now)))
-        self.sizes.append(status_encoding.size_of(after))
+        self.sizes.append(status_encoding.Texts().size_of(after))
         self.status = after
 
     def play(self, at_once: int, output: Any) -> None:

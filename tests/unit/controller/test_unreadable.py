@@ -23,7 +23,7 @@ from perdure.controller.runs.status import StatusComposer
 from perdure.controller.workflows import definitions
 from perdure.controller.workflows.definitions import check_options, read_spec, without_invalid_attributes
 from perdure.engine.step import start
-from perdure.handlers.main import _DEEPEST
+from perdure.handlers.main import RECURSION_LIMIT
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.runtime.attempts import RunRef
@@ -37,7 +37,7 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 def as_in_the_operator() -> Iterator[None]:
     """The operator's own recursion limit."""
     before = sys.getrecursionlimit()
-    sys.setrecursionlimit(_DEEPEST)
+    sys.setrecursionlimit(RECURSION_LIMIT)
     yield
     sys.setrecursionlimit(before)
 

@@ -65,20 +65,18 @@ def test_every_link_has_an_existing_target(page: Path) -> None:
     assert broken == []
 
 
-def test_the_index_names_every_page() -> None:
-    folder = REPOSITORY / "docs"
-    index = links((folder / "README.md").read_text(encoding="utf-8"))
-    assert set(index) >= {page.name for page in folder.glob("*.md")} - {"README.md"}
-
-
-def test_the_index_and_the_navigation_have_the_same_groups() -> None:
-    def pages_of(entry: str | dict[str, str]) -> str:
+def test_the_list_of_pages_is_complete_and_has_the_groups_of_the_navigation() -> None:
+    def page_of(entry: str | dict[str, str]) -> str:
         return entry if isinstance(entry, str) else next(iter(entry.values()))
 
-    navigation = yaml.safe_load((REPOSITORY / "properdocs.yml").read_text(encoding="utf-8"))["nav"]
-    (_, *groups) = ({pages_of(entry) for pages in group.values() for entry in pages} for group in navigation)
-    rows = re.findall(r"^\| \*\*.*$", (DOCS / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert [{target.removesuffix("README.md") for target in links(row)} for row in rows] == groups
+    (first, *navigation) = yaml.safe_load((REPOSITORY / "properdocs.yml").read_text(encoding="utf-8"))["nav"]
+    wanted = {title: sorted(map(page_of, pages)) for group in navigation for title, pages in group.items()}
+    _, *groups = (DOCS / "pages.md").read_text(encoding="utf-8").split("\n## ")
+    listed = {each.partition("\n")[0]: sorted(t.removesuffix("README.md") for t in links(each)) for each in groups}
+    assert listed == wanted
+    assert {page.name for page in DOCS.glob("*.md")} <= {
+        page for pages in [*first.values(), *listed.values()] for page in pages
+    }
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("architecture*.md")), ids=lambda page: page.name)

@@ -21,7 +21,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import DEAD_LETTER, CircuitReport, CircuitResult
 from support.engine.script import T0, Drive, Reacting, activity, application, child, seconds
 
-SIGNAL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)
+SIGNAL = cmd.SignalExternalWorkflowExecution(signal_id="notify", workflow_id="other", signal_name="go", input=1)
 CHILDREN = (
     child("a"),
     child("b", ParentClosePolicy.ABANDON),

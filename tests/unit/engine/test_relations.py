@@ -16,7 +16,7 @@ from perdure.engine.starts import CarriedSignal, ExternalReference
 from perdure.engine.state import DEAD_LETTER, RunStatus
 from support.engine.script import T0, Drive, Reacting, activity, application, child, seconds, timer
 
-SIGNAL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)
+SIGNAL = cmd.SignalExternalWorkflowExecution(signal_id="notify", workflow_id="other", signal_name="go", input=1)
 CANCEL = cmd.RequestCancelExternalWorkflowExecution(workflow_id="other", reason="enough")
 AGAIN = RetryPolicy(initial_interval=seconds(3), maximum_attempts=3)
 

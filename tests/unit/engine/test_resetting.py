@@ -12,7 +12,7 @@ from perdure.engine.resets import begin, reset_event, since
 from perdure.engine.state import DEAD_LETTER, RunStatus, closing_failure
 from support.engine.script import T0, Drive, Reacting, activity, application, child, seconds, timer
 
-TELL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)
+NOTIFY = cmd.SignalExternalWorkflowExecution(signal_id="notify", workflow_id="other", signal_name="go", input=1)
 
 
 def reset(
@@ -90,7 +90,7 @@ def test_the_start_time_and_the_run_timeout_of_a_new_run_count_from_the_reset() 
 
 
 def test_outcomes_of_children_and_requests_are_received_again() -> None:
-    first = (child(), TELL, timer("t", 1))
+    first = (child(), NOTIFY, timer("t", 1))
     drive = Drive.by(Reacting(first))
     drive.at(1)
     drive.at(2, inp.ChildStarted(initiated_event_id=2, run_id="c"), inp.ExternalDone(initiated_event_id=3))
@@ -120,7 +120,7 @@ def test_earlier_dead_letters_are_not_written_again() -> None:
 
 def test_a_run_hands_over_what_it_started_before_the_point_to_the_new_run() -> None:
     script = Reacting(
-        (child("kept"), TELL),
+        (child("kept"), NOTIFY),
         WorkflowExecutionSignaled=[(child("left"),)],
     )
     drive = Drive.by(script)

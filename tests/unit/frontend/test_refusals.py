@@ -22,9 +22,9 @@ from perdure.engine.state import OpenActivityOptions
 from perdure.frontend.activities.changes import changed_options
 from perdure.frontend.errors import RpcError
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.workflows.batches import _request
+from perdure.frontend.workflows.batches import run_request
 from perdure.frontend.workflows.commands import BadCommandError, CommandReader
-from perdure.frontend.workflows.starts import _policies, _start_refused
+from perdure.frontend.workflows.starts import id_policies, start_refused
 from support.managers import client_without_server, frontend_over
 
 NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
@@ -40,20 +40,20 @@ def test_49_an_invalid_cron_schedule_of_a_start_is_rejected() -> None:
     request = StartWorkflowExecutionRequest(workflow_id="a", cron_schedule="often")
     request.workflow_type.name = request.task_queue.name = "a"
     with pytest.raises(RpcError, match=r"invalid CronSchedule\."):
-        _policies(request, "Fail")
+        id_policies(request, "Fail")
     request.cron_schedule = "@daily"
-    _policies(request, "Fail")
+    id_policies(request, "Fail")
     request.workflow_start_delay.FromSeconds(1)
     with pytest.raises(RpcError, match="CronSchedule and WorkflowStartDelay may not be used together"):
-        _policies(request, "Fail")
+        id_policies(request, "Fail")
 
 
 @pytest.mark.parametrize("delay", [{"seconds": 2**62}, {"seconds": 1}, {"nanos": 1}])
 def test_an_update_with_start_cannot_be_delayed(delay: dict[str, int]) -> None:
     request = StartWorkflowExecutionRequest()
-    assert not _start_refused(request)
+    assert not start_refused(request)
     request.workflow_start_delay.MergeFrom(Duration(**delay))
-    assert _start_refused(request) == "WorkflowStartDelay is not supported."
+    assert start_refused(request) == "WorkflowStartDelay is not supported."
 
 
 async def test_signal_with_start_rejects_the_conflict_policy_fail() -> None:
@@ -122,14 +122,14 @@ def test_a_reset_in_a_batch_requires_a_valid_target() -> None:
         reset_operation=BatchOperationReset(options=ResetOptions(workflow_task_id=8)), reason="mended"
     )
     said = {"reapplySignals": True, "eventId": 7, "reason": "mended"}
-    assert _request(request, "reset_operation") == {"reset": said}
+    assert run_request(request, "reset_operation") == {"reset": said}
     for asked in (
         BatchOperationReset(),
         BatchOperationReset(reset_type=99),  # type: ignore[arg-type]
         BatchOperationReset(options=ResetOptions(workflow_task_id=2**62)),
     ):
         with pytest.raises(RpcError, match="reset_operation"):
-            _request(StartBatchOperationRequest(reset_operation=asked), "reset_operation")
+            run_request(StartBatchOperationRequest(reset_operation=asked), "reset_operation")
 
 
 async def test_a_reset_to_a_too_large_event_id_is_rejected() -> None:

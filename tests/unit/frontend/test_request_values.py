@@ -26,7 +26,7 @@ from perdure.engine.commands import (
 )
 from perdure.engine.state import OpenActivityOptions
 from perdure.frontend.activities.changes import changed_options
-from perdure.frontend.activities.tasks import _result
+from perdure.frontend.activities.tasks import completion
 from perdure.frontend.errors import RpcError
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
@@ -34,7 +34,7 @@ from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
 from perdure.frontend.runs.starts import requested_run
 from perdure.frontend.schedules.messages import to_times
-from perdure.frontend.schedules.schedules import _requests_of
+from perdure.frontend.schedules.schedules import patch_requests
 from perdure.frontend.visibility.search_attributes import check_registered
 from perdure.frontend.workflows.commands import BadCommandError, CommandReader
 from perdure.frontend.workflows.updates import check_update
@@ -263,11 +263,11 @@ def test_invalid_options_and_schedules_are_rejected_with_the_field() -> None:
     early = SchedulePatch()
     early.backfill_request.add(start_time=Timestamp(seconds=-(10**10)), end_time=Timestamp(seconds=0))
     with pytest.raises(UnfitError, match=r"backfill_request\[0\].start_time"):
-        _requests_of({"spec": {}}, early, "")
+        patch_requests({"spec": {}}, early, "")
     patch = SchedulePatch()
     patch.trigger_immediately.scheduled_time.CopyFrom(NEVER)
     with pytest.raises(UnfitError, match="scheduled_time"):
-        _requests_of({"spec": {}}, patch, "")
+        patch_requests({"spec": {}}, patch, "")
 
 
 def test_a_negative_next_retry_delay_is_rejected() -> None:
@@ -308,8 +308,8 @@ def test_an_invalid_update_is_rejected_with_the_field(said: dict[str, Any], fiel
 
 
 def test_a_too_large_result_fails_the_activity() -> None:
-    assert _result(Payloads(payloads=[json_payload("7")])) == {"result": 7}
-    failed = _result(Payloads(**BLOB))["failure"]
+    assert completion(Payloads(payloads=[json_payload("7")])) == {"result": 7}
+    failed = completion(Payloads(**BLOB))["failure"]
     assert (failed.message, failed.non_retryable) == ("Complete result exceeds size limit.", True)
 
 

@@ -212,11 +212,11 @@ def test_an_artifact_that_is_never_passed_is_reported(tmp_path: Path) -> None:
 ARCHIVING = """
 - name: main
   steps:
-  - - {name: tell, template: tell}
+  - - {name: notify, template: notify}
     - {name: run, template: run}
     - {name: quiet, template: quiet}
     - {name: find, template: find}
-- name: tell
+- name: notify
   container: {image: a, command: [echo], args: [hello]}
 - name: run
   archiveLocation: {archiveLogs: true}
@@ -233,7 +233,7 @@ def test_archived_logs_of_a_workflow_are_those_of_its_containers(tmp_path: Path)
     made = argo(tmp_path, workflow(ARCHIVING, "entrypoint: main\narchiveLogs: true"))
     assert made.complete, made.sentences
     archived = {each["name"]: each.get("artifacts") for each in made.spec["activities"]}
-    assert archived == {"tell": {"archiveLogs": True}, "run": {"archiveLogs": True}, "quiet": None, "find": None}
+    assert archived == {"notify": {"archiveLogs": True}, "run": {"archiveLogs": True}, "quiet": None, "find": None}
     assert sum("logs go to the artifact store" in each for each in made.sentences) == 1
     assert made.simulate()["phase"] == "Completed"
 

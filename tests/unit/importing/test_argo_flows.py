@@ -345,14 +345,14 @@ def test_a_parallelism_limits_the_steps_of_a_template(tmp_path: Path, kind: str)
 def test_a_hook_of_a_running_workflow_runs_when_it_starts(tmp_path: Path) -> None:
     spec = """entrypoint: main
 hooks:
-  running: {expression: workflow.status == "Running", template: tell}
-  exit: {template: tell}"""
-    templates = "- {name: main, container: {image: a}}\n- {name: tell, container: {image: b}}"
+  running: {expression: workflow.status == "Running", template: notify}
+  exit: {template: notify}"""
+    templates = "- {name: main, container: {image: a}}\n- {name: notify, container: {image: b}}"
     made = argo(tmp_path, workflow(templates, spec))
     assert made.complete, made.sentences
-    report = made.simulate({"main": [{"after": "9s"}], "tell": [{"fail": {"type": "Deaf"}}, {}]})
+    report = made.simulate({"main": [{"after": "9s"}], "notify": [{"fail": {"type": "Deaf"}}, {}]})
     assert (report["phase"], report["elapsed"]) == ("Completed", 9)
-    assert ran(report, "tell") == ["Failed", "Completed"]
+    assert ran(report, "notify") == ["Failed", "Completed"]
     late = argo(tmp_path, workflow(templates, spec.replace("Running", "Failed")))
     assert any("spec.hooks.running.expression: only hooks of the status `Running`" in each for each in late.sentences)
 

@@ -37,7 +37,8 @@ class Play:
         self.interpreter = Interpreter(self.program, SCOPE, input=with_defaults(self.program, input_), start_time=T0)
         self.now = T0
         self.next_id = 1
-        self._memory: Any = None
+        self.stored_memory: Any = None
+        """As a run stores it."""
         self.commands: list[cmd.Command] = []
         self.splits = 0
         if begin:
@@ -52,7 +53,7 @@ class Play:
 
     @property
     def memory(self) -> Memory:
-        return load_memory(self._memory)
+        return load_memory(self.stored_memory)
 
     def happens(self, kind: type[ev.Event], **fields: Any) -> list[cmd.Command]:
         """Send an event, and return the resulting commands of the program."""
@@ -61,9 +62,11 @@ class Play:
         asked: list[cmd.Command] = []
         following: Any = event
         while True:
-            decision = self.interpreter.decide(self._memory, following)
+            decision = self.interpreter.decide(self.stored_memory, following)
             asked += decision.commands
-            self._memory = json.loads(json.dumps(json.loads(msgspec.json.encode(decision.memory)), sort_keys=True))
+            self.stored_memory = json.loads(
+                json.dumps(json.loads(msgspec.json.encode(decision.memory)), sort_keys=True)
+            )
             if not decision.more:
                 break
             self.splits += 1

@@ -64,9 +64,9 @@ def test_the_end_hook_of_a_step_sees_its_artifacts() -> None:
     play = Play(
         f"""{MAKE}
 steps:
-- {{name: make, activity: {{name: make}}, onEnd: {{block: tell, input: "${{step.artifacts.report.key}}"}}}}
+- {{name: make, activity: {{name: make}}, onEnd: {{block: notify, input: "${{step.artifacts.report.key}}"}}}}
 blocks:
-- {{name: tell, steps: [{{name: use, activity: {{name: use, input: "${{params}}"}}}}]}}
+- {{name: notify, steps: [{{name: use, activity: {{name: use, input: "${{params}}"}}}}]}}
 """
     )
     (scheduled,) = completed(play, "make", artifacts={"report": REPORT})

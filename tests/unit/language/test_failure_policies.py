@@ -349,8 +349,8 @@ def test_the_memory_of_ordinary_runs_has_no_new_fields() -> None:
     play = diamond("CancelRunning")
     assert play.memory.frames[""].failures is None
     assert all(record.status in set(Status) for record in play.memory.frames[""].steps.values())
-    assert "failures" not in str(play._memory)
-    assert "stepsTimeout" not in str(play._memory)
+    assert "failures" not in str(play.stored_memory)
+    assert "stepsTimeout" not in str(play.stored_memory)
 
 
 # Checks

@@ -130,12 +130,12 @@ def test_a_run_that_is_stopped_runs_only_finally() -> None:
     assert cancelled.at(inp.CancelRequested(request_id="c")).open() == ["a:compensate"]
 
 
-HOOKED = ", onStart: {block: tell}, onEnd: {block: tell}"
-TELL = [{"name": name, "steps": [{"name": "note", "activity": {"name": "work"}}]} for name in ("tell", "tidy")]
+HOOKED = ", onStart: {block: notify}, onEnd: {block: notify}"
+NOTIFY = [{"name": name, "steps": [{"name": "note", "activity": {"name": "work"}}]} for name in ("notify", "tidy")]
 
 
 def test_a_failed_step_runs_again_without_its_start_hook() -> None:
-    run = Run(f"[{do('a', HOOKED)}, {do('b')}]", blocks=TELL)
+    run = Run(f"[{do('a', HOOKED)}, {do('b')}]", blocks=NOTIFY)
     run.done("a:onStart/note").failed("a").done("a:onEnd/note", ":finally/note")
     again = retried(run)
     assert again.open() == ["a"]
@@ -144,7 +144,7 @@ def test_a_failed_step_runs_again_without_its_start_hook() -> None:
 
 
 def test_only_the_failed_end_hook_runs_again() -> None:
-    run = Run(f"[{do('a', HOOKED)}, {do('b')}]", blocks=TELL)
+    run = Run(f"[{do('a', HOOKED)}, {do('b')}]", blocks=NOTIFY)
     run.done("a:onStart/note", "a").failed("a:onEnd/note").done(":finally/note")
     again = retried(run)
     assert again.open() == ["a:onEnd/note"]

@@ -60,13 +60,6 @@ class Family(Run):
         return [each.child_id for each in self.drive.state.children.values() if each.start is not None]
 
 
-def again(run: Run) -> Family:
-    found = retried(run)
-    found.__class__ = Family
-    assert isinstance(found, Family)
-    return found
-
-
 # Steps
 
 
@@ -92,7 +85,7 @@ def test_steps_that_did_not_start_follow() -> None:
     assert new.done("a", "d", "c", *ALL).status is RunStatus.COMPLETED
 
 
-def test_a_failure_in_a_block_that_a_neighbor_cancelled_runs_again() -> None:
+def test_a_failure_in_a_block_that_a_neighbor_cancelled_runs_retried() -> None:
     """Otherwise the block would fail again with the failure that it has recorded."""
     blocks = [
         {
@@ -140,13 +133,13 @@ def test_failed_items_are_found(policy: str, want: list[str]) -> None:
 
 
 @pytest.mark.parametrize("policy", ["Terminate", "Abandon", "RequestCancel"])
-def test_a_child_that_was_cancelled_because_a_neighbor_failed_starts_again(policy: str) -> None:
+def test_a_child_that_was_cancelled_because_a_neighbor_failed_starts_retried(policy: str) -> None:
     """temporal#10639: the new run inherited the cancellation, and failed at once."""
     run = Family(f"[{child('kid', f', parentClosePolicy: {policy}')}, {do('chk', ALONE)}]").begins("kid")
     run.failed("chk")
     run.ends("kid", ChildOutcome.CANCELLED).done(*ALL)
     assert run.status is RunStatus.FAILED
-    new = again(run)
+    new = retried(run)
     assert (new.open(), new.waiting) == (["chk"], ["kid"])
     new.begins("kid").done("chk")
     new.ends("kid", ChildOutcome.COMPLETED).done(*ALL)
@@ -155,19 +148,19 @@ def test_a_child_that_was_cancelled_because_a_neighbor_failed_starts_again(polic
     assert fold(new.drive.history).status is RunStatus.COMPLETED
 
 
-def test_a_child_whose_cancellation_nobody_waits_for_starts_again() -> None:
+def test_a_child_whose_cancellation_nobody_waits_for_starts_retried() -> None:
     run = Family(f"[{child('kid', ', cancellationType: TryCancel')}, {do('chk', ALONE)}]").begins("kid")
     run.failed("chk").done(*ALL)
     assert run.status is RunStatus.FAILED
-    assert again(run).waiting == ["kid"]
+    assert retried(run).waiting == ["kid"]
 
 
-def test_a_child_that_was_left_alone_is_not_started_again() -> None:
+def test_a_child_that_was_left_alone_is_not_started_retried() -> None:
     """It still runs, and becomes a child of the new run."""
     kid = child("kid", ", cancellationType: Abandon, parentClosePolicy: Abandon")
     run = Family(f"[{kid}, {do('chk', ALONE)}]").begins("kid")
     run.failed("chk").done(*ALL)
-    new = again(run)
+    new = retried(run)
     assert (new.waiting, [each.child_id for each in new.drive.state.children.values()]) == ([], ["kid"])
 
 
@@ -175,7 +168,7 @@ def test_a_child_that_completed_despite_its_cancellation_is_kept() -> None:
     run = Family(f"[{child('kid')}, {do('chk', ALONE)}]").begins("kid")
     run.failed("chk")
     run.ends("kid", ChildOutcome.COMPLETED, "done").done(*ALL)
-    new = again(run)
+    new = retried(run)
     assert (new.open(), new.waiting) == (["chk"], [])
     assert new.done("chk", *ALL).status is RunStatus.COMPLETED
 
@@ -186,7 +179,7 @@ def test_a_failed_child_starts_again_and_what_came_before_its_end_is_kept() -> N
     run = Family(f"[{child('kid')}, {nap}]", failurePolicy="FinishRunning").begins("kid")
     run.at(after=30 * 86_400)
     run.ends("kid", ChildOutcome.FAILED).done(*ALL)
-    new = again(run)
+    new = retried(run)
     assert new.waiting == ["kid"]
     assert new.drive.state.timers == {}
     new.begins("kid").ends("kid", ChildOutcome.COMPLETED).done(*ALL)
@@ -199,7 +192,7 @@ def test_failed_children_of_a_loop_are_found_and_completed_ones_are_kept() -> No
     run.ends("all[0]", ChildOutcome.FAILED).ends("all[1]", ChildOutcome.COMPLETED, 1)
     run.begins("all[2]", "all[3]")
     run.ends("all[2]", ChildOutcome.COMPLETED, 2).ends("all[3]", ChildOutcome.FAILED).done(*ALL)
-    new = again(run)
+    new = retried(run)
     assert new.waiting == ["all[0]", "all[3]"]
     new.begins("all[0]", "all[3]").ends("all[0]", ChildOutcome.COMPLETED).ends("all[3]", ChildOutcome.COMPLETED)
     assert new.done(*ALL).status is RunStatus.COMPLETED
@@ -211,16 +204,16 @@ def test_a_handled_failure_of_a_child_stays_handled() -> None:
     caught = ", catch: [{call: {block: tidy}}]"
     run = Family(f"[{child('kid', step=caught)}, {do('chk', ALONE)}]", failurePolicy="FinishRunning").begins("kid")
     run.failed("chk").ends("kid", ChildOutcome.FAILED).done("kid:catch/note", *ALL)
-    new = again(run)
+    new = retried(run)
     assert (sorted(new.open()), new.waiting) == (["chk", "kid:catch/note"], [])
 
 
-def test_a_retried_retry_starts_the_child_again() -> None:
+def test_a_retried_retry_starts_the_child_retried() -> None:
     run = Family(f"[{child('kid')}, {do('chk', ALONE)}]").begins("kid")
     run.failed("chk").ends("kid", ChildOutcome.CANCELLED).done(*ALL)
-    second = again(run).begins("kid")
+    second = retried(run).begins("kid")
     second.failed("chk").ends("kid", ChildOutcome.CANCELLED).done(*ALL)
-    third = again(second)
+    third = retried(second)
     assert (third.open(), third.waiting) == (["chk"], ["kid"])
     third.drive.check_replay()
 

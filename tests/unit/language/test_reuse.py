@@ -78,11 +78,11 @@ def test_a_library_that_was_not_read_is_asked_for() -> None:
 
 
 def test_an_activity_is_copied_under_its_own_name() -> None:
-    composed = compose(definition("activities: [{name: tell, from: {workflow: shared, activity: post}}]"), SHARED)
-    want = {**SHARED["shared"].spec["activities"][0], "name": "tell"}
+    composed = compose(definition("activities: [{name: notify, from: {workflow: shared, activity: post}}]"), SHARED)
+    want = {**SHARED["shared"].spec["activities"][0], "name": "notify"}
     assert composed.definition["activities"] == [want]
     (source,) = composed.sources
-    assert source == {"workflow": "shared", "generation": 7, "activities": {"tell": "post"}, "blocks": {}}
+    assert source == {"workflow": "shared", "generation": 7, "activities": {"notify": "post"}, "blocks": {}}
 
 
 def test_fields_next_to_from_replace_those_of_the_library_except_defaults() -> None:
@@ -130,21 +130,21 @@ def test_a_long_name_stays_short_enough_with_a_number() -> None:
 
 def test_a_block_calls_the_copy_that_the_definition_names_unless_it_was_changed() -> None:
     text = (
-        "activities: [{{name: tell, from: {{workflow: shared, activity: post}}{more}}}]\n"
+        "activities: [{{name: notify, from: {{workflow: shared, activity: post}}{more}}}]\n"
         "blocks: [{{name: send, from: {{workflow: shared}}}}]"
     )
     same = compose(definition(text.format(more="")), SHARED).definition
-    assert names(same, "activities") == ["tell"]
+    assert names(same, "activities") == ["notify"]
     changed = compose(definition(text.format(more=", startToCloseTimeout: 2m")), SHARED).definition
-    assert names(changed, "activities") == ["tell", "post"]
+    assert names(changed, "activities") == ["notify", "post"]
 
 
 def test_a_library_can_copy_from_another_one() -> None:
     chain = libraries(
-        facade="activities: [{name: tell, from: {workflow: shared, activity: post}, startToCloseTimeout: 9m}]",
+        facade="activities: [{name: notify, from: {workflow: shared, activity: post}, startToCloseTimeout: 9m}]",
         shared=LIBRARY,
     )
-    composed = compose_all(definition("activities: [{name: t, from: {workflow: facade, activity: tell}}]"), chain)
+    composed = compose_all(definition("activities: [{name: t, from: {workflow: facade, activity: notify}}]"), chain)
     (copied,) = composed.definition["activities"]
     assert (copied["name"], copied["startToCloseTimeout"], copied["container"]["image"]) == ("t", "9m", "post")
     assert composed.libraries == {"facade", "shared"}

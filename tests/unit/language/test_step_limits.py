@@ -20,7 +20,7 @@ blocks:
   steps:
   - {name: first, activity: {name: work}}
   - {name: second, activity: {name: work}}
-- {name: handle, steps: [{name: tell, activity: {name: work}}]}
+- {name: handle, steps: [{name: notify, activity: {name: work}}]}
 """
 WANTED = [
     {"name": "bank", "key": "b1", "waitTimeout": "1h", "overflowPolicy": "Queue"},
@@ -49,21 +49,21 @@ def test_a_step_takes_its_limits_before_its_block_and_releases_them_when_the_blo
 
 def test_hooks_and_catch_run_without_the_limits() -> None:
     play = limited("onStart: {block: handle}\n  catch: [{call: {block: handle}}]\n  onEnd: {block: handle}")
-    assert list(play.scheduled) == ["pay:onStart/tell"]
-    play.completes("pay:onStart/tell")
+    assert list(play.scheduled) == ["pay:onStart/notify"]
+    play.completes("pay:onStart/notify")
     play.completes("pay:limits")
     play.fails("pay/first")
     assert released(play) == ["pay:limits"]
-    play.completes("pay:catch/tell")
-    play.completes("pay:onEnd/tell")
-    assert list(play.scheduled)[-3:] == ["pay:catch/tell", "pay:onEnd/tell", "after"]
+    play.completes("pay:catch/notify")
+    play.completes("pay:onEnd/notify")
+    assert list(play.scheduled)[-3:] == ["pay:catch/notify", "pay:onEnd/notify", "after"]
     assert released(play) == ["pay:limits"]
 
 
 def test_a_failed_wait_fails_the_step_which_can_catch_it() -> None:
     play = limited("catch: [{errorTypes: [LimitReached], call: {block: handle}}]")
     play.fails("pay:limits", "LimitReached")
-    assert list(play.scheduled) == ["pay:limits", "pay:catch/tell"]
+    assert list(play.scheduled) == ["pay:limits", "pay:catch/notify"]
     assert released(play) == []
 
 

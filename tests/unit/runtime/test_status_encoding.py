@@ -92,7 +92,7 @@ def test_the_text_of_a_value_is_reused() -> None:
     old, new = texts.encode(OPEN), texts.encode(after)
     assert (old, new) == (status_encoding.encode(OPEN), status_encoding.encode(after))
     assert all(a is b for a, b in zip(old["history"]["events"], new["history"]["events"], strict=False))
-    assert texts.size_of(after) == status_encoding.size_of(after)
+    assert texts.size_of(after) == status_encoding.Texts().size_of(after)
 
 
 def test_a_status_can_have_both_forms() -> None:

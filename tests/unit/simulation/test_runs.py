@@ -296,7 +296,7 @@ def test_runs_signal_each_other_by_workflow_id() -> None:
     child = """
     steps:
     - {name: wait, waitForSignal: {name: go}}
-    - {name: tell, signal: {workflowId: main, name: done, input: "heard ${steps.wait.output}"}}
+    - {name: notify, signal: {workflowId: main, name: done, input: "heard ${steps.wait.output}"}}
     """
     played = play(parent, "{}", workflow(child, "child"))
     assert (played.phase, played.json["output"], played.elapsed) == ("Completed", "heard now", 5)
@@ -483,10 +483,10 @@ def test_hooks_run_around_a_step() -> None:
 activities: [{name: work, startToCloseTimeout: 1m, container: {image: i}}]
 steps:
 - name: do
-  onStart: {block: tell, input: started}
+  onStart: {block: notify, input: started}
   activity: {name: work}
-  onEnd: {block: tell, input: "${step.status}"}
-blocks: [{name: tell, steps: [{name: note, set: {notes: "${vars.?notes.orValue([]) + [params]}"}}]}]
+  onEnd: {block: notify, input: "${step.status}"}
+blocks: [{name: notify, steps: [{name: note, set: {notes: "${vars.?notes.orValue([]) + [params]}"}}]}]
 output: "${vars.notes}"
 """
     assert play(flow, "activities: {work: [{after: 1s}]}").report.output == ["started", "Succeeded"]

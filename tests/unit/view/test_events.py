@@ -96,12 +96,12 @@ def test_every_event_type_has_its_own_format() -> None:
         (
             {
                 "eventType": "SignalExternalWorkflowExecutionInitiated",
-                "signalId": "tell",
+                "signalId": "notify",
                 "signalName": "paid",
                 "workflowId": "order-1",
                 "input": {"by": "ada"},
             },
-            'tell  signal paid to order-1  input {"by":"ada"}',
+            'notify  signal paid to order-1  input {"by":"ada"}',
         ),
         (
             {
@@ -124,7 +124,7 @@ def test_every_event_type_has_its_own_format() -> None:
             },
             "operation 5  NoMoney: broke",
         ),
-        ({"eventType": "ExternalWorkflowExecutionSignaled", "signalId": "tell", "workflowId": "o"}, "tell  o"),
+        ({"eventType": "ExternalWorkflowExecutionSignaled", "signalId": "notify", "workflowId": "o"}, "notify  o"),
         (
             {"eventType": "WorkflowExecutionSignaled", "signalName": "go", "input": 1, "identity": "ada"},
             "go  input 1  from ada",

@@ -7,10 +7,10 @@ HOOKED = """
 activities: [{name: book, startToCloseTimeout: 1m, container: {image: i}}]
 steps:
 - name: hotel
-  onStart: {block: tell}
+  onStart: {block: notify}
   activity: {name: book}
-  onEnd: {block: tell}
-blocks: [{name: tell, steps: [{name: mail, activity: {name: book}}]}]
+  onEnd: {block: notify}
+blocks: [{name: notify, steps: [{name: mail, activity: {name: book}}]}]
 """
 APPROVAL = """
 steps:
@@ -25,10 +25,10 @@ def test_hooks_are_shown_inside_their_step() -> None:
         STEP           STATUS       KIND           TRIES  START  TIME
         └─ hotel       ● Running    activity book  1      +0s    5s
            │ pod order-42-5-1
-           ├─ onStart  ✓ Succeeded  call tell             +0s    2s
+           ├─ onStart  ✓ Succeeded  call notify           +0s    2s
            │  └─ mail  ✓ Succeeded  activity book  1      +0s    2s
            │       pod order-42-2-1
-           └─ onEnd    ● Running    call tell             +4s    1s
+           └─ onEnd    ● Running    call notify           +4s    1s
               └─ mail  ● Running    activity book  1      +4s    1s
                    pod order-42-8-1
     """)

@@ -342,7 +342,7 @@ class RunConditions:
         ):
             return
         status = self._composer.compose(self._store.record.latest(), state, (), now)
-        if _hindrances(status) == reported or too_large(status_encoding.size_of(status)) is not None:
+        if _hindrances(status) == reported or too_large(status_encoding.Texts().size_of(status)) is not None:
             return
         with suppress(kube.TooLargeError):  # it is not necessary to report this if there is no room
             await self._store.write(status)

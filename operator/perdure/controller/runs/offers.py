@@ -55,7 +55,7 @@ class WorkerOffers:
         admitted = [
             activity.scheduled_event_id
             for activity in list(state.offered_activities(now))
-            if await self._admission.admits_offer(activity, now)
+            if await self._admission.acquire_limits(activity, now)
         ]
         task, self.turn, self._until = state.offered_task(), "", None
         if task is not None:

@@ -252,7 +252,7 @@ class ActivityTasks:
         self, request: RespondActivityTaskCompletedRequest, call: CallContext
     ) -> RespondActivityTaskCompletedResponse:
         """Record the success of an attempt."""
-        await self._report(*self._attempt(request), request, call, **_result(request.result))
+        await self._report(*self._attempt(request), request, call, **completion(request.result))
         return RespondActivityTaskCompletedResponse()
 
     async def respond_activity_task_failed(
@@ -334,7 +334,7 @@ class ActivityTasks:
         self, request: RespondActivityTaskCompletedByIdRequest, call: CallContext
     ) -> RespondActivityTaskCompletedByIdResponse:
         """Record the success of an activity by its ID."""
-        await self._report(*await self._named(request, unstarted=True), request, call, **_result(request.result))
+        await self._report(*await self._named(request, unstarted=True), request, call, **completion(request.result))
         return RespondActivityTaskCompletedByIdResponse()
 
     async def respond_activity_task_failed_by_id(
@@ -352,7 +352,7 @@ class ActivityTasks:
         return RespondActivityTaskCanceledByIdResponse()
 
 
-def _result(payloads: Payloads) -> dict[str, Any]:
+def completion(payloads: Payloads) -> dict[str, Any]:
     """The outcome of an attempt. A result that is too large is a failure, as on Temporal's server."""
     try:
         return {"result": data.to_json(payloads.payloads, allow_blob=True)}

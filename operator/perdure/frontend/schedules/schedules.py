@@ -111,7 +111,7 @@ class ScheduleRpcs:
                 identity=request.identity,
             )
             _check(body)
-            requests = _requests_of(body, request.initial_patch, request.request_id)
+            requests = patch_requests(body, request.initial_patch, request.request_id)
         except ValueError as error:
             raise _refused(error) from error
         try:
@@ -178,7 +178,7 @@ class ScheduleRpcs:
             raise invalid("Patch is not set on request.")
         patch = request.patch
         obj = await self._read(request.namespace, request.schedule_id)
-        await self._submit(obj, _requests_of(obj, patch, request.request_id))
+        await self._submit(obj, patch_requests(obj, patch, request.request_id))
         for paused, notes in ((True, patch.pause), (False, patch.unpause)):
             if notes:
 
@@ -329,7 +329,7 @@ async def first_times(times: Iterable[datetime], limit: int) -> list[datetime]:
     return found
 
 
-def _requests_of(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:
+def patch_requests(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:
     """Return the immediate requests of a patch.
 
     Raises:

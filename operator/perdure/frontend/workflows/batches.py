@@ -126,7 +126,7 @@ class Batches:
             raise invalid(f"operation: `{kind}` is not supported in a batch; it must be one of {', '.join(_TYPES)}")
         if (rpc := _DELETIONS.get(_TYPES[kind])) is not None:
             await call.permit(rpc)
-        wanted = _request(request, kind)
+        wanted = run_request(request, kind)
         entries = await self._entries(request, _TYPES[kind])
         if len(entries) > MAX_RUNS:
             raise invalid(
@@ -300,7 +300,7 @@ def _execution_type(batch_type: str) -> ExecutionType.ValueType:
     return ExecutionType.EXECUTION_TYPE_WORKFLOW
 
 
-def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
+def run_request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
     """The request to each run, in the form of an Operation.
 
     Raises:

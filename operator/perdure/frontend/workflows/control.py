@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
 from temporalio.api.workflow.v1 import VersioningOverride as ProtoOverride
 from temporalio.api.workflowservice.v1 import (
@@ -54,6 +54,7 @@ from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.kube import client as kube
+from perdure.runtime.operation_requests import StartSignal
 
 _BEGIN_SECONDS = 20.0
 """How long a reset waits for the start of the new run, in seconds."""
@@ -92,17 +93,8 @@ class WorkflowControl:
             raise invalid("SignalName is not set on request.")
         if len(request.signal_name) > values.MAX_ID:
             raise invalid("SignalName length exceeds limit.")
-        signal = inputs.SignalRequested(
-            request_id=request.request_id or uuid.uuid4().hex,
-            signal_name=request.signal_name,
-            input=data.to_json(request.input.payloads, allow_blob=True),
-            identity=request.identity,
-            principal=call.principal,
-            header=data.header_to_json(request),
-            client_request_id=request.request_id,
-            links=links_to_json(request.links),
-        )
-        answer = await self._demand(request, call, signal)
+        signal = start_signal(request, request.input, call.principal)
+        answer = await self._demand(request, call, signal.request)
         return SignalWorkflowExecutionResponse(link=link_to_signal(answer, request.request_id))
 
     async def request_cancel_workflow_execution(
@@ -328,3 +320,26 @@ def _overrides(request: ResetWorkflowExecutionRequest) -> Iterator[VersioningOve
         if changes_override(update):
             options = update.workflow_execution_options
             yield override_of(options.versioning_override) if options.HasField("versioning_override") else None
+
+
+def start_signal(request: Any, payloads: Payloads, principal: str) -> StartSignal:
+    """The signal of a request to signal, or to signal with start.
+
+    Args:
+        request: The request.
+        payloads: The input of the signal.
+        principal: The user that the API server authenticated.
+
+    Raises:
+        UnfitError: The input or the header is not valid.
+    """
+    return StartSignal(
+        request_id=request.request_id or uuid.uuid4().hex,
+        signal_name=request.signal_name,
+        input=data.to_json(payloads.payloads, allow_blob=True),
+        identity=request.identity,
+        principal=principal,
+        header=data.header_to_json(request),
+        client_request_id=request.request_id,
+        links=links_to_json(request.links),
+    )

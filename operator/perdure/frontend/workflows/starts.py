@@ -48,7 +48,6 @@ from perdure.frontend.messages.nexus import (
     link_to_attachment,
     link_to_signal,
     link_to_start,
-    links_to_json,
     request_links,
 )
 from perdure.frontend.messages.values import MAX_ID, UnfitError, from_enum
@@ -68,6 +67,7 @@ from perdure.frontend.runs.starts import (
 )
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
+from perdure.frontend.workflows.control import start_signal
 from perdure.frontend.workflows.tasks import TaskDispatch
 from perdure.frontend.workflows.updates import Updates, WorkflowUpdates
 from perdure.kube import client as kube
@@ -192,16 +192,7 @@ class WorkflowStarts:
             raise invalid(
                 "Invalid WorkflowIDConflictPolicy: WORKFLOW_ID_CONFLICT_POLICY_FAIL is not supported for this operation."
             )
-        signal = StartSignal(
-            request_id=request.request_id or uuid.uuid4().hex,
-            signal_name=request.signal_name,
-            input=data.to_json(request.signal_input.payloads, allow_blob=True),
-            identity=request.identity,
-            principal=call.principal,
-            header=data.header_to_json(request),
-            client_request_id=request.request_id,
-            links=links_to_json(request.links),
-        )
+        signal = start_signal(request, request.signal_input, call.principal)
 
         async def demand(entry: Entry) -> Entry:
             await self._runs.demand(entry, signal.request)  # changes nothing if the run started with the signal
@@ -234,11 +225,11 @@ class WorkflowStarts:
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
         start, update = operations[0].start_workflow, operations[1].update_workflow
-        if mistake := _start_refused(start):
+        if mistake := start_refused(start):
             raise multi_operation_failed(0, [invalid(mistake), None])
         try:
             self._workflow_updates.check(update)
-            if mistake := _update_refused(start, update):
+            if mistake := update_refused(start, update):
                 raise invalid(mistake)
         except RpcError as error:
             raise multi_operation_failed(1, [None, error]) from error
@@ -340,7 +331,7 @@ class WorkflowStarts:
         Raises:
             RpcError: The workflow cannot be started.
         """
-        reuse, conflict = _policies(request, conflict)
+        reuse, conflict = id_policies(request, conflict)
         await self._ready()
         await self._runs.catch_up(request.namespace)
         name = run_name(request.workflow_id, request.request_id)
@@ -427,7 +418,7 @@ class WorkflowStarts:
         return workflow_run(request.namespace, name, spec, extras, policies=policies, principal=principal)
 
 
-def _policies(request: Any, conflict: str) -> tuple[str, str]:
+def id_policies(request: Any, conflict: str) -> tuple[str, str]:
     """The policies for closed and for open runs with the ID, read as by Temporal's server (workflow_id_dedup.go)."""
     for value, what in (
         (request.workflow_id, "WorkflowId"),
@@ -459,7 +450,7 @@ def _policies(request: Any, conflict: str) -> tuple[str, str]:
     return reuse if reuse in _REUSE else "AllowDuplicate", requested if requested in _CONFLICT else conflict
 
 
-def _start_refused(start: StartWorkflowExecutionRequest) -> str:
+def start_refused(start: StartWorkflowExecutionRequest) -> str:
     """Why a valid start cannot be part of update-with-start; empty if it can."""
     if start.cron_schedule:
         return "CronSchedule is not allowed."
@@ -471,7 +462,7 @@ def _start_refused(start: StartWorkflowExecutionRequest) -> str:
     return ""
 
 
-def _update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> str:
+def update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> str:
     """Why a valid update cannot be part of update-with-start; empty if it can."""
     if update.first_execution_run_id:
         return "FirstExecutionRunId is not allowed."

@@ -281,17 +281,9 @@ class Admission:
             return True
         return (
             await self._succeeds_ended_pod(activity, state, now)
-            and await self._acquire_limits(activity, now)
+            and await self.acquire_limits(activity, now)
             and await self._passes_circuit(activity, now)
         )
-
-    async def admits_offer(self, activity: PendingActivity, now: datetime) -> bool:
-        """Whether workers may get an attempt; otherwise, this notes why it is blocked.
-
-        Raises:
-            RequestError: The Kubernetes API request failed. Call again to retry.
-        """
-        return await self._acquire_limits(activity, now)
 
     async def _succeeds_ended_pod(self, activity: PendingActivity, state: RunState, now: datetime) -> bool:
         key = PodKey.of(activity)
@@ -304,7 +296,12 @@ class Admission:
         self._blocked.clear_predecessor(key)
         return True
 
-    async def _acquire_limits(self, activity: PendingActivity, now: datetime) -> bool:
+    async def acquire_limits(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether the attempt gets its limits, all that workers have to wait for; otherwise, this notes why it is blocked.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
         selecting = self._selecting(activity)
         required = [*self._required(activity, selecting)]
         entry_id = f"{self._run.uid}/{activity.scheduled_event_id}"
@@ -324,7 +321,7 @@ class Admission:
             await self._record.confirm()  # an outdated state must not take a limit for an activity that has ended
         missing = await self._limits.acquire(namespace, group)
         if missing and self._selecting(activity) != selecting:  # one was deleted or changed in the meantime
-            return await self._acquire_limits(activity, now)
+            return await self.acquire_limits(activity, now)
         if missing:
             self._wait(activity, group, missing, uses, now)
             return False

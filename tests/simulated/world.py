@@ -149,8 +149,12 @@ class World:
             self.server.delete(key)
 
     def run(self, name: str) -> Object:
-        """A WorkflowRun, as it is now."""
+        """A WorkflowRun as it is now, with its definition."""
         return self._complete(self.server.get(ObjectKey("workflowruns", "default", name)))
+
+    def run_as_stored(self, name: str) -> Object:
+        """A WorkflowRun as it is now, without what it only refers to."""
+        return self.checker.decoded.of(self.server.get(ObjectKey("workflowruns", "default", name)))
 
     def runs(self) -> dict[str, Object]:
         """All WorkflowRuns, by name."""

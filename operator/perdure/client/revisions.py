@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perdure.api.labels import API_VERSION
+from perdure.api.phases import CLOSED
 from perdure.client.errors import CliError, NotFoundError
 from perdure.kube import paths
 
@@ -102,7 +103,7 @@ class ClusterRevisions:
         )
         counted: dict[str, Counter[bool]] = {}
         for row in rows:
-            counted.setdefault(str(row.cells.get("Revision") or ""), Counter())[bool(row.cells.get("Completed"))] += 1
+            counted.setdefault(str(row.cells.get("Revision") or ""), Counter())[row.cells.get("Phase") in CLOSED] += 1
         return {name: (found[False], found[True]) for name, found in counted.items()}
 
     async def name_of(self, workflow: str, wanted: str) -> str:

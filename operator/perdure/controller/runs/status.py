@@ -311,10 +311,22 @@ def truncated(status: Status, damage: Damage, now: datetime) -> Status:
     return status if marked == conditions else {**status, "conditions": [condition.dump() for condition in marked]}
 
 
+_STUCK: Final = frozenset(
+    {
+        ConditionReason.STATE_DAMAGED,
+        ConditionReason.REVISION_NOT_FOUND,
+        ConditionReason.NEWER_STATE,
+        ConditionReason.INTERNAL_ERROR,
+    }
+)
+"""Reasons for which an operator does not process a run."""
+
+
 def is_stuck(status: Status) -> bool:
-    """Whether a status says that the run cannot be processed: it is damaged, a newer version wrote it, or the operator failed."""
-    stuck = ConditionReason.STATE_DAMAGED, ConditionReason.NEWER_STATE, ConditionReason.INTERNAL_ERROR
-    return any(c.get("reason") in stuck for c in status.get("conditions") or ())
+    """Whether a status says that the run cannot be processed: it is damaged, or its definition is lost, a newer version wrote it,
+    or the operator failed.
+    """
+    return any(c.get("reason") in _STUCK for c in status.get("conditions") or ())
 
 
 def message_of(status: Status, reason: ConditionReason) -> str:

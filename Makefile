@@ -42,7 +42,7 @@ store: setup ## Start an S3 server in a pod and create its Secret, to try artifa
 	PYTHONPATH=operator:tests:hack $(RUN) python -m support.artifacts $(ARGS)
 
 image: ## Build the image into build/perdure.tar
-	python3 hack/cluster image --tag localhost/perdure:$(shell python3 hack/version.py) --out build/perdure.tar
+	python3 hack/cluster image --tag localhost/perdure:dev --out build/perdure.tar
 
 wheels: setup ## Build the wheel of perdure.activity, for activity images, into dist/
 	PERDURE_REVISION=$$(git rev-parse HEAD) $(UV) build --quiet --wheel --out-dir dist packages/perdure-activity
@@ -91,6 +91,7 @@ docs: setup ## Build the documentation site and serve it at http://127.0.0.1:800
 	$(RUN) properdocs serve --strict --dev-addr 127.0.0.1:8000
 
 lint: setup ## Run all static checks
+	$(UV) lock --check --quiet
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy

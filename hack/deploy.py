@@ -14,11 +14,10 @@ from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from cluster.registry import registry_answers
 from cluster.tools import DEFAULT_TOOLS, ensure_tools
-from version import declared_version
 
 NAMESPACE = "perdure-system"
 RELEASE = "perdure"
-IMAGE = f"localhost/perdure:{declared_version(REPOSITORY)}"
+IMAGE = "localhost/perdure:dev"
 ARCHIVE = REPOSITORY / "build" / "perdure.tar"
 
 

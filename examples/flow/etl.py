@@ -1,6 +1,6 @@
 """A nightly load in Python: activities run in pods of their own, and a signal approves the result.
 
-perdure deploy examples/flow/etl.py --image localhost/perdure:0.1.0 --mount
+perdure deploy examples/flow/etl.py --image localhost/perdure:dev --mount
 perdure start --type nightly --task-queue etl --input '{"day": "2026-11-27"}' --name nightly
 perdure signal nightly --name approve --input true
 perdure result nightly

@@ -20,6 +20,7 @@ _TITLES: Final = {
     "workflowrevision": "WorkflowRevision",
     "workflowlimit": "WorkflowLimit",
     "webhook": "Webhook",
+    "workerdeployment": "WorkerDeployment",
     "operation": "Operation",
     "deadletter": "DeadLetter",
     "historysegment": "HistorySegment",

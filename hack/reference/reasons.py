@@ -125,6 +125,27 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.NEWER_STATE: _TRUE,
         },
     },
+    "WorkerDeployment": {
+        ConditionType.READY: {
+            ConditionReason.SERVING: _TRUE,
+            ConditionReason.IDLE: _TRUE,
+            ConditionReason.WORKERS_STARTING: _FALSE,
+            ConditionReason.WORKERS_FAILING: _FALSE,
+            ConditionReason.POD_REFUSED: _FALSE,
+            ConditionReason.INVALID_SPEC: _FALSE,
+            ConditionReason.NOT_SERVED: _FALSE,
+            ConditionReason.NEWER_STATE: _FALSE,
+        },
+        ConditionType.ROLLED_OUT: {
+            ConditionReason.ROLLED_OUT: _TRUE,
+            ConditionReason.WORKERS_STARTING: _FALSE,
+            ConditionReason.WORKERS_FAILING: _FALSE,
+            ConditionReason.RAMPING: _FALSE,
+            ConditionReason.ROUTING_REFUSED: _FALSE,
+            ConditionReason.ROUTING_MANUAL: _FALSE,
+            ConditionReason.POD_REFUSED: _FALSE,
+        },
+    },
     "Operation": {
         ConditionType.COMPLETE: {
             ConditionReason.DONE: _TRUE,
@@ -251,6 +272,16 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.INVALID_SPEC: _WARNING,
         EventReason.SECRET_NOT_READABLE: _WARNING,
         EventReason.DELIVERY_FAILED: _WARNING,
+        EventReason.NEWER_STATE: _WARNING,
+    },
+    "WorkerDeployment": {
+        EventReason.VERSION_CREATED: _NORMAL,
+        EventReason.VERSION_REMOVED: _NORMAL,
+        EventReason.WORKERS_SCALED: _NORMAL,
+        EventReason.WORKERS_FAILING: _WARNING,
+        EventReason.ROUTING_REFUSED: _WARNING,
+        EventReason.POD_REFUSED: _WARNING,
+        EventReason.INVALID_SPEC: _WARNING,
         EventReason.NEWER_STATE: _WARNING,
     },
     "Operation": {

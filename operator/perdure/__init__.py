@@ -2,9 +2,12 @@
 
 import os
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """The release that this source is, or will become. The only place where it is set: `make version VERSION=…` changes it, and its
-copies in the chart, the manifests, and the documentation."""
+copy in the chart."""
+
+IMAGE = "localhost/perdure:dev"
+"""The image that `make image` builds. Examples use it, and an operator that the chart has not configured adds it to pods."""
 
 RELEASED = False
 """Whether this is a released build: only `make release` sets this, in the artifacts."""

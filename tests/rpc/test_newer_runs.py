@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.schedule.v1 import Schedule, ScheduleAction, ScheduleSpec
 from temporalio.api.update.v1 import Input, Meta, Request
@@ -19,6 +20,7 @@ from perdure.runtime import status_encoding
 from perdure.runtime.commits import OF_RUNS, committed
 from perdure.simulation.cluster.store import Object, ObjectKey
 from rpc.served import Served, activity, complete_workflow, names, served
+from support.faulty.newer import HOLD_BACK
 
 ORDER = WorkflowExecution(workflow_id="w")
 UPDATE = Request(meta=Meta(update_id="u"), input=Input(name="change"))
@@ -91,3 +93,23 @@ async def test_an_update_of_a_schedule_with_options_of_a_newer_version_is_unavai
     assert refused.value.code is grpc.StatusCode.UNAVAILABLE
     assert here.world.server.get(key)["metadata"]["annotations"][CLIENT_ANNOTATION] == options
     await here.call("DescribeSchedule", schedule_id="yearly")
+
+
+@served
+async def test_a_start_passes_a_failure_on_once_all_operators_can_read_it(here: Served) -> None:
+    await here.operator.kill()
+    here.world.operators.remove(here.operator)
+    here.world.share_versions()
+    here.world.create("WorkflowRun", "earlier", {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}})
+    here.restart()
+    await asyncio.sleep(5)
+    earlier = Failure(message="out of beans", application_failure_info=ApplicationFailureInfo(type="Beans"))
+    with pytest.raises(
+        RpcError, match="requires state version 3, and during the upgrade, operators write 1"
+    ) as refused:
+        await here.start(continued_failure=earlier)
+    assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
+    await asyncio.sleep(HOLD_BACK + 10)
+    await here.start(continued_failure=earlier)
+    started = (await here.task()).history.events[0].workflow_execution_started_event_attributes
+    assert started.continued_failure == earlier

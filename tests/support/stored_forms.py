@@ -14,6 +14,7 @@ from perdure.api.kinds.payload import PayloadSpec
 from perdure.api.kinds.retrypolicy import RetryPolicyStatus
 from perdure.api.kinds.schedule import ScheduleStatus
 from perdure.api.kinds.webhook import WebhookStatus
+from perdure.api.kinds.workerdeployment import WorkerDeploymentStatus
 from perdure.api.kinds.workflowlimit import WorkflowLimitStatus
 from perdure.api.kinds.workflowrevision import WorkflowRevisionSpec
 from perdure.api.kinds.workflowrun import WorkflowRunStatus
@@ -49,7 +50,7 @@ STORED = [
 """What the operator stores as JSON, or sends to other operators, as a whole."""
 MODELS = [
     *(WorkflowRunStatus, ScheduleStatus, WorkflowLimitStatus, RetryPolicyStatus, DeadLetterStatus),
-    *(OperationStatus, WebhookStatus),
+    *(OperationStatus, WebhookStatus, WorkerDeploymentStatus),
     *(HistorySegmentSpec, CachedResultSpec, ArtifactSetSpec, PayloadSpec, WorkflowRevisionSpec),
 ]
 """The statuses, and the specs that only operators write."""

@@ -19,6 +19,7 @@ from cluster import gobuild
 from cluster.controlplane import control_plane
 from cluster.paths import REPOSITORY, Cache
 from cluster.tools import DEFAULT_TOOLS, ensure_tools
+from perdure.api.state_versions import NEWEST
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 
@@ -34,7 +35,7 @@ NOW = "2026-01-01T00:00:00Z"
 CONDITION = {"type": "Succeeded", "status": "Unknown", "reason": "Running", "message": "", "lastTransitionTime": NOW}
 STATUS: Json = {
     "phase": "Running",
-    "stateVersion": 3,
+    "stateVersion": NEWEST + 1,
     "archive": {"key": "2026/01", "rows": [1, 2]},
     "history": {"nextEventId": 2, "segments": 0, "sizeBytes": 0, "compression": "zstd"},
     "conditions": [CONDITION | {"severity": "Info"}],

@@ -26,6 +26,7 @@ from cluster.paths import REPOSITORY, Cache
 from deploy import Target, kind_cluster
 from perdure.engine import events as ev
 from perdure.engine.events import AnyEvent
+from support.cluster.artifacts import store
 from support.cluster.namespace import SYSTEM, Cluster, Json, check_history, recorded, run_manifest, temporary_namespace
 from version import declared_version
 
@@ -60,6 +61,7 @@ def activity(name: str, script: str, image: str, **options: object) -> Json:
 
 
 RESULT = 'printf %s "$PERDURE_INPUT" > /dev/termination-log'
+REPORT = {"outputs": [{"name": "report", "path": "/out/report"}]}
 RETRY = {"exponential": {"initialInterval": "15s", "backoffCoefficient": "1", "maximumAttempts": 5}}
 KINDS = {
     "sleep": Kind({"sleep": {"duration": "20s"}}, timers=1),
@@ -73,6 +75,7 @@ KINDS = {
         timers=1,
     ),
     "limited": Kind({"activity": {"name": "licensed", "input": "${1}"}}, activities=1),
+    "files": Kind({"activity": {"name": "keep", "input": "${1}"}}, activities=1),
     "signal": Kind({"set": {"waited": "${true}"}}),
     "code": Kind({}, activities=1, copies=4),
 }
@@ -92,6 +95,7 @@ def spec(kind: Kind, image: str) -> Json:
     activities = [
         activity("slow", f"sleep 20; {RESULT}", image),
         activity("flaky", f'[ "$PERDURE_ATTEMPT" = 2 ] && {RESULT}', image, retryPolicy=RETRY),
+        activity("keep", f"echo done > /out/report; {RESULT}", image, artifacts=REPORT),
         activity("licensed", f"sleep 3; {RESULT}", image, limits=[{"name": "licenses"}]),
     ]
     return {"inline": {"activities": activities, "blocks": blocks, "steps": steps}}
@@ -229,6 +233,7 @@ def namespace(installation: Installation) -> Iterator[Cluster]:
 def begin(namespace: Cluster, image: str) -> dict[str, Kind]:
     """Start the runs, a Schedule, and the worker; return the runs by their names."""
     worker(namespace, image)
+    store(namespace, image)
     count = [{"name": "count", "return": {"output": "${schedule.scheduledTime}"}}]
     nap = [{"name": "nap", "sleep": {"duration": "15s"}}]
     head: Json = {"apiVersion": "perdure.dev/v1alpha1"}
@@ -318,6 +323,7 @@ def test_runs_of_every_kind_survive_an_upgrade_a_rollback_and_the_next_upgrade(
     counted = [each for each in children if (each["spec"].get("workflow") or {}).get("name") == "count"]
     naps = [each for each in children if (each["spec"].get("workflow") or {}).get("name") == "nap"]
     assert len(naps) == STAGES * COPIES
+    check_files(namespace.list("artifactsets"), [namespace.with_history(name) for name in runs if "files" in name])
     times = check_schedule([namespace.closed(each["metadata"]["name"])["output"] for each in counted])
     print(table(observations))
     print(
@@ -352,6 +358,14 @@ def check_once(run: Json, kind: Kind) -> None:
     assert attempts <= {kind.attempts}, (run["metadata"]["name"], attempts)
     if "inline" in run["spec"]:
         check_history(run)
+
+
+def check_files(sets: list[Json], runs: list[Json]) -> None:
+    """Each stage of each run has uploaded its file, and no other attempt has."""
+    assert len(sets) == len(runs)
+    for run in runs:
+        completed = [each for each in recorded(run) if isinstance(each, ev.ActivityTaskCompleted)]
+        assert [list(each.artifacts) for each in completed] == [["report"]] * STAGES, run["metadata"]["name"]
 
 
 def check_schedule(times: list[str]) -> list[str]:

@@ -185,3 +185,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 {{- $ids | uniq | join "," -}}
 {{- end }}
+
+{{/* Whether the operator runs workers. Releases of earlier charts have no value for it. */}}
+{{- define "perdure.runsWorkers" -}}
+{{- if and .Values.temporal.enabled (dig "workerDeployments" "enabled" true .Values.AsMap) }}true{{ end }}
+{{- end }}

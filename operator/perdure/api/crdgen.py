@@ -32,6 +32,7 @@ from perdure.api.kinds.payload import Payload
 from perdure.api.kinds.retrypolicy import RetryPolicy
 from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.webhook import Webhook
+from perdure.api.kinds.workerdeployment import WorkerDeployment
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrevision import WorkflowRevision
@@ -323,6 +324,7 @@ KINDS: tuple[type[Resource], ...] = (
     RetryPolicy,
     WorkflowLimit,
     Webhook,
+    WorkerDeployment,
     Operation,
     DeadLetter,
     HistorySegment,
@@ -409,6 +411,12 @@ def _version(kind: type[Resource], name: str) -> dict[str, Any]:
     version: dict[str, Any] = {"name": name, "served": True, "storage": name == VERSION}
     if info.has_status:
         version["subresources"] = {"status": {}}
+    if info.scale is not None:
+        version["subresources"]["scale"] = {
+            "specReplicasPath": info.scale.replicas,
+            "statusReplicasPath": info.scale.status_replicas,
+            "labelSelectorPath": info.scale.selector,
+        }
     if info.selectable:
         version["selectableFields"] = [{"jsonPath": path} for path in info.selectable]
     version["additionalPrinterColumns"] = [_column(column) for column in (*info.columns, AGE)]

@@ -214,6 +214,15 @@ WEBHOOK_LABEL: Final = "perdure.dev/webhook"
 DELIVERY_ANNOTATION: Final = "perdure.dev/delivery-id"
 """Annotation on these runs and Operations: the ID of the request."""
 
+WORKER_DEPLOYMENT_LABEL: Final = "perdure.dev/worker-deployment"
+"""Label on Deployments of workers and on their pods: the name of the WorkerDeployment."""
+
+WORKER_VERSION_LABEL: Final = "perdure.dev/worker-build-id"
+"""Label on these Deployments and pods: the build ID of the version."""
+
+TEMPLATE_ANNOTATION: Final = "perdure.dev/worker-template"
+"""Annotation on these Deployments: the hash of the pod template in the WorkerDeployment."""
+
 RESERVED_PREFIXES: Final = (f"{GROUP}/", AUDIT_PREFIX)
 """Prefixes of labels and annotations of runs that users must not write, not even in the template of a Schedule."""
 

@@ -55,6 +55,20 @@ AGE = Column("Age", ".metadata.creationTimestamp", "How long ago the object was 
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """The JSONPaths that the subresource `scale` of a kind reads and writes, for `kubectl scale` and autoscalers."""
+
+    replicas: str
+    """The wanted number of pods."""
+
+    status_replicas: str
+    """The existing number of pods."""
+
+    selector: str
+    """The label selector of the pods, as text."""
+
+
+@dataclass(frozen=True, slots=True)
 class KindInfo:
     """Metadata of a kind for its CRD."""
 
@@ -75,6 +89,9 @@ class KindInfo:
 
     is_record: bool = False
     """Whether only operators write the spec."""
+
+    scale: Scale | None = None
+    """The subresource `scale`; None: the kind has none."""
 
     initial_phase: str = ""
     """The `status.phase` until the operator has written a status; empty: there is none."""

@@ -342,3 +342,23 @@ def deletion_pod_name(unique: str) -> str:
         unique: A text that nobody can guess, so that no other pod takes the name first.
     """
     return f"perdure-artifact-deletion-{_digest(unique)}"
+
+
+def worker_version_name(name: str, build_id: str) -> str:
+    """Name the Deployment of a version of a WorkerDeployment: ``<name>-<valid characters of the build ID>-<hash>``.
+
+    Args:
+        name: Name of the WorkerDeployment, at most 63 characters.
+        build_id: The build ID. Its hash makes the name unique, because build IDs can contain dots and capital letters.
+
+    Returns:
+        A DNS-1123 label of at most 53 characters, so that the names of its pods are complete.
+    """
+    ending = f"-{_digest(build_id)[:6]}"
+    readable = f"{name[:_WORKERS_HEAD].strip('-')}-{_NOT_DNS.sub('-', build_id.lower())}"
+    ending = ending if len(name) <= _WORKERS_HEAD else f"-{_digest(f'{name}/{build_id}')}"
+    return readable[: _WORKERS_LIMIT - len(ending)].strip("-") + ending
+
+
+_WORKERS_LIMIT: Final = 53
+_WORKERS_HEAD: Final = 32

@@ -19,6 +19,10 @@ class ConditionType(StrEnum):
     READY = "Ready"
     """True if the operator can use the object. If it is False, the message says what to fix."""
 
+    ROLLED_OUT = "RolledOut"
+    """True if the version in the spec of the WorkerDeployment gets all new runs. If it is False, the message says what it waits
+    for."""
+
     PAUSED = "Paused"
     """True while nothing new starts. WorkflowRun: Running activities continue; their results, and signals, are recorded."""
 
@@ -206,7 +210,38 @@ class ConditionReason(StrEnum):
     Create the Secret, and a Role and a RoleBinding for it (docs/webhooks.md). The operator reads it again every 30 seconds."""
 
     NOT_SERVED = "NotServed"
-    """The operator does not serve Webhooks. Set the Helm values `temporal.httpApi.enabled` and `temporal.httpApi.webhooks`."""
+    """Webhook: The operator does not serve Webhooks. Set the Helm values `temporal.httpApi.enabled` and
+    `temporal.httpApi.webhooks`. WorkerDeployment: The operator does not run workers. Set the Helm values `temporal.enabled` and
+    `workerDeployments.enabled`."""
+
+    # Ready and RolledOut, of a WorkerDeployment.
+
+    SERVING = "Serving"
+    """A version gets new runs and has pods. The message says which, and how many of its pods are ready."""
+
+    IDLE = "Idle"
+    """A version gets new runs and has no pods, because no task waits. The next task starts one."""
+
+    WORKERS_STARTING = "WorkersStarting"
+    """The workers of a version have not polled all task queues yet, so it gets no tasks."""
+
+    WORKERS_FAILING = "WorkersFailing"
+    """The pods of a version do not start, are restarted again and again, or run workers that do not poll with its deployment and
+    build ID. The message has the reason. The operator keeps one pod, and the kubelet restarts it with growing delays. Fix the pod
+    template: that is a new version."""
+
+    ROLLED_OUT = "RolledOut"
+    """The version in the spec gets all new runs."""
+
+    RAMPING = "Ramping"
+    """A version gets a share of the new runs. The message says how large, and until when."""
+
+    ROUTING_REFUSED = "RoutingRefused"
+    """The version in the spec cannot get new runs: another client manages the routing, or its workers do not poll a task queue in
+    which the current version has tasks. The message says what to do. The operator retries."""
+
+    ROUTING_MANUAL = "RoutingManual"
+    """The version in the spec is ready, and `versioning.routing` is `Manual`: set it with `perdure deployment set-current`."""
 
     # Ready, of a Workflow, Schedule or RetryPolicy.
 
@@ -220,12 +255,14 @@ class ConditionReason(StrEnum):
     has errors. Fix the fields that the message names; runs that name the policy wait with `RetryPolicyNotFound` until
     then. WorkflowLimit: The spec has errors. Fix the fields that the message names; runs that take the limit wait with
     `LimitNotFound` until then. Webhook: The spec has errors. Fix the fields that the message names; requests are rejected until
+    then. WorkerDeployment: The spec has errors. Fix the fields that the message names; the workers stay as they are until
     then. Operation: The Operation, its target or the run that it would start is invalid. The
     message says what to fix."""
 
     POD_REFUSED = "PodRefused"
-    """The API server refused the pod of an activity in a dry run: a field is invalid, or a policy forbids it. The operator
-    retries every minute. Runs start anyway."""
+    """Workflow: The API server refused the pod of an activity in a dry run: a field is invalid, or a policy forbids it. The
+    operator retries every minute. Runs start anyway. WorkerDeployment: The API server refused the Deployment of a version. The
+    message says why; the operator retries every minute."""
 
     UNKNOWN_TIME_ZONE = "UnknownTimeZone"
     """The time zone of the Schedule does not exist. Use a name of the IANA time zone database, such as `Europe/Berlin`."""
@@ -441,9 +478,9 @@ class EventReason(StrEnum):
     shorten it."""
 
     POD_REFUSED = "PodRefused"
-    """The API server refuses the pod of an activity, or its Lease: a quota, a policy, an invalid field. Fix what the note says.
-    WorkflowRun: The operator retries until the activity's schedule-to-start timeout. Workflow: The operator checks again every
-    minute."""
+    """The API server refuses the pod of an activity or its Lease, or the Deployment of workers: a quota, a policy, an invalid
+    field. Fix what the note says. WorkflowRun: The operator retries until the activity's schedule-to-start timeout. Workflow: The
+    operator checks again every minute. WorkerDeployment: The operator tries again every minute."""
 
     ATTEMPT_NOT_STARTING = "AttemptNotStarting"
     """The pod of an attempt has been pending for more than 5 seconds: its image cannot be pulled, no node has room. Reported
@@ -464,6 +501,23 @@ class EventReason(StrEnum):
     DELIVERY_FAILED = "DeliveryFailed"
     """A request with a valid signature could not be processed: an expression has no value for it, or the API server rejects the
     run. The note says why; the sender got the status 422."""
+
+    # WorkerDeployment.
+
+    VERSION_CREATED = "VersionCreated"
+    """The operator created the Deployment of a new version."""
+
+    VERSION_REMOVED = "VersionRemoved"
+    """The operator removed the Deployment of an old version: no open run is pinned to it, and `sunsetDelay` has passed."""
+
+    WORKERS_SCALED = "WorkersScaled"
+    """The operator changed the number of pods of a version. The note says from what to what, and why."""
+
+    WORKERS_FAILING = "WorkersFailing"
+    """The pods of a version do not start or do not poll. The note has the reason."""
+
+    ROUTING_REFUSED = "RoutingRefused"
+    """A version cannot get new runs. The note says why."""
 
     # Schedule.
 

@@ -9,7 +9,7 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | --- | --- | --- |
 | 1 | before 0.1.0 | objects do not carry a version |
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
-| 3 | 0.2.0 | a run refers to a WorkflowRevision instead of containing its definition; `spec.workflow.revision` of a run |
+| 3 | 0.2.0 | a run refers to a WorkflowRevision instead of containing its definition; `continuedFailure` in the options of a start |
 """
 
 from collections.abc import Collection, Mapping
@@ -19,11 +19,13 @@ OLDEST: Final = 1
 """The oldest version that this operator reads."""
 NEWEST: Final = 3
 """The newest version that this operator reads and writes."""
+REVISIONS: Final = 3
+"""From this version on, runs refer to WorkflowRevisions."""
+CONTINUED_FAILURES: Final = 3
+"""From this version on, the options of a start have a place for `continuedFailure`."""
 FIELD: Final = "stateVersion"
 """The field with the version, in the status of an object, or in the spec of one that only operators write."""
 _FIRST_WITH_FIELD: Final = 2
-FIRST_WITH_REVISIONS: Final = 3
-"""The first version in which runs refer to WorkflowRevisions."""
 
 
 def version_of(part: Mapping[str, Any]) -> int:

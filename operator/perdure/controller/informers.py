@@ -189,9 +189,17 @@ class Undecoded:
 
 
 RESYNC_SECONDS: Final = 60.0
-_KINDS: Final = ("workflowruns", "pods", "retrypolicies", "workflowlimits", "webhooks", "schedules")
+_KINDS: Final = (
+    "workflowruns",
+    "pods",
+    "retrypolicies",
+    "workflowlimits",
+    "webhooks",
+    "workerdeployments",
+    "schedules",
+)
 """The plurals of the kinds, in order."""
-_ALWAYS_READ: Final = frozenset({"retrypolicies", "workflowlimits", "webhooks"})
+_ALWAYS_READ: Final = frozenset({"retrypolicies", "workflowlimits", "webhooks", "workerdeployments"})
 """The kinds with few objects: each resync processes all of them. The objects of the other kinds are compared by version."""
 _FIRST_RETRY_SECONDS: Final = 5.0
 _JUMP_SECONDS: Final = 1.0

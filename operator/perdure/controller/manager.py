@@ -34,6 +34,7 @@ from perdure.controller.queue import (
     RunKey,
     ScheduleKey,
     WebhookKey,
+    WorkersKey,
     WorkflowKey,
     share,
 )
@@ -42,6 +43,7 @@ from perdure.controller.services import Services
 from perdure.controller.state_versions import state_versions
 from perdure.controller.upgrades import Upgrades, UpgradeSettings
 from perdure.controller.webhooks import Webhooks
+from perdure.controller.worker_deployments import WorkerDeployments
 from perdure.controller.workers import Workers
 from perdure.controller.workflows.readiness import Readiness
 from perdure.controller.workflows.revisions import RevisionCollector, RevisionRetention
@@ -113,6 +115,7 @@ class Manager:
         )
         references = ReferencedObjects(services, self._queue, self._readiness, runs=self.runs, schedules=self.schedules)
         self.webhooks = Webhooks(services.client, services.recorder, self._queue, self.runs.add_created)
+        self.worker_deployments = WorkerDeployments(services.client, services.recorder, self._queue)
 
         # The removal of objects
         self._finished = FinishedRuns(services.client, index, self.runs, self.schedules, self._expiries)
@@ -146,6 +149,7 @@ class Manager:
                 Informer("retrypolicies", references.update_policy, references.delete_policy),
                 Informer("workflowlimits", references.update_limit, references.delete_limit),
                 Informer("webhooks", self.webhooks.update, self.webhooks.delete),
+                Informer("workerdeployments", self.worker_deployments.update, self.worker_deployments.delete),
                 Informer("schedules", self.schedules.update, self.schedules.delete),
                 Informer("pods", self._pods.update, self._pods.delete, group="", version="v1", label=RUN_ID_LABEL),
             )
@@ -250,8 +254,10 @@ class Manager:
             case _:
                 await self._update_status(key)
 
-    async def _update_status(self, key: WorkflowKey | PolicyKey | LimitKey | WebhookKey | DeadLetterKey) -> None:
-        """Reconcile an object of which only the status changes."""
+    async def _update_status(
+        self, key: WorkflowKey | PolicyKey | LimitKey | WebhookKey | WorkersKey | DeadLetterKey
+    ) -> None:
+        """Reconcile an object without a state of its own: its status follows from what exists."""
         match key:
             case WorkflowKey():
                 self._queue.wake_at(key, await self._readiness.reconcile(key.namespace, key.name, now()))
@@ -261,6 +267,8 @@ class Manager:
                 self._queue.wake_at(key, await self._releases.reconcile(key.namespace, key.name, now()))
             case WebhookKey():
                 self._queue.wake_at(key, await self.webhooks.reconcile(key.namespace, key.name, now()))
+            case WorkersKey():
+                self._queue.wake_at(key, await self.worker_deployments.reconcile(key.namespace, key.name, now()))
             case DeadLetterKey():
                 await self.services.letters.reconcile(key.namespace, key.name)
             case _:

@@ -123,6 +123,11 @@ class WebhookKey(_NamedKey):
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersKey(_NamedKey):
+    """Run the workers of a WorkerDeployment."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterKey(_NamedKey):
     """Record the outcome of a DeadLetter's re-drive."""
 
@@ -137,6 +142,7 @@ Key = (
     | PolicyKey
     | LimitKey
     | WebhookKey
+    | WorkersKey
     | DeadLetterKey
 )
 

@@ -96,6 +96,10 @@ class Workers(Protocol):
         """
         ...
 
+    def explain(self, namespace: str, task_queue: str) -> str:
+        """Say what the WorkerDeployment that runs the workers of a task queue reports; empty if there is none."""
+        ...
+
     def inlined(self, content: bytes) -> Any:
         """Convert a large payload to an inline value, for readers of JSON.
 
@@ -144,6 +148,11 @@ class NoWorkers:
         del namespace, operation, reported
         return False
 
+    def explain(self, namespace: str, task_queue: str) -> str:
+        """Return an empty text: workers are not served."""
+        del namespace, task_queue
+        return ""
+
     def inlined(self, content: bytes) -> Any:
         """Fail, because this process has not created the payload."""
         raise ValueError(f"a payload of {len(content):,} bytes, which needs the Temporal frontend to be read")
@@ -167,7 +176,8 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
         if task.scheduled_time + patience <= now and not workers.polled(
             namespace, code.task_queue, version=version, reported=reported
         ):
-            return f"no worker{_of(version)} polls the task queue `{code.task_queue}`"
+            what = f"no worker{_of(version)} polls the task queue `{code.task_queue}`"
+            return what + _explained(workers, namespace, code.task_queue)
     patience = timedelta(0) if reported else PATIENCE
     looked_at = set()
     for activity in state.offered_activities(now):
@@ -178,7 +188,8 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
         version = workers.version_of(namespace, state, activity)
         if not workers.polled(namespace, queue, activities=True, version=version, reported=reported):
             what = f"activity `{activity.activity_type}`" if state.for_clients else f"step `{activity.activity_id}`"
-            return f"{what}: no worker{_of(version)} polls the task queue `{queue}` for activities"
+            found = f"{what}: no worker{_of(version)} polls the task queue `{queue}` for activities"
+            return found + _explained(workers, namespace, queue)
     for operation, since in _uncalled(state):
         if since + patience <= now and not workers.handled(namespace, operation, reported=reported):
             what = f"operation `{operation.service}.{operation.operation}`"
@@ -189,6 +200,11 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
 
 def _of(version: str) -> str:
     return f" of version `{version}`" if version else ""
+
+
+def _explained(workers: Workers, namespace: str, task_queue: str) -> str:
+    why = workers.explain(namespace, task_queue)
+    return f". {why}" if why else ""
 
 
 def next_poll_check(state: RunState, now: datetime) -> datetime | None:

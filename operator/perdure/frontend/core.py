@@ -1,6 +1,7 @@
 """The frontend of one operator: its state, which follows the runs, and its RPCs."""
 
 import uuid
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,7 @@ from perdure.frontend.activities.changes import ActivityChanges
 from perdure.frontend.activities.standalone import StandaloneActivities
 from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments.deployments import WorkerDeployments
+from perdure.frontend.deployments.managed import ManagedDeployments
 from perdure.frontend.deployments.rules import is_registered
 from perdure.frontend.deployments.versions import (
     NOT_READ,
@@ -25,7 +27,7 @@ from perdure.frontend.deployments.versions import (
 )
 from perdure.frontend.errors import RpcError, unimplemented
 from perdure.frontend.matching.dispatch import TASK_QUEUES, rank_of
-from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName, TaskId
 from perdure.frontend.messages.payloads import to_json
 from perdure.frontend.nexus.endpoints import EndpointRegistry, NexusEndpoints
 from perdure.frontend.nexus.operations import StandaloneNexusOperations
@@ -88,6 +90,14 @@ class Frontend:
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, client, self._configure_queues)
         self.versions = Versions(self.deployments, self.task_queues, self.matching, self.runs.pinned_versions)
+        self._deployment_rpcs = WorkerDeployments(self.deployments, self.versions, self.queues)
+        self.managed = ManagedDeployments(
+            self.deployments, self.versions, self.matching, self._deployment_rpcs, self._pinned_runs
+        )
+        self._worker_deployments = manager.worker_deployments
+        if settings.runs_workers:
+            self._worker_deployments.serve(self.managed)
+            self.matching.starved = lambda queue: self._worker_deployments.tasks_wait(queue.namespace, queue.version)
         self.calls = OpenHandlerCalls(
             served=self.served,
             directory=self.directory,
@@ -218,7 +228,7 @@ class Frontend:
             Batches(client, directory, runs, listing, control),
             TaskQueueRpcs(self.queues, deployments, self.task_queues),
             WorkerRpcs(self.workers),
-            WorkerDeployments(deployments, self.versions, self.queues),
+            self._deployment_rpcs,
             NexusTasks(
                 matching=self.matching,
                 versions=self.versions,
@@ -243,8 +253,10 @@ class Frontend:
             self.runs.changes.changed(run_id)  # the run is a guest, which its owner follows
             return
         if state is None or state.closed or run.deleted:
+            self.matching.hold(run_id, {})
             self.matching.settle(run_id, {})
         else:
+            self.matching.hold(run_id, self._started(run.ref.namespace, state))
             self.matching.settle(run_id, self._offers(run, state))
             if run.unrecorded:
                 self.visibility.started(run_id, state.start_time)
@@ -283,9 +295,24 @@ class Frontend:
             offers[offer] = Destination(queues[activity.task_queue])
         return offers
 
+    def _started(self, namespace: str, state: RunState) -> dict[TaskId, QueueName]:
+        """The workflow task and the activities of a run that workers have, and the queues in which they would be offered."""
+        found: dict[TaskId, QueueName] = {}
+        task = state.code.task if state.code is not None else None
+        if state.code is not None and task is not None and task.started_time is not None:
+            queue = QueueName(namespace, Kind.WORKFLOW, state.code.task_queue)
+            found[task.scheduled_event_id, task.attempt] = queue_of(queue, self.versions.of_task(namespace, state))
+        for activity in state.open_activities():
+            if activity.by_worker and activity.started_time is not None:
+                queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+                version = self.versions.of_activity(namespace, state, activity)
+                found[activity.scheduled_event_id, activity.attempt] = queue_of(queue, version)
+        return found
+
     def release(self, run: FollowedRun) -> None:
         """Release a run that another member of the fleet owns now."""
         run_id = run.ref.uid
+        self.matching.hold(run_id, {})
         self.matching.settle(run_id, {})
         self.calls.follow(run, None)
         self.updates.leave(run_id)
@@ -293,9 +320,20 @@ class Frontend:
 
     def _route_again(self, namespace: str) -> None:
         """Route waiting tasks again after the worker deployments of a namespace have changed."""
+        self._worker_deployments.routing_changed(namespace)
         for run in self._open_runs.all():
             if run.ref.namespace == namespace:
                 self.follow(run)
+
+    def _pinned_runs(self, namespace: str) -> Counter[DeploymentVersion]:
+        """How many open runs of a namespace are pinned to each version.
+
+        The runs of other members are known by their recorded state; those of this member also before it is recorded.
+        """
+        found = self.visibility.pinned(namespace)
+        for version in self.runs.pinned_versions(namespace):
+            found[version] = max(found[version], 1)
+        return found
 
     def _configure_queues(self, namespace: str) -> None:
         """Apply changed settings of the task queues of a namespace."""
@@ -310,6 +348,7 @@ class Frontend:
         """Process the deletion of a WorkflowRun."""
         run_id = obj["metadata"]["uid"]
         self.visibility.delete(obj)
+        self.matching.hold(run_id, {})
         self.matching.settle(run_id, {})
         self._abort(run_id)
         self.runs.changes.changed(run_id)
@@ -358,6 +397,10 @@ class Frontend:
             return True
         queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue, version)
         return self.matching.alive(queue) or (activities and self.matching.has_pollers(queue))
+
+    def explain(self, namespace: str, task_queue: str) -> str:
+        """Say what the WorkerDeployment that runs the workers of a task queue reports; empty if there is none."""
+        return self._worker_deployments.explain(namespace, task_queue)
 
     def handled(self, namespace: str, operation: PendingOperation, *, reported: bool = False) -> bool:
         """Whether a worker polls for calls of an endpoint, has just polled, or has not had time to poll yet.

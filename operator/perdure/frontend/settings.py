@@ -42,6 +42,8 @@ class Settings:
     """Address of Temporal's HTTP API; empty if it is not served."""
     webhooks: bool = True
     """Whether the HTTP API takes requests to Webhooks."""
+    runs_workers: bool = True
+    """Whether the operator runs the workers of WorkerDeployments."""
     nexus_headers: frozenset[str] = frozenset()
     """Names of further headers of HTTP requests that Nexus handlers get, in lower case."""
     member: str = ""
@@ -86,6 +88,7 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
         client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
         http_address=environment.get("PERDURE_TEMPORAL_HTTP_ADDRESS", ""),
         webhooks=environment.get("PERDURE_WEBHOOKS") != "false",
+        runs_workers=environment.get("PERDURE_WORKER_DEPLOYMENTS") != "false",
         nexus_headers=additional_headers(_listed(environment, "PERDURE_NEXUS_HEADERS")),
         member=environment.get("POD_NAME", ""),
         peer_address=environment.get("PERDURE_PEER_ADDRESS", ""),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from perdure import VERSION, __version__
+from perdure import IMAGE, __version__
 from perdure.api.state_versions import NEWEST, OLDEST
 from perdure.controller import state_versions
 from perdure.controller.dead_letters import DeadLetters
@@ -48,7 +48,7 @@ class OperatorOptions:
     """How many runs and schedules are processed concurrently; one namespace gets at most half of that number."""
     activity_identity: str = "perdure-activity"
     """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding with its permissions."""
-    sidecar_image: str = f"localhost/perdure:{VERSION}"
+    sidecar_image: str = IMAGE
     """Image of the containers that the operator adds to pods: its own."""
     pull_secrets: tuple[str, ...] = ()
     """Names of Secrets, in the namespaces of activities, with which nodes pull that image."""
@@ -111,7 +111,7 @@ class OperatorOptions:
             log_level=environment.get("PERDURE_LOG_LEVEL") or "info",
             workers=int(environment.get("PERDURE_WORKERS") or 32),
             activity_identity=environment.get("PERDURE_ACTIVITY_SERVICE_ACCOUNT") or "perdure-activity",
-            sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or f"localhost/perdure:{VERSION}",
+            sidecar_image=environment.get("PERDURE_SIDECAR_IMAGE") or IMAGE,
             pull_secrets=_listed(environment.get("PERDURE_IMAGE_PULL_SECRETS", "")),
             without_failure_logs=_listed(environment.get("PERDURE_WITHOUT_FAILURE_LOGS", "")),
             run_as_user=_user(environment.get("PERDURE_RUN_AS_USER", "")),

@@ -40,6 +40,7 @@ from perdure.kube.errors import (
     no_response,
 )
 from perdure.kube.paths import (
+    APPS,
     COORDINATION,
     CORE,
     EVENTS,
@@ -51,6 +52,7 @@ from perdure.kube.paths import (
 )
 
 __all__ = [
+    "APPS",
     "COORDINATION",
     "CORE",
     "EVENTS",

@@ -12,6 +12,7 @@ WATCHED: Final = (
     "retrypolicies",
     "workflowlimits",
     "webhooks",
+    "workerdeployments",
     "operations",
 )
 """The resource names of the kinds of `PERDURE` that the operator watches, and whose statuses it writes."""
@@ -19,6 +20,7 @@ PLURALS: Final = frozenset(
     {*WATCHED, "workflowrevisions", "deadletters", "historysegments", "payloads", "artifactsets", "cachedresults"}
 )
 """The resource names of all kinds of `PERDURE`."""
+APPS: Final = "/apis/apps/v1"
 COORDINATION: Final = "/apis/coordination.k8s.io/v1"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 EVENTS: Final = "/apis/events.k8s.io/v1"

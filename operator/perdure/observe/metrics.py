@@ -126,6 +126,13 @@ WEBHOOK_REQUESTS = Counter(
     ["namespace", "outcome"],
     registry=REGISTRY,
 )
+WORKER_SCALINGS = Counter(
+    "perdure_worker_scalings",
+    "Changes of the number of pods of a version of a WorkerDeployment, by namespace and direction: FromZero, Up, Down, "
+    "or ToZero.",
+    ["namespace", "direction"],
+    registry=REGISTRY,
+)
 QUEUE_DEPTH = Gauge(
     "perdure_queue_depth",
     "Objects that wait to be reconciled, by queue. If it stays high, the operator cannot keep up.",

@@ -17,7 +17,7 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from perdure import VERSION
+from perdure import IMAGE
 from perdure.api import labels
 from perdure.engine.failures import Failure, FailureKind
 
@@ -121,7 +121,7 @@ class PodSettings:
     """The user ID for pods that do not set one; None leaves it to the image."""
     service_account: str = "perdure-activity"
     """The ServiceAccount of attempts that have a Lease and do not specify an account."""
-    sidecar_image: str = f"localhost/perdure:{VERSION}"
+    sidecar_image: str = IMAGE
     """The image of the operator: that of sidecars that do not specify one, and of all other containers that Perdure adds."""
     pull_secrets: tuple[str, ...] = ()
     """Names of Secrets, in the namespace of the pod, with which nodes pull that image."""

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.api.state_versions import FIELD, FIRST_WITH_REVISIONS, NEWEST, OLDEST
+from perdure.api.state_versions import FIELD, NEWEST, OLDEST, REVISIONS
 from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.matching.dispatch import QueueSettings
 from perdure.frontend.nexus.endpoints import Endpoint
@@ -27,7 +27,7 @@ CARRIERS = {
     "spec": {"HistorySegment", "CachedResult", "ArtifactSet"},
 }
 """Where the objects of each kind carry the state version."""
-SINCE = {"WorkflowRevision": FIRST_WITH_REVISIONS}
+SINCE = {"WorkflowRevision": REVISIONS}
 """The first version of kinds that the earliest one does not have; their specs carry it."""
 
 

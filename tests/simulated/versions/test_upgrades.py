@@ -104,9 +104,13 @@ def test_an_older_operator_lowers_the_written_version_and_objects_keep_theirs() 
         await asyncio.sleep(40)
         assert record(world) == {"writes": str(OLDER)}
         leases = {each["metadata"]["name"]: each["metadata"]["annotations"] for each in world.server.of("leases")}
-        assert [each["perdure.dev/state-versions"] for each in leases.values()] == ["1-2", "1-2", "1-1"]
+        assert [each["perdure.dev/state-versions"] for each in leases.values()] == [
+            f"1-{NEWEST}",
+            f"1-{NEWEST}",
+            f"1-{OLDER}",
+        ]
         assert {each["perdure.dev/state-version"] for each in leases.values()} == {str(OLDER)}
-        assert await version_of_run(world, "run") is None
+        assert await version_of_run(world, "run") == OLDER
         await world.operators.pop().kill()
         await asyncio.sleep(200)
         status = world.run("naps")["status"]

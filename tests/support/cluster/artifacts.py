@@ -12,7 +12,7 @@ exec /tmp/versitygw --access ours --secret not-a-secret --port :8000 --quiet pos
 """
 
 
-def start(namespace: Cluster, name: str, command: list[str]) -> None:
+def start(namespace: Cluster, name: str, command: list[str], image: str = IMAGE) -> None:
     """Start a pod that serves at port 8000."""
     context = {
         "runAsNonRoot": True,
@@ -22,7 +22,7 @@ def start(namespace: Cluster, name: str, command: list[str]) -> None:
     }
     container = {
         "name": "main",
-        "image": IMAGE,
+        "image": image,
         "command": command,
         "securityContext": context,
         "readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1},
@@ -39,9 +39,9 @@ def url_of(namespace: Cluster, name: str) -> str:
     return f"http://{address}:8000"
 
 
-def store(namespace: Cluster, **changed: str) -> None:
-    """Start an S3 server, and create the Secret of the artifact store."""
-    start(namespace, "store", ["sh", "-c", _STORE])
+def store(namespace: Cluster, image: str = IMAGE, **changed: str) -> None:
+    """Start an S3 server in a pod of an image with a shell, and create the Secret of the artifact store."""
+    start(namespace, "store", ["sh", "-c", _STORE], image)
     namespace("wait", "pod/store", "--for=jsonpath={.status.phase}=Running", "--timeout=120s")
     copy = "base64 -d > /tmp/part && chmod 755 /tmp/part && mv /tmp/part /tmp/versitygw"
     namespace("exec", "-i", "store", "--", "sh", "-c", copy, stdin=base64.b64encode(program().read_bytes()).decode())

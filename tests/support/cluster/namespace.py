@@ -34,7 +34,7 @@ from support.cluster.objects import Objects, objects
 
 Json = dict[str, Any]
 
-IMAGE = os.environ.get("PERDURE_TEST_IMAGE", "localhost/perdure:0.1.0")
+IMAGE = os.environ.get("PERDURE_TEST_IMAGE", "localhost/perdure:dev")
 """An image with Python and `perdure.activity` that the cluster's nodes have."""
 SYSTEM = "perdure-system"
 EXCLUDED = "own-*"

@@ -46,6 +46,8 @@ def test_the_operator_has_its_permissions_and_cannot_watch_leases(render: Render
         "workflowlimits/status": {"update"},
         "webhooks": {"get", "list", "watch"},
         "webhooks/status": {"update"},
+        "workerdeployments": {"get", "list", "watch"},
+        "workerdeployments/status": {"update"},
         "operations": {"get", "list", "watch", "create", "delete"},
         "operations/status": {"update"},
         "schedules": {"get", "list", "watch", "create", "update", "delete"},
@@ -64,6 +66,15 @@ def test_the_operator_has_its_permissions_and_cannot_watch_leases(render: Render
     assert granted(operator, "")["pods/log"] == {"get"}
     assert granted(operator, "")["persistentvolumeclaims"] == {"get", "list", "create", "patch", "delete"}
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
+    assert granted(operator, "apps") == {"deployments": {"list", "create", "patch", "delete"}}
+
+
+@pytest.mark.parametrize("setting", ["workerDeployments.enabled=false", "temporal.enabled=false"])
+def test_an_operator_that_runs_no_workers_has_no_rights_to_deployments(render: Render, setting: str) -> None:
+    manifests = render(setting)
+    assert granted(named(manifests, "ClusterRole", "perdure"), "apps") == {}
+    policies = [each["metadata"]["name"] for each in of_kind(manifests, "ValidatingAdmissionPolicy")]
+    assert not {"perdure-workers", "perdure-worker-templates"} & set(policies)
 
 
 def test_the_operator_can_bind_only_the_activity_role(render: Render) -> None:
@@ -106,7 +117,7 @@ def test_the_default_user_roles_include_perdures_kinds(render: Render) -> None:
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
     of_frontend = {f"{each}/temporal" for each in ("workerdeployments", "taskqueues", "searchattributes")}
     of_operators = {"historysegments", "payloads", "artifactsets", "workflowrevisions"}
-    assert set(edit) == PLURALS - of_operators | of_frontend | {"workflowruns/tasks"}
+    assert set(edit) == PLURALS - of_operators | of_frontend | {"workflowruns/tasks", "workerdeployments/scale"}
     assert edit["deadletters"] == edit["cachedresults"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
     of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-maintainer", "-nexus-admin", "-worker")]

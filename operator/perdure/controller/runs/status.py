@@ -323,9 +323,7 @@ _STUCK: Final = frozenset(
 
 
 def is_stuck(status: Status) -> bool:
-    """Whether a status says that the run cannot be processed: it is damaged, or its definition is lost, a newer version wrote it,
-    or the operator failed.
-    """
+    """Whether a status says that the run cannot be processed, for example because it is damaged."""
     return any(c.get("reason") in _STUCK for c in status.get("conditions") or ())
 
 

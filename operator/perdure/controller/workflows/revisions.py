@@ -27,7 +27,7 @@ from perdure.api.json_values import mapping
 from perdure.api.labels import UNUSED_ANNOTATION, WORKFLOW_LABEL
 from perdure.api.names import label_value
 from perdure.api.reasons import ConditionReason
-from perdure.api.state_versions import FIRST_WITH_REVISIONS
+from perdure.api.state_versions import REVISIONS
 from perdure.api.times import format_time, read_kubernetes_time
 from perdure.controller.errors import NotReadyError
 from perdure.controller.fleet.shards import Shards
@@ -79,7 +79,7 @@ class Revisions:
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        if state_versions().writes < FIRST_WITH_REVISIONS:
+        if state_versions().writes < REVISIONS:
             return None
         reference = content.reference()
         try:

@@ -37,7 +37,10 @@ from perdure.frontend.matching.dispatch import (
 )
 from perdure.frontend.matching.polls import DEAD_AFTER, Pollers
 from perdure.kube.clock import monotonic, now
+from perdure.runtime.workers.plan import Load
 
+_UNUSED_AFTER = timedelta(hours=1)
+"""How long it is known when a worker last got a task of a version."""
 _RATE_OVER = timedelta(seconds=30)
 _FORGET_AT = 1_000
 """Maximum number of queues before unused ones are dropped."""
@@ -85,6 +88,8 @@ class Destination(MessageStruct, frozen=True):
 
 
 Offers = Mapping[Offer, Destination]
+TaskId = tuple[int, int]
+"""The ID of the event that scheduled a task of a run, and the attempt."""
 
 
 class Poller(MessageStruct, frozen=True):
@@ -125,6 +130,11 @@ class _Rate:
 
     def per_second(self) -> float:
         return self._decayed() / _RATE_OVER.total_seconds()
+
+    @property
+    def last(self) -> datetime | None:
+        """When something was last counted; None: never."""
+        return self.since if self.weight else None
 
     def _decayed(self) -> float:
         return self.weight * math.exp(-((now() - self.since) / _RATE_OVER))
@@ -182,6 +192,7 @@ class TaskQueues:
         *,
         max_polled: int = MAX_POLLED,
         pollers: Callable[[], Pollers[QueueName]] = Pollers,
+        starved: Callable[[QueueName], None] = lambda _: None,
     ) -> None:
         """Create the queues.
 
@@ -189,7 +200,9 @@ class TaskQueues:
             moved: Called with each offer in a queue when its last poller leaves.
             max_polled: Maximum number of polled queues per namespace.
             pollers: Creates the list of the pollers of a namespace.
+            starved: Called when an offer waits in the part of a task queue for a version, and no worker polls it.
         """
+        self._starved = starved
         self._moved = moved
         self._max_polled = max_polled
         self._queues: dict[QueueName, _Queue] = {}
@@ -287,6 +300,8 @@ class TaskQueues:
         queue.added.count()
         queue.offers.put(offer, now())
         queue.dispatch()
+        if name.version and queue.offers and not queue.waiting:
+            self._starved(name)
 
     def _withdraw(self, offer: Offer, name: QueueName) -> None:
         queue = self._queues.get(name)
@@ -398,6 +413,22 @@ class TaskQueues:
         age = timedelta(0) if oldest is None else now() - oldest
         return Statistics(len(queue.offers), age, queue.added.per_second(), queue.dispatched.per_second())
 
+    def loads(self) -> dict[QueueName, Load]:
+        """The offers in the parts of task queues for versions."""
+        return {name: self.load(name) for name in self._queues if name.version}
+
+    def load(self, name: QueueName) -> Load:
+        """The offers in a queue, and when a worker last got one."""
+        queue = self._queues.get(name)
+        if queue is None:
+            return Load()
+        return Load(
+            waiting=len(queue.offers),
+            since=queue.offers.oldest,
+            limited=bool(queue.offers and queue.waiting),
+            last_used=queue.dispatched.last,
+        )
+
     def workers(self, namespace: str) -> dict[str, tuple[set[str], datetime]]:
         """The workers of a namespace: the queues that each has polled recently, and when."""
         found: dict[str, tuple[set[str], datetime]] = {}
@@ -424,13 +455,36 @@ class OfferBatch(MessageStruct, frozen=True, kw_only=True):
     """The offers by key; an empty list withdraws all offers of a key."""
 
 
+class QueueLoad(MessageStruct, frozen=True, kw_only=True):
+    """The tasks of a version in a task queue, as far as a member knows them."""
+
+    name: QueueName
+    waiting: int
+    since: datetime | None
+    limited: bool
+    in_progress: int
+    last_used: datetime | None
+
+    @property
+    def load(self) -> Load:
+        """The same for the plan of a WorkerDeployment."""
+        return Load(
+            waiting=self.waiting,
+            since=self.since,
+            limited=self.limited,
+            in_progress=self.in_progress,
+            last_used=self.last_used,
+        )
+
+
 class PolledQueues(MessageStruct, frozen=True, kw_only=True):
-    """The response to a batch: the task queues of the member that workers poll."""
+    """The response to a batch: the task queues of the member that workers poll, and the tasks of versions."""
 
     known: bool
     """Whether the member knows the session; otherwise it needs all offers."""
     alive: list[QueueName]
     polled: list[QueueName]
+    loads: list[QueueLoad] = []
 
 
 class UnreachableError(Exception):
@@ -485,18 +539,28 @@ class Matching:
         """Start without offers and without other members."""
         self._members: Members = SingleMember()
         self._on_lost: list[Callable[[str], None]] = []
-        self.queues = TaskQueues(self._place_again)
+        self.queues = TaskQueues(self._place_again, starved=self._report_starved)
+        self.starved: Callable[[QueueName], None] = lambda _: None
+        """Called when a task of a version waits in a task queue that no worker polls, at any member."""
         self._takers: dict[Kind, Taker] = {}
         self._returners: dict[Kind, Returner] = {}
         self._local: dict[str, dict[Offer, Destination]] = {}
         """The offers of the runs that this process owns, by key."""
         self._placed: dict[str, dict[Offer, Destination]] = {}
         """The offers in the queues of this process, including offers of other members, by key."""
+        self._held: dict[str, dict[TaskId, QueueName]] = {}
+        """The task queues of the tasks that workers of versions have, by run."""
+        self._held_in: Counter[QueueName] = Counter()
+        self._used: dict[QueueName, datetime] = {}
+        """When a worker of a version last got a task of a run of this process."""
         self._sessions: dict[str, str] = {}
         """The session of each member."""
         self._polled: dict[str, PolledQueues] = {}
         """The polled task queues of each member."""
         self._others: frozenset[str] = frozenset()
+
+    def _report_starved(self, name: QueueName) -> None:
+        self.starved(name)
 
     def join(self, members: Members) -> None:
         """Share the task queues with the other members of a fleet."""
@@ -520,6 +584,66 @@ class Matching:
         self._place(key, self._offered_to("", key))
         for member in {self._members.owner(each.queue) for each in (*before.values(), *offers.values())} - {""}:
             self._members.offer(member, key)
+
+    def hold(self, run_id: str, started: Mapping[TaskId, QueueName]) -> None:
+        """Record which tasks of a run workers have. Called before the offers of the run are settled, which do not contain them.
+
+        Args:
+            run_id: The run.
+            started: The tasks, with the queues in which they would be offered now. A task stays in the queue in which it was
+                offered: the routing may have changed since.
+        """
+        before = self._held.get(run_id, {})
+        if not started and not before:
+            return
+        offered = {
+            (offer.scheduled_event_id, offer.attempt): to.queue for offer, to in self._local.get(run_id, {}).items()
+        }
+        held = {task: before.get(task) or offered.get(task) or queue for task, queue in started.items()}
+        held = {task: queue for task, queue in held.items() if queue.version}
+        for queue in before.values():
+            self._held_in[queue] -= 1
+            if not self._held_in[queue]:
+                del self._held_in[queue]
+        self._held_in.update(held.values())
+        time = now()
+        self._used.update(dict.fromkeys({queue for task, queue in held.items() if task not in before}, time))
+        if len(self._used) > _FORGET_AT:
+            self._used = {queue: used for queue, used in self._used.items() if used > time - _UNUSED_AFTER}
+        if held:
+            self._held[run_id] = held
+        else:
+            self._held.pop(run_id, None)
+
+    def load(self, name: QueueName) -> Load:
+        """The tasks of a version in a task queue, at all members."""
+        found = self._own_load(name, self.queues.load(name))
+        for polled in self._polled.values():
+            for each in polled.loads:
+                if each.name == name:
+                    found += each.load
+        return found
+
+    def _own_load(self, name: QueueName, waiting: Load) -> Load:
+        return waiting + Load(in_progress=self._held_in[name], last_used=self._used.get(name))
+
+    def _loads(self) -> list[QueueLoad]:
+        """The tasks of versions that this process knows, for other members."""
+        waiting = self.queues.loads()
+        found = []
+        for name in {*waiting, *self._held_in, *self._used}:
+            load = self._own_load(name, waiting.get(name, Load()))
+            found.append(
+                QueueLoad(
+                    name=name,
+                    waiting=load.waiting,
+                    since=load.since,
+                    limited=load.limited,
+                    in_progress=load.in_progress,
+                    last_used=load.last_used,
+                )
+            )
+        return found
 
     def reassign(self, others: Mapping[str, object]) -> None:
         """Place all offers again after the members have changed, and drop those of members that have left."""
@@ -556,7 +680,7 @@ class Matching:
             for key, offers in batch.offers.items():
                 self._place(f"{member}/{key}", {replace(offer, member=member): to for offer, to in offers})
         alive, polled = self.queues.polled()
-        return PolledQueues(known=known, alive=alive, polled=polled)
+        return PolledQueues(known=known, alive=alive, polled=polled, loads=self._loads())
 
     def _withdraw_all_of(self, member: str, but: Any) -> None:
         start = f"{member}/"
@@ -641,6 +765,10 @@ class Matching:
     def polled_by(self, member: str, polled: PolledQueues) -> None:
         """Record the task queues that workers poll at another member."""
         self._polled[member] = polled
+        alive = set(polled.alive)
+        for each in polled.loads:
+            if each.waiting and each.name not in alive:
+                self.starved(each.name)
 
     def namespaces(self) -> set[str]:
         """The namespaces whose task queues workers poll at other members."""

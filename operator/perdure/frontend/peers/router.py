@@ -69,7 +69,7 @@ class Router:
                 await self._call_all_others(rpc, request, call)
             response = await handler(request, call)
             if rpc in SETTINGS:
-                await self._announce(getattr(request, "namespace", ""))
+                await self.announce(getattr(request, "namespace", ""))
             return response
 
         return handle
@@ -161,7 +161,7 @@ class Router:
         others = list(self._shards.others)
         await asyncio.gather(*(self._forward(each, rpc, request, short) for each in others), return_exceptions=True)
 
-    async def _announce(self, namespace: str) -> None:
+    async def announce(self, namespace: str) -> None:
         """Let all other members reload the settings of a namespace."""
 
         async def reload(member: str) -> None:

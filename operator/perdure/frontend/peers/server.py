@@ -235,6 +235,7 @@ def connect(frontend: Frontend, client: PeerClient) -> tuple[Router, FleetMember
             frontend.forget_tasks()
 
     frontend.matching.join(members)
+    frontend.managed.announce = router.announce
     shards.subscribe(reassign)
     reassign()
     return router, members

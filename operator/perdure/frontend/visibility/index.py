@@ -4,6 +4,7 @@ A namespace may have tens of thousands of finished runs, each stored in a few pa
 not stored: they are read from the API server when a client lists the run, or filters by them.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +23,7 @@ from perdure.api.search_attributes import PREDEFINED, SYSTEM, attribute_value
 from perdure.api.times import read_kubernetes_time
 from perdure.controller.directory import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.engine.versioning import ONE_TIME, PINNED
+from perdure.engine.versioning import ONE_TIME, PINNED, DeploymentVersion
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import to_enum
 from perdure.frontend.visibility.query_language import ComparisonBudget, Filter
@@ -362,6 +363,18 @@ class Visibility:
         if known is None or started is None:
             return known
         return msgspec.structs.replace(known, start_time=started, execution_time=started)
+
+    def pinned(self, namespace: str) -> Counter[DeploymentVersion]:
+        """How many open runs of a namespace are pinned to each version, by their recorded state."""
+        found: Counter[DeploymentVersion] = Counter()
+        for record in self._records.get(namespace, {}).values():
+            if isinstance(record, bytes):
+                continue
+            attributes = record.search_attributes
+            if attribute_field(attributes, "TemporalWorkflowVersioningBehavior") == PINNED:
+                name, _, build = str(attribute_field(attributes, "TemporalWorkerDeploymentVersion")).partition(":")
+                found[DeploymentVersion(deployment_name=name, build_id=build)] += 1
+        return found
 
     async def find(
         self, namespace: str, query: Filter, kind: RunKind = RunKind.WORKFLOW

@@ -22,10 +22,13 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api import labels
 from perdure.api.kinds.workflowlimit import LimitTaker, LimitTakers
+from perdure.api.state_versions import CONTINUED_FAILURES
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.limits import WorkflowLimits
 from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.state_versions import state_versions
 from perdure.engine import inputs
+from perdure.engine.failures import Failure
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend.deployments import rules
@@ -403,9 +406,7 @@ class WorkflowStarts:
                 if isinstance(request, StartWorkflowExecutionRequest)
                 else None,
                 request_id=values.name(request.request_id, "RequestId", required=False),
-                continued_failure=failures.to_json(request.continued_failure)
-                if isinstance(request, StartWorkflowExecutionRequest) and request.HasField("continued_failure")
-                else None,
+                continued_failure=_continued_failure(request),
                 cron_schedule=request.cron_schedule,
                 eager_execution_accepted=eager,
             )
@@ -471,3 +472,19 @@ def update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowE
     if update.workflow_execution.workflow_id != start.workflow_id:
         return "WorkflowId is not consistent with previous operation(s)."
     return ""
+
+
+def _continued_failure(request: Any) -> Failure | None:
+    """The failure of an earlier run that a start passes on.
+
+    Raises:
+        RpcError: FAILED_PRECONDITION if an operator of the fleet could not read it.
+    """
+    if not isinstance(request, StartWorkflowExecutionRequest) or not request.HasField("continued_failure"):
+        return None
+    if (writes := state_versions().writes) < CONTINUED_FAILURES:
+        raise precondition(
+            f"`continued_failure` requires state version {CONTINUED_FAILURES}, and during the upgrade, operators write {writes}: "
+            "wait for its end, or finish it with `perdure fleet --finish-upgrade`"
+        )
+    return failures.to_json(request.continued_failure)

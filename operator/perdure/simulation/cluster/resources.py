@@ -71,6 +71,9 @@ def _builtin() -> Iterator[ResourceType]:
     yield ResourceType(group="", version="v1", plural="secrets", kind="Secret")
     yield ResourceType(group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim")
     yield ResourceType(group="events.k8s.io", version="v1", plural="events", kind="Event")
+    yield ResourceType(
+        group="apps", version="v1", plural="deployments", kind="Deployment", has_status=True, has_generation=True
+    )
     yield ResourceType(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", made_by_put=True)
     yield ResourceType(group="rbac.authorization.k8s.io", version="v1", plural="rolebindings", kind="RoleBinding")
 

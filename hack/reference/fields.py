@@ -19,6 +19,7 @@ _TITLES: Final = {
     "retrypolicy": "RetryPolicy",
     "workflowrevision": "WorkflowRevision",
     "workflowlimit": "WorkflowLimit",
+    "workflowdefaults": "WorkflowDefaults",
     "webhook": "Webhook",
     "workerdeployment": "WorkerDeployment",
     "operation": "Operation",

@@ -113,6 +113,15 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.NEWER_STATE: _FALSE,
         },
     },
+    "WorkflowDefaults": {
+        ConditionType.READY: {
+            ConditionReason.ACCEPTED: _TRUE,
+            ConditionReason.INVALID_SPEC: _FALSE,
+            ConditionReason.WORKFLOW_NOT_FOUND: _FALSE,
+            ConditionReason.RETRY_POLICY_NOT_FOUND: _FALSE,
+            ConditionReason.POD_REFUSED: _FALSE,
+        },
+    },
     "Webhook": {
         ConditionType.READY: {
             ConditionReason.ACCEPTED: _TRUE,
@@ -267,6 +276,12 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     "WorkflowLimit": {
         EventReason.INVALID_SPEC: _WARNING,
         EventReason.NEWER_STATE: _WARNING,
+    },
+    "WorkflowDefaults": {
+        EventReason.INVALID_SPEC: _WARNING,
+        EventReason.WORKFLOW_NOT_FOUND: _WARNING,
+        EventReason.RETRY_POLICY_NOT_FOUND: _WARNING,
+        EventReason.POD_REFUSED: _WARNING,
     },
     "Webhook": {
         EventReason.INVALID_SPEC: _WARNING,

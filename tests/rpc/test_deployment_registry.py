@@ -98,10 +98,10 @@ async def test_a_slow_read_does_not_undo_a_change(here: Served) -> None:
     await set_current(here, "1")
     await asyncio.sleep(11)  # in virtual time: the next RPC reads the ConfigMap again
     slow = here.world.faults.slow
-    slow[URL] = 20
+    slow["GET", URL] = 20
     listing = asyncio.ensure_future(here.call("ListWorkerDeployments"))
     await asyncio.sleep(1)  # the API server has read the ConfigMap, and its response is on its way
-    del slow[URL]
+    del slow["GET", URL]
     await set_current(here, "2")
     assert not listing.done()
     await listing

@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import EventType, HistoryEventFilterType, WorkflowI
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueResponse
 
 from perdure.frontend.errors import RpcError
-from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
+from perdure.simulation.cluster.apiserver import Request
 from perdure.simulation.cluster.store import Object
 from rpc.served import Served, activity, complete_workflow, names, served
 
@@ -38,26 +38,23 @@ async def started(it: Served, **fields: Any) -> PollWorkflowTaskQueueResponse:
     return task
 
 
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """The requests to the API server, by method and path."""
-    counted: Counter[str] = Counter()
-    handle = ApiServer.handle
+def counted(it: Served) -> Counter[str]:
+    """The requests to the API server from now on, by method and path."""
+    found: Counter[str] = Counter()
 
-    def count(server: ApiServer, request: Request) -> Response:
-        counted[f"{request.method} {request.url.partition('?')[0]}"] += 1
-        return handle(server, request)
+    def count(request: Request) -> None:
+        found[f"{request.method} {request.url.partition('?')[0]}"] += 1
 
-    monkeypatch.setattr(ApiServer, "handle", count)
-    return counted
+    it.world.server.interceptors.append(count)
+    return found
 
 
-def test_a_workflow_with_one_activity_takes_four_requests(requests: Counter[str]) -> None:
+def test_a_workflow_with_one_activity_takes_four_requests() -> None:
     @served
     async def hello(it: Served) -> None:
         warm = await started(it, workflow_id="warm")  # task queues and namespaces are read once
         await it.complete(warm, complete_workflow())
-        requests.clear()
+        requests = counted(it)
         await it.start()
         closing = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
         result = asyncio.ensure_future(

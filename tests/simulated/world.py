@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from perdure.api.crdgen import KINDS
 from perdure.api.state_versions import NEWEST
 from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workflows.revisions import RevisionRetention
@@ -127,7 +128,7 @@ class World:
 
     def create(self, kind: str, name: str, spec: Object, **meta: Any) -> Object:
         """Create an object of Perdure."""
-        plural = {"RetryPolicy": "retrypolicies"}.get(kind, f"{kind.lower()}s")
+        plural = next(each.info.plural for each in KINDS if each.__name__ == kind)
         body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
         self.trace(f"user creates {kind} {name}", name)
         return self.server.create(plural, body)

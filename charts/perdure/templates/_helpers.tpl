@@ -136,7 +136,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* CEL: the definition in an object of Perdure, `old` or `new`; null if it has none. */}}
 {{- define "perdure.definitionOf" -}}
-request.resource.resource == 'workflows' ? variables.{{ . }}.?spec.orValue(null)
+request.resource.resource in ['workflows', 'workflowdefaults'] ? variables.{{ . }}.?spec.orValue(null)
 : request.resource.resource == 'schedules' ? variables.{{ . }}.?spec.?workflowRunTemplate.?spec.?inline.orValue(null)
 : request.resource.resource in ['deadletters', 'workflowrevisions'] ? variables.{{ . }}.?spec.?definition.orValue(null)
 : request.?subResource.orValue('') == 'status' ? variables.{{ . }}.?status.?definition.orValue(null)

@@ -34,6 +34,7 @@ from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.webhook import Webhook
 from perdure.api.kinds.workerdeployment import WorkerDeployment
 from perdure.api.kinds.workflow import Workflow
+from perdure.api.kinds.workflowdefaults import WorkflowDefaults
 from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrevision import WorkflowRevision
 from perdure.api.kinds.workflowrun import WorkflowRun
@@ -323,6 +324,7 @@ KINDS: tuple[type[Resource], ...] = (
     Schedule,
     RetryPolicy,
     WorkflowLimit,
+    WorkflowDefaults,
     Webhook,
     WorkerDeployment,
     Operation,

@@ -46,6 +46,18 @@ def kind_of(spec: Mapping[str, Any]) -> RunKind:
     return RunKind.WORKFLOW
 
 
+def workflow_of(spec: Mapping[str, Any]) -> str:
+    """Return the Workflow or workflow type of a run, or in parentheses what it is instead.
+
+    Args:
+        spec: The spec of the WorkflowRun, as JSON.
+    """
+    workflow = spec.get("workflow") or {}
+    if named := workflow.get("name") or workflow.get("type"):
+        return str(named)
+    return {RunKind.ACTIVITY: "(activity)", RunKind.NEXUS_OPERATION: "(Nexus operation)"}.get(kind_of(spec), "(inline)")
+
+
 class Phase(StrEnum):
     """Phase of a run, derived from the conditions."""
 

@@ -145,7 +145,15 @@ def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[CheckR
     """Yield the checks of runs and their prerequisites. `namespace`: None for all."""
     now = clock.now()
     yield _explained("Runs", check_runs(api, namespace, now))
-    for check in ("Workflows", "RetryPolicies", "WorkflowLimits", "Webhooks", "WorkerDeployments", "Schedules"):
+    for check in (
+        "Workflows",
+        "RetryPolicies",
+        "WorkflowLimits",
+        "WorkflowDefaults",
+        "Webhooks",
+        "WorkerDeployments",
+        "Schedules",
+    ):
         yield _explained(check, check_ready(api, check, check.lower(), namespace))
     yield _explained("Pods", check_pods(api, namespace, now))
 

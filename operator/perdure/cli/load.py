@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from perdure.api.json_values import mapping, mappings
-from perdure.api.phases import CLOSED
+from perdure.api.phases import CLOSED, workflow_of
 from perdure.cli.doctor import find_deployment
 from perdure.cli.selection import created, phase_of
 from perdure.client.errors import CliError
@@ -143,7 +143,7 @@ def workflows(runs: Iterable[Mapping[str, Any]], now: datetime) -> list[Workflow
     """Count open runs by Workflow, the Workflow with the most runs first."""
     found: dict[tuple[str, str], WorkflowLoad] = {}
     for run in runs:
-        key = str(run["metadata"]["namespace"]), _workflow(run)
+        key = str(run["metadata"]["namespace"]), workflow_of(mapping(run.get("spec")))
         counted = found.setdefault(key, WorkflowLoad(namespace=key[0], workflow=key[1]))
         states = [each.get("state") for each in mappings(mapping(run.get("status")).get("pendingActivities"))]
         counted.open += 1
@@ -153,14 +153,6 @@ def workflows(runs: Iterable[Mapping[str, Any]], now: datetime) -> list[Workflow
         counted.retrying += sum(state in {"BackingOff", "CircuitOpen"} for state in states)
         counted.oldest = max(counted.oldest, now - created(dict(run)))
     return sorted(found.values(), key=lambda each: (-each.open, each.namespace, each.workflow))
-
-
-def _workflow(run: Mapping[str, Any]) -> str:
-    spec = mapping(run.get("spec"))
-    workflow = mapping(spec.get("workflow"))
-    named = workflow.get("name") or workflow.get("type")
-    kinds = {"activity": "(activity)", "nexusOperation": "(Nexus operation)", "inline": "(inline)"}
-    return str(named or next((word for key, word in kinds.items() if spec.get(key)), ""))
 
 
 def workflows_table(counted: Sequence[WorkflowLoad], page: Page, *, namespaces: bool) -> list[Text]:

@@ -24,6 +24,7 @@ from perdure.controller.namespaces import ServedNamespaces, check_forever
 from perdure.controller.pods.workspaces import ReleasedClaims
 from perdure.controller.queue import (
     DeadLetterKey,
+    DefaultsKey,
     ExpiryKey,
     Key,
     KeyedQueue,
@@ -45,6 +46,7 @@ from perdure.controller.upgrades import Upgrades, UpgradeSettings
 from perdure.controller.webhooks import Webhooks
 from perdure.controller.worker_deployments import WorkerDeployments
 from perdure.controller.workers import Workers
+from perdure.controller.workflows.namespace_defaults import DefaultsReadiness
 from perdure.controller.workflows.readiness import Readiness
 from perdure.controller.workflows.revisions import RevisionCollector, RevisionRetention
 from perdure.kube import client as kube
@@ -113,7 +115,12 @@ class Manager:
         self._readiness = Readiness(
             services.client, services.definitions, services.pods, services.policies, services.recorder
         )
-        references = ReferencedObjects(services, self._queue, self._readiness, runs=self.runs, schedules=self.schedules)
+        self._defaults = DefaultsReadiness(
+            services.client, services.definitions, services.pods, services.policies, services.recorder
+        )
+        references = ReferencedObjects(
+            services, self._queue, self._readiness, self._defaults, runs=self.runs, schedules=self.schedules
+        )
         self.webhooks = Webhooks(services.client, services.recorder, self._queue, self.runs.add_created)
         self.worker_deployments = WorkerDeployments(services.client, services.recorder, self._queue)
 
@@ -148,6 +155,7 @@ class Manager:
                 Informer("workflows", references.update_workflow, references.delete_workflow),
                 Informer("retrypolicies", references.update_policy, references.delete_policy),
                 Informer("workflowlimits", references.update_limit, references.delete_limit),
+                Informer("workflowdefaults", references.update_defaults, references.delete_defaults),
                 Informer("webhooks", self.webhooks.update, self.webhooks.delete),
                 Informer("workerdeployments", self.worker_deployments.update, self.worker_deployments.delete),
                 Informer("schedules", self.schedules.update, self.schedules.delete),
@@ -186,6 +194,10 @@ class Manager:
     def attach(self, workers: Workers) -> None:
         """Let a server for workers follow the runs. It is created with this manager, and attached before the manager runs."""
         self.services.workers = workers
+
+    def measure(self) -> None:
+        """Set the metrics of the open runs that this process owns."""
+        self.runs.measure()
 
     def trouble(self) -> str | None:
         """The problem with the watches; None if there is none."""
@@ -255,7 +267,7 @@ class Manager:
                 await self._update_status(key)
 
     async def _update_status(
-        self, key: WorkflowKey | PolicyKey | LimitKey | WebhookKey | WorkersKey | DeadLetterKey
+        self, key: WorkflowKey | PolicyKey | LimitKey | DefaultsKey | WebhookKey | WorkersKey | DeadLetterKey
     ) -> None:
         """Reconcile an object without a state of its own: its status follows from what exists."""
         match key:
@@ -265,6 +277,8 @@ class Manager:
                 await self.services.policies.reconcile(key.namespace, key.name)
             case LimitKey():
                 self._queue.wake_at(key, await self._releases.reconcile(key.namespace, key.name, now()))
+            case DefaultsKey():
+                self._queue.wake_at(key, await self._defaults.reconcile(key.namespace, key.name, now()))
             case WebhookKey():
                 self._queue.wake_at(key, await self.webhooks.reconcile(key.namespace, key.name, now()))
             case WorkersKey():

@@ -118,6 +118,11 @@ class LimitKey(_NamedKey):
 
 
 @dataclass(frozen=True, slots=True)
+class DefaultsKey(_NamedKey):
+    """Check WorkflowDefaults."""
+
+
+@dataclass(frozen=True, slots=True)
 class WebhookKey(_NamedKey):
     """Check a Webhook."""
 
@@ -141,6 +146,7 @@ Key = (
     | WorkflowKey
     | PolicyKey
     | LimitKey
+    | DefaultsKey
     | WebhookKey
     | WorkersKey
     | DeadLetterKey

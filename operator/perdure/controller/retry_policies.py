@@ -29,8 +29,9 @@ from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.program import retry_rules
 from perdure.observe import metrics
-from perdure.runtime import retry_policies
-from perdure.runtime.retry_policies import Held, policy_status
+from perdure.runtime import circuits
+from perdure.runtime.circuits import Held
+from perdure.runtime.retry_policies import policy_status
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -249,7 +250,7 @@ class Policies:
 
         def change(_breaker: CircuitBreaker, circuit: Circuit) -> Circuit:
             nonlocal held
-            circuit, held = retry_policies.admit(name, circuit, attempt, wall_clock())
+            circuit, held = circuits.admit(name, circuit, attempt, wall_clock())
             return circuit
 
         known = self._known[namespace].get(name)
@@ -264,7 +265,7 @@ class Policies:
             circuit = await self._change(namespace, name, change)
         if held is not None and circuit is not None and await self._is_abandoned(namespace, name, circuit.trial):
             trial = str(circuit.trial)
-            await self._change(namespace, name, lambda _breaker, found: retry_policies.release(found, trial))
+            await self._change(namespace, name, lambda _breaker, found: circuits.release(found, trial))
             await self._change(namespace, name, change)
         return held
 
@@ -274,7 +275,7 @@ class Policies:
         if trial is None or self._checked_at.get((namespace, name), now - CHECK_AGAIN) > now - CHECK_AGAIN:
             return False
         self._checked_at[namespace, name] = now
-        named = retry_policies.read_holder(trial)
+        named = circuits.read_holder(trial)
         if named is None:
             return True
         try:
@@ -299,7 +300,7 @@ class Policies:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         await self._change(
-            namespace, report.policy, lambda breaker, circuit: retry_policies.count(breaker, circuit, attempt, report)
+            namespace, report.policy, lambda breaker, circuit: circuits.count(breaker, circuit, attempt, report)
         )
         known = self._known[namespace].get(report.policy)
         return known is None or known.breaker is None or not known.newer

@@ -51,6 +51,11 @@ class Temporal:
             self._frontend = core.Frontend(manager, settings.settings_of(environment))
             manager.attach(self._frontend)
 
+    def measure(self) -> None:
+        """Set the metrics of the task queues that this process owns."""
+        if self._frontend is not None:
+            metrics.show_task_queues(self._frontend.queues.totals())
+
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
         """Serve SDKs within the block.
@@ -120,8 +125,13 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
                 return "the Lease of this operator was not renewed in time, or was renewed only recently"
             return feed.trouble()
 
-        async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve():
+        def measure() -> None:
+            manager.measure()
+            temporal.measure()
+
+        async with health.serve(options.port, live=trouble, ready=not_ready, measure=measure), temporal.serve():
             work = [asyncio.create_task(each.run(), name="work") for each in (manager, operations)]
+            work.append(asyncio.create_task(metrics.measure_event_loop(), name="event loop"))
             handover = asyncio.create_task(hand_over(), name="handing over")
             watches = asyncio.create_task(_watch(registry, options, ready, stop), name="watches")
             log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")

@@ -11,6 +11,7 @@ WATCHED: Final = (
     "schedules",
     "retrypolicies",
     "workflowlimits",
+    "workflowdefaults",
     "webhooks",
     "workerdeployments",
     "operations",

@@ -92,11 +92,17 @@ class Composition:
     """What was copied from which library, as in `status.sources` of a run."""
     copies: Mapping[str, _Copy] = field(default_factory=dict)
     """Where the copies come from, by path in the result."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where what the definition as written does not have comes from, by path in the definition that was composed."""
 
     def place(self, path: str) -> str:
         """The path in the definition as written of a path in the result."""
         copy = self._copy(path)
-        return path if copy is None else copy.place
+        path = path if copy is None else copy.place
+        for added, origin in self.places.items():
+            if path == added or path.startswith((f"{added}.", f"{added}[")):
+                return origin + path.removeprefix(added)
+        return path
 
     def located(self, findings: Iterable[Finding]) -> list[Finding]:
         """Findings about the result, with paths of the definition as written.
@@ -106,14 +112,14 @@ class Composition:
         return [each for finding in findings if (each := self._located(finding)) is not None]
 
     def _located(self, finding: Finding) -> Finding | None:
-        copy = self._copy(finding.path)
+        copy, place = self._copy(finding.path), self.place(finding.path)
         if copy is None:
-            return finding
+            return replace(finding, path=place)
         inside = _PART.sub("", finding.path, count=1).removeprefix(".")
         if finding.severity is not Severity.ERROR:
             return finding if copy.written and not inside else None
         where = f"{copy.label}: {inside}" if inside else copy.label
-        return replace(finding, path=copy.place, message=f"{where}: {finding.message}")
+        return replace(finding, path=place, message=f"{where}: {finding.message}")
 
     def _copy(self, path: str) -> _Copy | None:
         part = _PART.match(path)

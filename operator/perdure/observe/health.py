@@ -12,13 +12,16 @@ Check = Callable[[], str | None]
 
 
 @asynccontextmanager
-async def serve(port: int, *, live: Check, ready: Check, host: str | None = None) -> AsyncIterator[int]:
+async def serve(
+    port: int, *, live: Check, ready: Check, measure: Callable[[], None], host: str | None = None
+) -> AsyncIterator[int]:
     """Serve probes and scrapes within the block.
 
     Args:
         port: The TCP port, 0 for any.
         live: Checks whether the process works; if not, the kubelet restarts it.
         ready: Checks whether the process is ready.
+        measure: Sets the metrics that are measured only when they are read.
         host: The address to listen on; None for all addresses.
 
     Yields:
@@ -29,7 +32,7 @@ async def serve(port: int, *, live: Check, ready: Check, host: str | None = None
         [
             web.get("/livez", _probe(live)),
             web.get("/readyz", _probe(ready)),
-            web.get("/metrics", _metrics),
+            web.get("/metrics", _metrics(measure)),
         ]
     )
     runner = web.AppRunner(app, access_log=None)
@@ -50,9 +53,14 @@ def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
     return answer
 
 
-async def _metrics(_: web.Request) -> web.Response:
+def _metrics(measure: Callable[[], None]) -> Callable[[web.Request], Awaitable[web.Response]]:
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    return _close_connection(web.Response(body=metrics.render(), headers=headers))
+
+    async def answer(_: web.Request) -> web.Response:
+        measure()
+        return _close_connection(web.Response(body=metrics.render(), headers=headers))
+
+    return answer
 
 
 def _close_connection(response: web.Response) -> web.Response:

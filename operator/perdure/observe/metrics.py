@@ -1,9 +1,18 @@
-"""Metrics for Prometheus. Labels have few values: namespaces, outcomes, RPCs, RetryPolicies, and the like, never single runs."""
+"""Metrics for Prometheus. Labels have few values: namespaces, outcomes, RPCs, RetryPolicies, and the like, never single runs.
 
+Names that tenants choose freely, such as those of Workflows and task queues, are labels of a limited number of series; what is
+beyond that counts together, as `OTHERS`.
+"""
+
+import asyncio
 import platform
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from types import SimpleNamespace
+from typing import NoReturn
 
 import aiohttp
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -12,6 +21,10 @@ from perdure import REVISION, __version__
 
 _NO_ANSWER = "none"
 """The code of a request without a response."""
+OTHERS = "(others)"
+"""The label of what exceeds `MAX_NAMES`; no Kubernetes object can have this name."""
+MAX_NAMES = 50
+"""Number of Workflows, and of task queues, with series of their own in each namespace: none uses up those of another."""
 
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -24,19 +37,86 @@ BUILD = Gauge(
     registry=REGISTRY,
 )
 BUILD.labels(version=__version__, revision=REVISION, python_version=platform.python_version()).set(1)
+
+
+class Names:
+    """The names in each namespace that have series of their own: the first `MAX_NAMES`; `OTHERS` stands for the rest."""
+
+    def __init__(self) -> None:
+        self._known: defaultdict[str, set[str]] = defaultdict(set)
+
+    def label(self, namespace: str, name: str) -> str:
+        """Return the label of a name."""
+        known = self._known[namespace]
+        if name not in known:
+            if len(known) >= MAX_NAMES:
+                return OTHERS
+            known.add(name)
+        return name
+
+
 RUNS = Counter(
     "perdure_workflow_runs",
-    "Closed runs, by outcome: Completed, Failed, TimedOut, Cancelled, Terminated or ContinuedAsNew.",
-    ["namespace", "outcome"],
+    "Closed runs, by Workflow or workflow type, and outcome: Completed, Failed, TimedOut, Cancelled, Terminated or "
+    "ContinuedAsNew.",
+    ["namespace", "workflow", "outcome"],
     registry=REGISTRY,
 )
 RUN_DURATION = Histogram(
     "perdure_workflow_run_duration_seconds",
-    "Time from the start of a run to its end, by outcome.",
-    ["outcome"],
-    buckets=(1, 3, 10, 30, 100, 300, 1_000, 3_600, 4 * 3_600, 86_400, 7 * 86_400),
+    "Time from the start of a run to its end, by Workflow or workflow type, and outcome.",
+    ["namespace", "workflow", "outcome"],
+    buckets=(1, 10, 60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400),
     registry=REGISTRY,
 )
+_CLOSED_WORKFLOWS = Names()
+
+
+def count_closed_run(namespace: str, workflow: str, outcome: str, seconds: float | None) -> None:
+    """Count a closed run.
+
+    Args:
+        namespace: Its namespace.
+        workflow: Its Workflow or workflow type.
+        outcome: How it closed.
+        seconds: How long it was open; None: not known.
+    """
+    labels = {"namespace": namespace, "workflow": _CLOSED_WORKFLOWS.label(namespace, workflow), "outcome": outcome}
+    RUNS.labels(**labels).inc()
+    if seconds is not None:
+        RUN_DURATION.labels(**labels).observe(seconds)
+
+
+OPEN_RUNS = Gauge(
+    "perdure_open_runs",
+    "Open runs that this operator owns, by Workflow or workflow type.",
+    ["namespace", "workflow"],
+    registry=REGISTRY,
+)
+RUNS_NEAR_LIMIT = Gauge(
+    "perdure_runs_near_limit",
+    "Open runs whose history or status has reached half of its limit: they should continue as new, or return less.",
+    ["namespace"],
+    registry=REGISTRY,
+)
+
+
+def show_open_runs(open_runs: Mapping[tuple[str, str], int], near_limit: Mapping[str, int]) -> None:
+    """Set the number of open runs.
+
+    Args:
+        open_runs: Their number by namespace and Workflow.
+        near_limit: The number of runs near a limit, by namespace.
+    """
+    OPEN_RUNS.clear()
+    names = Names()
+    for (namespace, workflow), count in sorted(open_runs.items(), key=lambda each: -each[1]):
+        OPEN_RUNS.labels(namespace, names.label(namespace, workflow)).inc(count)
+    RUNS_NEAR_LIMIT.clear()
+    for namespace, count in near_limit.items():
+        RUNS_NEAR_LIMIT.labels(namespace).set(count)
+
+
 ATTEMPTS = Counter(
     "perdure_activity_attempts",
     "Ended attempts, by outcome: Completed, Failed, TimedOut, Lost, Canceled, Cached if an earlier result was used, or Stopped "
@@ -208,6 +288,12 @@ FLEET_OWNER_MISMATCHES = Counter(
 FLEET_GUESTS = Gauge(
     "perdure_fleet_guest_runs", "Runs of other operators that this one has a request for.", registry=REGISTRY
 )
+EVENT_LOOP_LAG = Histogram(
+    "perdure_event_loop_lag_seconds",
+    "How much later than requested the event loop woke a task; measured once a second. Everything in this process waits as long.",
+    buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3),
+    registry=REGISTRY,
+)
 WATCH_LAG = Counter(
     "perdure_watch_missed",
     "Changed objects that a resync found without a watch event; should stay 0.",
@@ -230,8 +316,83 @@ UNDECODABLE = Counter(
 
 RPCS = Counter(
     "perdure_temporal_rpcs",
-    "RPCs of Temporal clients and workers, by name and gRPC code.",
-    ["rpc", "code"],
+    "RPCs of Temporal clients and workers, by namespace (empty without one, and for refused callers), name, and gRPC code.",
+    ["namespace", "rpc", "code"],
+    registry=REGISTRY,
+)
+RPC_DURATION = Histogram(
+    "perdure_temporal_rpc_duration_seconds",
+    "Time from the arrival of an RPC of Temporal clients and workers to its response. Long polls are not included.",
+    ["rpc"],
+    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+    registry=REGISTRY,
+)
+TASK_QUEUE_BACKLOG = Gauge(
+    "perdure_task_queue_backlog",
+    "Tasks that wait for a worker, by task queue and kind (workflow, activity, or nexus), at the operator that owns the queue.",
+    ["namespace", "task_queue", "kind"],
+    registry=REGISTRY,
+)
+TASK_QUEUE_AGE = Gauge(
+    "perdure_task_queue_backlog_age_seconds",
+    "How long the oldest task of a task queue has waited for a worker.",
+    ["namespace", "task_queue", "kind"],
+    registry=REGISTRY,
+)
+TASK_QUEUE_POLLERS = Gauge(
+    "perdure_task_queue_pollers",
+    "Workers that have polled a task queue in the last minutes; 0 with a backlog: no worker runs.",
+    ["namespace", "task_queue", "kind"],
+    registry=REGISTRY,
+)
+TASK_QUEUE_WAIT = Histogram(
+    "perdure_task_queue_wait_seconds",
+    "How long tasks waited in their task queue until a worker got them.",
+    ["namespace", "task_queue", "kind"],
+    buckets=(0.1, 1, 10, 60, 600),
+    registry=REGISTRY,
+)
+_WAITED_QUEUES = Names()
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskQueueLoad:
+    """The load of a task queue, over all worker versions."""
+
+    namespace: str
+    name: str
+    kind: str
+    """`workflow`, `activity`, or `nexus`."""
+    backlog: int = 0
+    """Waiting tasks."""
+    age: float = 0.0
+    """How long the oldest one has waited, in seconds."""
+    pollers: int = 0
+    """Workers that poll it."""
+
+
+def show_task_queues(loads: Iterable[TaskQueueLoad]) -> None:
+    """Set the load of all task queues that this operator owns."""
+    for gauge in (TASK_QUEUE_BACKLOG, TASK_QUEUE_AGE, TASK_QUEUE_POLLERS):
+        gauge.clear()
+    names, oldest = Names(), defaultdict[tuple[str, str, str], float](float)
+    for load in sorted(loads, key=lambda each: (-each.age, -each.pollers)):
+        labels = load.namespace, names.label(load.namespace, load.name), load.kind
+        TASK_QUEUE_BACKLOG.labels(*labels).inc(load.backlog)
+        TASK_QUEUE_POLLERS.labels(*labels).inc(load.pollers)
+        oldest[labels] = max(oldest[labels], load.age)
+    for labels, age in oldest.items():
+        TASK_QUEUE_AGE.labels(*labels).set(age)
+
+
+def observe_task_wait(namespace: str, task_queue: str, kind: str, seconds: float) -> None:
+    """Measure how long a task waited for its worker."""
+    TASK_QUEUE_WAIT.labels(namespace, _WAITED_QUEUES.label(namespace, task_queue), kind).observe(seconds)
+
+
+CERTIFICATE_EXPIRY = Gauge(
+    "perdure_temporal_certificate_expiry_timestamp_seconds",
+    "When the certificate that the Temporal frontend serves expires, in Unix time; not set without TLS.",
     registry=REGISTRY,
 )
 TOKEN_REVIEWS = Counter(
@@ -404,6 +565,14 @@ async def _fail(_: aiohttp.ClientSession, request: SimpleNamespace, end: aiohttp
 
 def _observe_request(request: SimpleNamespace, method: str, code: str) -> None:
     API_REQUESTS.labels(method=method, code=code).observe(monotonic() - request.started)
+
+
+async def measure_event_loop() -> NoReturn:
+    """Measure once a second how late the event loop wakes a task, until cancelled."""
+    while True:
+        before = monotonic()
+        await asyncio.sleep(1)
+        EVENT_LOOP_LAG.observe(max(0.0, monotonic() - before - 1))
 
 
 def render() -> bytes:

@@ -13,6 +13,7 @@ from perdure.api.kinds.retrypolicy import RetryPolicy, RetryPolicyChoice
 from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.steps import ChildWorkflow
 from perdure.api.kinds.workflow import Workflow, WorkflowSpec
+from perdure.api.kinds.workflowdefaults import WorkflowDefaults
 from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
@@ -20,6 +21,7 @@ from perdure.api.models import ApiModel, ObjectMeta, Resource, mistakes
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
 from perdure.language.checks import check
 from perdure.language.compiler import NO_STEPS
+from perdure.language.defaults import NO_DEFAULTS, NamespaceDefaults, with_run_defaults
 from perdure.language.expressions import ExpressionError
 from perdure.language.program import Program
 from perdure.language.reuse import in_namespace, is_library
@@ -122,6 +124,7 @@ class _Documents:
     policies: dict[str, tuple[str, RetryPolicy]] = field(default_factory=dict)
     limits: dict[str, tuple[str, WorkflowLimit]] = field(default_factory=dict)
     schedules: dict[str, tuple[str, Schedule]] = field(default_factory=dict)
+    defaults: list[tuple[str, WorkflowDefaults]] = field(default_factory=list)
     extras: set[str] = field(default_factory=set)
     libraries: list[tuple[str, str, Json]] = field(default_factory=list)
     """The Workflows: namespace, name, and spec without names of RetryPolicies."""
@@ -144,6 +147,10 @@ class _Documents:
                 self._keep(self.limits, WorkflowLimit, manifest)
             case "Schedule":
                 self._keep(self.schedules, Schedule, manifest)
+            case "WorkflowDefaults":
+                found: dict[str, tuple[str, WorkflowDefaults]] = {}
+                self._keep(found, WorkflowDefaults, manifest)
+                self.defaults += found.values()
             case "Scenario":
                 raise BadFileError(f"{manifest.source}: is a scenario; name it with --scenario")
             case _:
@@ -185,6 +192,7 @@ class _Documents:
                 where = self.workflows[workflow][0]
                 raise BadFileError(f"{where}: spec.steps: {NO_STEPS.message}: other Workflows use `{workflow}`")
             spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}})
+            spec = with_run_defaults(spec, self._defaults(self.workflows[workflow][1].metadata.namespace))
             return Definitions(
                 Target(
                     name=workflow,
@@ -229,6 +237,7 @@ class _Documents:
             programs: The programs of the Workflows.
             path: The path of the spec in its file.
         """
+        spec = with_run_defaults(spec, self._defaults(meta.namespace))
         if spec.inline is not None:
             program = self._compile(where, spec.inline, f"{path}.inline", meta.namespace)
             return run, program, self._resolve(spec.model_copy(update={"inline": program.spec}), path, where)
@@ -320,7 +329,8 @@ class _Documents:
 
     def _compile(self, where: str, spec: WorkflowSpec, path: str, namespace: str) -> Program:
         libraries = in_namespace(self.libraries, namespace)
-        checked = check(self._resolve(spec, path, where), libraries=libraries, namespace=namespace)
+        defaults = self._defaults(namespace)
+        checked = check(self._resolve(spec, path, where), libraries=libraries, namespace=namespace, defaults=defaults)
         problems = [
             f"{library.path}: there is no Workflow `{library.workflow}` in the files, which have {_names(self.workflows)}; "
             "include its file"
@@ -335,6 +345,13 @@ class _Documents:
         if problems:
             raise BadFileError(*(f"{where}: {problem.replace('spec', path, 1)}" for problem in problems))
         return checked.program
+
+    def _defaults(self, namespace: str) -> NamespaceDefaults:
+        """The defaults of a namespace; those of any namespace if one of the two is not known."""
+        for where, found in self.defaults:
+            if not (namespace and found.metadata.namespace) or namespace == found.metadata.namespace:
+                return NamespaceDefaults(self._resolve(found.spec, "spec", where).dump(), found.metadata.generation)
+        return NO_DEFAULTS
 
     def _resolve(self, model: _Model, path: str, where: str) -> _Model:
         """Return a model with each named RetryPolicy in place of its name."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from rich.text import Text
 
 from perdure.api import times
-from perdure.api.json_values import integer, mapping
+from perdure.api.json_values import Json, integer, mapping
 from perdure.engine.state import TAKE_LIMITS
 from perdure.view import failure, hints, tables, text
 from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
@@ -140,8 +140,11 @@ def _chain(run: RunView) -> Iterator[Text]:
 
 
 def _sources(run: RunView) -> Iterator[Text]:
-    """Yield a line for each Workflow from which the definition has copied parts."""
+    """Yield a line for each Workflow from which the definition has copied parts, and for the defaults that it has taken."""
     for source in run.sources:
+        if source.get("workflowDefaults"):
+            yield _field("Defaults", _taken(source))
+            continue
         parts = [
             text.join((noun, ", ".join(_renamed(local, name) for local, name in mapping(source.get(key)).items())), " ")
             for key, noun in (("activities", "activity"), ("blocks", "block"))
@@ -149,6 +152,15 @@ def _sources(run: RunView) -> Iterator[Text]:
         ]
         generation = f", generation {source.get('generation')}"
         yield _field("Copied from", text.join((f"{source.get('workflow')}{generation}", "; ".join(parts)), ": "))
+
+
+def _taken(source: Json) -> str:
+    by_fields: dict[str, list[str]] = {}
+    for name, names in mapping(source.get("activityFields")).items():
+        by_fields.setdefault(", ".join(map(str, names)), []).append(name)
+    parts = [", ".join(map(str, source.get("fields") or ()))]
+    parts += [f"{names} of {', '.join(which)}" for names, which in by_fields.items()]
+    return text.join((f"generation {source.get('generation')}", "; ".join(filter(None, parts))), ": ")
 
 
 def _renamed(local: str, name: str) -> str:

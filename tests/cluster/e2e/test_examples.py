@@ -367,6 +367,26 @@ def test_a_pipeline_uses_the_activities_and_the_failure_handler_of_its_library(e
     pipeline.ends_like("none", "no-rows", {"rows": 0})
 
 
+def test_pipelines_take_the_failure_handler_and_the_labels_of_their_namespace(example: Use, namespace: Cluster) -> None:
+    pipeline = example("defaults")
+    namespace.condition("workflowdefaults", "default", "Accepted")
+    pipeline.start("rows")
+    pipeline.start("none", {"rows": 0})
+    status = pipeline.ends_like("none", "no-rows", {"rows": 0})
+    assert [each.get("workflow") or each["workflowDefaults"] for each in status["sources"]] == [
+        "team-library",
+        "default",
+    ]
+    assert namespace.closed("rows")["output"] == 3
+    run = namespace.get("workflowrun", "rows")
+    assert run is not None
+    assert run["metadata"]["labels"]["team"] == "warehouse"
+    pods = namespace.list("pods")
+    assert {pod["metadata"]["labels"]["team"] for pod in pods} == {"warehouse"}
+    (container,) = next(pod for pod in pods if pod["metadata"]["name"].startswith("rows-"))["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "10m", "memory": "32Mi"}
+
+
 def test_frames_on_nodes_that_are_taken_away_are_rendered_again_or_elsewhere(example: Use, namespace: Cluster) -> None:
     """A program that exits with 0 when it is stopped has not rendered its frame (argo-workflows#12231, airflow#53015)."""
     render = example("spot")

@@ -54,7 +54,7 @@ def attempts_of(place: Place, obj: Any) -> RunAttempts:
         run,
         stored,
         None,
-        RunEventRecorder(manager.services.recorder, run),
+        RunEventRecorder(manager.services.recorder, run, "order"),
         wake=lambda: None,
     )
     attempts.define(Definition(compile_program(WorkflowSpec.parse(SPEC)), "order", None))

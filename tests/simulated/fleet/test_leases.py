@@ -27,13 +27,13 @@ def test_a_member_takes_over_no_shard_before_it_has_read_the_runs() -> None:
         world.begin()
         await until(lambda: is_divided(world))
         runs = kube.path(kube.PERDURE, None, "workflowruns")
-        world.faults.slow[runs] = 40.5
+        world.faults.slow["GET", runs] = 40.5
         world.start()
         added = world.operators[-1]
         for _ in range(400):
             await asyncio.sleep(0.1)
             assert owners_besides(world, added) == SHARDS
-        del world.faults.slow[runs]
+        del world.faults.slow["GET", runs]
         assert await until(lambda: bool(added.shards) and is_covered(world)) < 4
 
     assert simulate(scenario, calm(1, 2)).violations == []

@@ -166,7 +166,7 @@ def test_a_later_request_is_not_held_back_if_the_reset_completes_while_its_targe
     async def scenario(world: World) -> None:
         world.operate("reset", "order", reset=AGAIN)
         await begun(world)
-        world.faults.slow[kube.path(kube.PERDURE, "default", "workflowruns", "order")] = 2.0
+        world.faults.slow["GET", kube.path(kube.PERDURE, "default", "workflowruns", "order")] = 2.0
         world.operate("signal", "order", signal={"name": "other"})
         waits.append(await until(lambda: "completionTime" in status(world, "signal")))
         world.faults.slow.clear()

@@ -39,16 +39,16 @@ class Faults:
     """The times at which the API server does not respond."""
     broken: set[str] = field(default_factory=set)
     """Paths of objects that cannot be read or written."""
-    slow: dict[str, float] = field(default_factory=dict)
-    """How long the answers take that concern some objects, in seconds, by path."""
+    slow: dict[tuple[str, str], float] = field(default_factory=dict)
+    """How long the answers to some requests take, in seconds, by method and path."""
 
-    def fate(self, path: str) -> Fate:
+    def fate(self, method: str, path: str) -> Fate:
         """Of the next request."""
         random = self.random
         slow = random.random() < self.rate / 5
         usual = (0.001, self.delay)
         before, after = random.uniform(*usual), random.uniform(*(0.1, 5.0) if slow else usual)
-        after = self.slow.get(path, after)
+        after = self.slow.get((method, path), after)
         draw, survives = random.random(), random.random() < 0.5
         if any(start <= self.loop.time() + before < end for start, end in self.outages):
             return Fate(arrives_after=before, answered_after=after, refused=503, survives=survives)

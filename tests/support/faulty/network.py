@@ -55,7 +55,7 @@ class FaultySession(Session):
         if self.dead:
             raise asyncio.CancelledError
         answer: asyncio.Future[Response] = self._loop.create_future()
-        fate = self._faults.fate(request.url)
+        fate = self._faults.fate(request.method, request.url)
         self._loop.call_later(fate.arrives_after, self._meet, request, fate, answer)
         return await answer
 

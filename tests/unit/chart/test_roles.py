@@ -43,6 +43,8 @@ def test_the_operator_has_its_permissions_and_cannot_watch_leases(render: Render
         "retrypolicies": {"get", "list", "watch"},
         "retrypolicies/status": {"update"},
         "workflowlimits": {"get", "list", "watch"},
+        "workflowdefaults": {"get", "list", "watch"},
+        "workflowdefaults/status": {"update"},
         "workflowlimits/status": {"update"},
         "webhooks": {"get", "list", "watch"},
         "webhooks/status": {"update"},

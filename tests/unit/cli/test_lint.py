@@ -514,3 +514,31 @@ def test_namespaces_that_an_inline_definition_allows_are_reported(tmp_path: Path
     (tmp_path / "library.yaml").write_text(LIBRARY.replace("spec:", "spec:\n  allowedNamespaces: [shop]"))
     (warning,) = lint([str(tmp_path)]).found
     assert str(warning.finding).startswith("spec.inline.allowedNamespaces: has no effect in an inline definition")
+
+
+DEFAULTS = """
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowDefaults
+metadata: {name: default}
+spec:
+  runMetadata: {labels: {team: "no team"}}
+  onFailure: {workflow: library, block: notify, input: "${params.text}"}
+  activities:
+    retryPolicy: {name: standrd}
+    podTemplate: {spec: {nodeSelectr: {pool: batch}}}
+"""
+
+
+def test_the_mistakes_of_defaults_are_found_in_them(tmp_path: Path) -> None:
+    (tmp_path / "defaults.yaml").write_text(DEFAULTS)
+    (tmp_path / "library.yaml").write_text(LIBRARY)
+    (tmp_path / "policy.yaml").write_text(
+        "apiVersion: perdure.dev/v1alpha1\nkind: RetryPolicy\nmetadata: {name: standard}\nspec: {exponential: {}}\n"
+    )
+    found = {
+        each.finding.path: each.finding.message for each in lint([str(tmp_path)]).found if "Defaults" in each.subject
+    }
+    assert "must have at most 63 letters" in found["spec.runMetadata.labels"]
+    assert found["spec.onFailure.block"].startswith("Workflow `library` has no block `notify`")
+    assert "did you mean `standard`" in found["spec.activities.retryPolicy.name"]
+    assert any(path.startswith("spec.activities.podTemplate.spec") for path in found), found

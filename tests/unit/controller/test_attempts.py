@@ -103,7 +103,7 @@ async def attempts(
             RUN,
             RunStore(client, STORED, RUN, services.blobs, StatusComposer(RUN.uid)),
             None,
-            RunEventRecorder(recorder, RUN),
+            RunEventRecorder(recorder, RUN, "order"),
             wake=wake,
         )
         found.define(DEFINITION)

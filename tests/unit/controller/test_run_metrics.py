@@ -23,7 +23,8 @@ from support.http_server import recording
 
 def observed(suffix: str) -> float:
     value = metrics.REGISTRY.get_sample_value(
-        f"perdure_workflow_run_duration_seconds_{suffix}", {"outcome": "Completed"}
+        f"perdure_workflow_run_duration_seconds_{suffix}",
+        {"namespace": "shop", "workflow": "Order", "outcome": "Completed"},
     )
     return value or 0.0
 
@@ -37,7 +38,8 @@ async def test_the_duration_of_a_closed_run_is_observed_once() -> None:
     run = Coded.begin()
     before = (observed("count"), observed("sum"))
     async with recording() as (recorder, _):
-        events = RunEventRecorder(recorder, RunRef(namespace="shop", name="order", uid="uid", workflow_id="order"))
+        ref = RunRef(namespace="shop", name="order", uid="uid", workflow_id="order")
+        events = RunEventRecorder(recorder, ref, "Order")
         run.decide(timer("t", 100), seconds=5)
         events.committed(run.state, last(run), "0/1")
         run.signal(seconds=60)
@@ -63,7 +65,7 @@ async def measured(transition: RunTransition, executor: str, outcome: str) -> tu
     before = attempts(executor, outcome)
     async with recording() as (recorder, _):
         ref = RunRef(namespace="shop", name="order", uid="uid", workflow_id="order")
-        RunEventRecorder(recorder, ref).committed(transition.state, transition, "0/1")
+        RunEventRecorder(recorder, ref, "Order").committed(transition.state, transition, "0/1")
     return tuple(after - earlier for after, earlier in zip(attempts(executor, outcome), before, strict=True))
 
 
@@ -124,7 +126,7 @@ async def test_a_wait_for_the_limits_of_a_step_is_not_counted_as_an_activity(
     counted = count()
     async with recording() as (recorder, _):
         ref = RunRef(namespace="shop", name="order", uid="uid", workflow_id="order")
-        RunEventRecorder(recorder, ref).committed(before, done, "0/1")
+        RunEventRecorder(recorder, ref, "Order").committed(before, done, "0/1")
     assert count() - counted == want
 
 

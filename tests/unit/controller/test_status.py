@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.api.kinds.workflow import WorkflowSpec
@@ -10,13 +11,14 @@ from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.api.reasons import ConditionReason
 from perdure.controller.reconcile.record import Status
 from perdure.controller.runs.deciders import RunDecider
-from perdure.controller.runs.status import Hindrances, StatusComposer
+from perdure.controller.runs.status import MAX_STATUS, Hindrances, StatusComposer, is_near_limit
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import history
 from perdure.engine.commands import FailWorkflowExecution
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptStarted, AttemptWaiting, HeartbeatRead, TaskFailed
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.step import MAX_BYTES, MAX_EVENTS
 from perdure.language.compiler import compile_program
 from perdure.language.step_failures import as_json
 from perdure.runtime.revisions import Content
@@ -470,3 +472,20 @@ def test_an_open_run_says_what_has_failed() -> None:
     message = succeeded(composed(run.drive))["message"]
     assert "step `a`" in message
     assert "then failed as well: step `b`" in message
+
+
+@pytest.mark.parametrize(
+    ("events", "history", "status", "want"),
+    [
+        (MAX_EVENTS // 2 - 1, 0, 0, False),
+        (MAX_EVENTS // 2, 0, 0, True),
+        (1, MAX_BYTES // 2, 0, True),
+        (1, 0, MAX_STATUS // 2, True),
+        (1, MAX_BYTES // 2 - 1, MAX_STATUS // 2 - 1, False),
+    ],
+)
+def test_a_run_is_near_its_limit_from_half_of_its_events_or_bytes(
+    events: int, history: int, status: int, *, want: bool
+) -> None:
+    state = msgspec.structs.replace(Coded.begin().state, next_event_id=events + 1, history_size=history)
+    assert is_near_limit(state, status) is want

@@ -16,7 +16,7 @@ from cryptography import x509
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
-from perdure.frontend.transport.certificates import bundle, renewed
+from perdure.frontend.transport.certificates import bundle, expiry_of, renewed
 from perdure.frontend.transport.tls import Material, OperatorCertificate, ServerCertificate, Trust, encryption
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -74,6 +74,11 @@ def test_missing_or_damaged_parts_are_replaced(damage: dict[str, bytes | None]) 
     read(again, "tls.crt").verify_directly_issued_by(read(again, "ca.crt"))
     assert again["tls.crt"] != made["tls.crt"]
     assert (again["ca.crt"] == made["ca.crt"]) == (not any(key.startswith("ca.") for key in damage))
+
+
+def test_the_end_of_a_certificate_is_that_of_the_first_in_its_file() -> None:
+    made = renewed({}, NAMES, BEGIN)
+    assert expiry_of(made["tls.crt"] + made["ca.crt"]) == read(made, "tls.crt").not_valid_after_utc
 
 
 def test_additional_names_cause_a_new_certificate() -> None:

@@ -1,5 +1,6 @@
 """The endpoints for the kubelet and Prometheus."""
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import aiohttp
@@ -9,17 +10,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from perdure.observe import health, metrics
 
 
-def served(*, live: health.Check, ready: health.Check) -> AbstractAsyncContextManager[int]:
-    return health.serve(0, live=live, ready=ready, host="127.0.0.1")
+def well() -> None:
+    return None
+
+
+def served(
+    *, live: health.Check, ready: health.Check, measure: Callable[[], None] = well
+) -> AbstractAsyncContextManager[int]:
+    return health.serve(0, live=live, ready=ready, measure=measure, host="127.0.0.1")
 
 
 async def ask(port: int, path: str) -> tuple[int, str, str]:
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
         return response.status, await response.text(), response.headers["Content-Type"]
-
-
-def well() -> None:
-    return None
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ async def test_a_check_that_raises_fails_the_probe() -> None:
 
 async def test_metrics_have_the_prometheus_format() -> None:
     metrics.COMMITS.inc()
-    metrics.RUNS.labels(namespace="metrics", outcome="Completed").inc()
+    metrics.count_closed_run("metrics", "order", "Completed", seconds=None)
     async with served(live=well, ready=well) as port:
         status, text, kind = await ask(port, "/metrics")
     assert status == 200
@@ -66,7 +69,52 @@ async def test_metrics_have_the_prometheus_format() -> None:
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert families["perdure_commits"].samples[0].value >= 1
     found = {s.name: s for s in families["perdure_workflow_runs"].samples if s.labels["namespace"] == "metrics"}
-    assert found["perdure_workflow_runs_total"].labels == {"namespace": "metrics", "outcome": "Completed"}
+    assert found["perdure_workflow_runs_total"].labels == {
+        "namespace": "metrics",
+        "workflow": "order",
+        "outcome": "Completed",
+    }
+
+
+async def test_some_metrics_are_measured_when_they_are_read() -> None:
+    def measure() -> None:
+        metrics.show_open_runs({("metrics", "order"): 3}, {"metrics": 1})
+
+    async with served(live=well, ready=well, measure=measure) as port:
+        _, text, _ = await ask(port, "/metrics")
+    assert 'perdure_open_runs{namespace="metrics",workflow="order"} 3.0' in text
+    assert 'perdure_runs_near_limit{namespace="metrics"} 1.0' in text
+
+
+def value_of(name: str, **labels: str) -> float | None:
+    return metrics.REGISTRY.get_sample_value(name, labels)
+
+
+def test_a_namespace_with_many_workflows_takes_no_series_from_another() -> None:
+    busy = {("busy", f"workflow-{number}"): number + 1 for number in range(metrics.MAX_NAMES + 5)}
+    metrics.show_open_runs({**busy, ("calm", "order"): 1}, {})
+    assert value_of("perdure_open_runs", namespace="calm", workflow="order") == 1
+    assert value_of("perdure_open_runs", namespace="busy", workflow="workflow-54") == 55
+    assert value_of("perdure_open_runs", namespace="busy", workflow="workflow-0") is None
+    assert value_of("perdure_open_runs", namespace="busy", workflow=metrics.OTHERS) == 1 + 2 + 3 + 4 + 5
+    for number in range(metrics.MAX_NAMES + 5):
+        metrics.count_closed_run("busy", f"closed-{number}", "Failed", seconds=1)
+    assert value_of("perdure_workflow_runs_total", namespace="busy", workflow=metrics.OTHERS, outcome="Failed") == 5
+    metrics.show_open_runs({}, {})
+    assert value_of("perdure_open_runs", namespace="calm", workflow="order") is None
+
+
+def test_the_task_queues_that_have_waited_longest_have_series_of_their_own() -> None:
+    loads = [
+        metrics.TaskQueueLoad(namespace="busy", name=f"queue-{number}", kind="activity", backlog=2, age=float(number))
+        for number in range(metrics.MAX_NAMES + 2)
+    ]
+    metrics.show_task_queues([*loads, metrics.TaskQueueLoad(namespace="calm", name="q", kind="workflow", pollers=1)])
+    assert value_of("perdure_task_queue_pollers", namespace="calm", task_queue="q", kind="workflow") == 1
+    rest = {"namespace": "busy", "task_queue": metrics.OTHERS, "kind": "activity"}
+    assert value_of("perdure_task_queue_backlog", **rest) == 4
+    assert value_of("perdure_task_queue_backlog_age_seconds", **rest) == 1
+    metrics.show_task_queues([])
 
 
 async def test_every_metric_has_the_prefix_and_a_description() -> None:

@@ -9,7 +9,7 @@ from perdure.api.kinds.retrypolicy import Circuit, CircuitBreaker
 from perdure.api.phases import CircuitState
 from perdure.engine.state import CircuitReport, CircuitResult
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.retry_policies import REMEMBERED, Holder, admit, count, holder, read_holder, release
+from perdure.runtime.circuits import REMEMBERED, Holder, admit, count, holder, read_holder, release
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BREAKER = CircuitBreaker(failure_threshold=3, open_duration=timedelta(seconds=60), success_threshold=2)

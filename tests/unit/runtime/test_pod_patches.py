@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from perdure.api.kinds.workflow import Activity
+from perdure.api.pod_patches import patched
 from perdure.engine.inputs import AttemptCompleted
 from perdure.language import containers
 from perdure.runtime.attempt_outcomes import outcome
 from perdure.runtime.attempts import PodSettings
-from perdure.runtime.pods.builder import build_pod, patched
+from perdure.runtime.pods.builder import build_pod
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_the_claims_of_workspaces_are_shown() -> None:
     assert read_run(obj, now=at(60)).claims[0] == ("files", claim_name("order-41", "first", "files"))
 
 
-def test_the_workflows_from_which_the_definition_has_copied_parts_are_shown() -> None:
+def test_the_workflows_and_defaults_of_which_the_definition_has_parts_are_shown() -> None:
     flow = charged_after_two_refusals().at(56)
     obj = flow.object
     copied = {
@@ -115,11 +115,18 @@ def test_the_workflows_from_which_the_definition_has_copied_parts_are_shown() ->
         "blocks": {},
     }
     base = {"workflow": "base", "generation": 1, "activities": {}, "blocks": {"tidy": "tidy"}}
-    obj["status"] = obj["status"] | {"sources": [copied, base]}
+    taken = {
+        "workflowDefaults": "default",
+        "generation": 2,
+        "fields": ["onFailure", "stepsTimeout"],
+        "activityFields": {"charge-card": ["retryPolicy"], "reserve-stock": ["retryPolicy"], "ship": ["podMetadata"]},
+    }
+    obj["status"] = obj["status"] | {"sources": [copied, base, taken]}
     shown = plain(describe(read_run(obj, now=at(60)), replace(flow.page(60), width=140))).splitlines()
     assert [line for line in shown if "generation" in line] == [
         "Copied from:  shared, generation 3: activity charge-card (charge), log",
         "Copied from:  base, generation 1: block tidy",
+        "Defaults:     generation 2: onFailure, stepsTimeout; retryPolicy of charge-card, reserve-stock; podMetadata of ship",
     ]
     assert any("activity charge-card (of shared)" in line for line in shown)
 

@@ -433,6 +433,13 @@ class Activity(SpecModel):
             lambda activity: activity.pod_spec_patch is None or activity.worker is None,
         ),
         Rule(
+            "`podMetadata` must not be used with `worker`, which has no pod, or with `podTemplate`, which has `metadata`",
+            "!has(self.podMetadata) || (!has(self.worker) && !has(self.podTemplate))",
+            lambda activity: (
+                activity.pod_metadata is None or (activity.worker is None and activity.pod_template is None)
+            ),
+        ),
+        Rule(
             "`services` must not be used with `worker`: a worker has no pod for each attempt",
             "!has(self.services) || !has(self.worker)",
             lambda activity: not activity.services or activity.worker is None,
@@ -553,6 +560,9 @@ class Activity(SpecModel):
 
     retry_on_another_node: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether the pod of a retry prefers other nodes than those of the last five attempts whose pods exist. Default: false."""
+
+    pod_metadata: PodTemplateMetadata | None = None
+    """Labels and annotations of the pods, for every kind of work but `podTemplate`. Default: none."""
 
     pod_spec_patch: Annotated[JsonObject, Field(max_length=64)] | None = None
     """Changes to the spec of the pod, for every kind of work: objects are merged, lists of objects by `name`, other values are

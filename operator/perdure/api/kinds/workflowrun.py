@@ -419,7 +419,8 @@ class WorkflowRunStatus(StatusModel):
 
     sources: Annotated[list[JsonObject], atomic_list(100)] | None = None
     """The Workflows from which the definition has copied parts (`from`): `workflow`, its `generation`, and the names of the
-    `activities` and `blocks`, each with its name in that Workflow."""
+    `activities` and `blocks`, each with its name in that Workflow. And what it has taken from the WorkflowDefaults:
+    `workflowDefaults`, their `generation`, `fields`, and `activityFields` by activity."""
 
     history: History | None = None
     """The event history; HistorySegments have its earlier events."""

@@ -21,7 +21,8 @@ from perdure.api.kinds.operation import Operation, OperationSpec
 from perdure.api.kinds.retrypolicy import RetryPolicy
 from perdure.api.kinds.schedule import Schedule, ScheduleSpec
 from perdure.api.kinds.webhook import Webhook, WebhookSpec
-from perdure.api.kinds.workflow import Workflow
+from perdure.api.kinds.workflow import Workflow, WorkflowSpec
+from perdure.api.kinds.workflowdefaults import WorkflowDefaults
 from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
@@ -33,6 +34,7 @@ from perdure.language.checks import (
     CheckedDefinition,
     Documents,
     check_references,
+    default_mistakes,
     in_data,
     labels,
     options,
@@ -40,6 +42,7 @@ from perdure.language.checks import (
 )
 from perdure.language.checks.definition import policies_of, run_input
 from perdure.language.compiler import NO_STEPS
+from perdure.language.defaults import PROBE, NamespaceDefaults, within
 from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, Severity
 from perdure.language.reuse import in_namespace, is_library
@@ -405,6 +408,9 @@ def _check(resource: Resource, workflows: Sequence[tuple[str, str, Json]]) -> Ch
         if not is_library(resource.spec.dump()):
             return checked
         return replace(checked, findings=tuple(finding for finding in checked.findings if finding != NO_STEPS))
+    if isinstance(resource, WorkflowDefaults):
+        defaults = NamespaceDefaults(resource.spec.dump())
+        return check(WorkflowSpec.parse(dict(PROBE)), defaults=defaults).moved(within)
     if isinstance(resource, WorkflowRun):
         inline, path = resource.spec.inline, "spec.inline"
     elif isinstance(resource, Schedule):
@@ -432,6 +438,8 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
         yield from _operation_inputs(resource.spec)
     if isinstance(resource, Webhook):
         yield from _expressions(resource.spec)
+    if isinstance(resource, WorkflowDefaults):
+        yield from default_mistakes(resource.spec.dump())
     if isinstance(resource, WorkflowRun):
         yield from unevaluated(resource.spec)
         yield from _run(each, "spec", resource.spec, documents, resource.spec.input)

@@ -67,9 +67,9 @@ def doctor(context: click.Context, options: ReportOptions) -> None:
 
     Checks the CRDs, the versions, the operator and its Leases, the clocks, the
     permissions of the operator and your own, the admission policies, and runs,
-    pods, Workflows, RetryPolicies, WorkflowLimits, Webhooks, WorkerDeployments,
-    and Schedules that cannot continue. Each line has a result; below it is what
-    to do. Checks that you have no permission for are `Unknown`.
+    pods, Workflows, RetryPolicies, WorkflowLimits, WorkflowDefaults, Webhooks,
+    WorkerDeployments, and Schedules that cannot continue. Each line has a result;
+    below it is what to do. Checks that you have no permission for are `Unknown`.
 
     Exit status: 0 no check failed, 1 a check failed, 2 error.
 

@@ -1,9 +1,11 @@
-"""The objects that runs and Schedules refer to: Workflows, RetryPolicies, and WorkflowLimits."""
+"""The objects that runs and Schedules use: Workflows, RetryPolicies, WorkflowLimits, and WorkflowDefaults."""
 
+from perdure.api.kinds.workflowdefaults import DEFAULTS_NAME
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
-from perdure.controller.queue import Key, KeyedQueue, LimitKey, PolicyKey, WorkflowKey
+from perdure.controller.queue import DefaultsKey, Key, KeyedQueue, LimitKey, PolicyKey, WorkflowKey
 from perdure.controller.services import Services
+from perdure.controller.workflows.namespace_defaults import DefaultsReadiness
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 
@@ -16,6 +18,7 @@ class ReferencedObjects:
         services: Services,
         queue: KeyedQueue[Key],
         readiness: Readiness,
+        defaults: DefaultsReadiness,
         *,
         runs: WorkflowRuns,
         schedules: Schedules,
@@ -23,8 +26,11 @@ class ReferencedObjects:
         self._services = services
         self._queue = queue
         self._readiness = readiness
+        self._defaults = defaults
         self._runs = runs
         self._schedules = schedules
+        self._generations: dict[str, int | None] = {}
+        """The last seen generation of WorkflowDefaults, by UID."""
         services.policies.changed = self._policies_changed
 
     # Workflows: runs may wait for them, and Schedules report their errors
@@ -47,9 +53,11 @@ class ReferencedObjects:
         self._wake_users(key)
 
     def _wake_users(self, library: WorkflowKey) -> None:
-        """Check the Workflows that copy parts of a Workflow."""
+        """Check the Workflows and WorkflowDefaults that use parts of a Workflow."""
         for namespace, name in self._readiness.users(library.namespace, library.name):
             self._queue.wake(WorkflowKey(namespace, name))
+        for namespace in self._defaults.users(library.namespace, library.name):
+            self._queue.wake(DefaultsKey(namespace, DEFAULTS_NAME))
 
     # RetryPolicies
 
@@ -66,6 +74,8 @@ class ReferencedObjects:
     def _policies_changed(self, namespace: str) -> None:
         for name in self._readiness.stale(namespace):
             self._queue.wake(WorkflowKey(namespace, name))
+        if self._defaults.has(namespace):
+            self._queue.wake(DefaultsKey(namespace, DEFAULTS_NAME))
         self._runs.update_policies(namespace)
         self._schedules.update_policies(namespace)
 
@@ -80,3 +90,25 @@ class ReferencedObjects:
         """Process the deletion of a WorkflowLimit."""
         self._services.limits.delete(obj)
         self._queue.forget(LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
+
+    # WorkflowDefaults
+
+    def update_defaults(self, obj: kube.Object) -> None:
+        """Process the creation or change of WorkflowDefaults."""
+        meta = obj["metadata"]
+        if self._generations.get(meta["uid"]) != meta.get("generation"):  # and not only a write of the status
+            self._generations[meta["uid"]] = meta.get("generation")
+            self._queue.wake(DefaultsKey(meta["namespace"], meta["name"]))
+            self._defaults_changed(meta["namespace"])
+
+    def delete_defaults(self, obj: kube.Object) -> None:
+        """Process the deletion of WorkflowDefaults."""
+        meta = obj["metadata"]
+        self._generations.pop(meta["uid"], None)
+        self._defaults.forget(meta["namespace"])
+        self._queue.forget(DefaultsKey(meta["namespace"], meta["name"]))
+        self._defaults_changed(meta["namespace"])
+
+    def _defaults_changed(self, namespace: str) -> None:
+        self._runs.update_defaults(namespace)
+        self._schedules.update_defaults(namespace)

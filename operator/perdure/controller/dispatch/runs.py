@@ -7,6 +7,7 @@ works on it. Runs access each other through `Peers`. A closed run without pendin
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -266,6 +267,12 @@ class WorkflowRuns:
             if run.waits_for_workflow(reference_from(run.ref.namespace, namespace, name)):
                 self._wake(run)
 
+    def update_defaults(self, namespace: str) -> None:
+        """Wake the runs of a namespace that have not started: its WorkflowDefaults have changed."""
+        for run in self._index.runs.values():
+            if run.ref.namespace == namespace and run.state is None:
+                self._wake(run)
+
     def update_policies(self, namespace: str) -> None:
         """Wake the runs of a namespace whose RetryPolicies have changed, or whose circuit breaker admits more."""
         for run in self._index.runs.values():
@@ -416,6 +423,12 @@ class WorkflowRuns:
             self._queue.wake_at(key, wake)
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._index.runs))
+
+    def measure(self) -> None:
+        """Set the metrics of the open runs that this process owns."""
+        runs = [run for uid, run in self._index.runs.items() if not (run.done or self.fleet.is_guest(uid))]
+        near = Counter(run.ref.namespace for run in runs if run.near_limit)
+        metrics.show_open_runs(Counter((run.ref.namespace, run.workflow) for run in runs), near)
 
     def _restore(self, run: Run) -> None:
         """Wake the objects that wait for the result of a run whose edited status was restored."""

@@ -86,6 +86,13 @@ class Schedules:
             if schedule.update_workflow(reference_from(schedule.namespace, namespace, name)):
                 self._wake(schedule)
 
+    def update_defaults(self, namespace: str) -> None:
+        """Make the Schedules of a namespace check the definitions of their runs with its changed WorkflowDefaults."""
+        for schedule in self._index.schedules.values():
+            if schedule.namespace == namespace:
+                schedule.update_defaults()
+                self._wake(schedule)
+
     def update_policies(self, namespace: str) -> None:
         """Make Schedules check the changed RetryPolicies of a namespace."""
         for schedule in self._index.schedules.values():

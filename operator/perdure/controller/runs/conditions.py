@@ -86,9 +86,17 @@ def _measure(attempt: Retired) -> None:
 class RunEventRecorder:
     """Records the Events of one run."""
 
-    def __init__(self, recorder: Recorder, run: RunRef) -> None:
+    def __init__(self, recorder: Recorder, run: RunRef, workflow: str) -> None:
+        """Create it.
+
+        Args:
+            recorder: Records Events.
+            run: The run.
+            workflow: Its Workflow or workflow type, for metrics.
+        """
         self._recorder = recorder
         self._run = run
+        self._workflow = workflow
         self._doubted: set[tuple[str, str]] = set()
         self._about = {
             "apiVersion": API_VERSION,
@@ -204,9 +212,9 @@ class RunEventRecorder:
 
     def _closed(self, transition: RunTransition, progress: str, definition: Definition | None) -> None:
         outcome = transition.state.status
-        metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
-        if (end := transition.state.close_time) is not None:
-            metrics.RUN_DURATION.labels(outcome=outcome.value).observe((end - transition.state.began).total_seconds())
+        end = transition.state.close_time
+        seconds = None if end is None else (end - transition.state.began).total_seconds()
+        metrics.count_closed_run(self._run.namespace, self._workflow, outcome.value, seconds)
         failure = closing_failure(transition.state, transition.events[-1])
         done = outcome.value if transition.state.for_clients else f"{outcome.value} after {progress} steps"
         note = failure.full_message if failure else done

@@ -33,6 +33,7 @@ import msgspec
 import structlog
 
 from perdure.api.json_values import mapping
+from perdure.api.phases import workflow_of
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotReadyError, NotYetError
 from perdure.controller.payloads import add_owner_to_all, inlined
@@ -49,7 +50,7 @@ from perdure.controller.runs.effects.effects import Effects
 from perdure.controller.runs.effects.relations import ChildOutcomes
 from perdure.controller.runs.offers import WorkerOffers
 from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
-from perdure.controller.runs.status import Hindrances, StatusComposer, refused_as_too_large
+from perdure.controller.runs.status import Hindrances, StatusComposer, is_near_limit, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
 from perdure.controller.services import Peers, Services
 from perdure.controller.workers import next_poll_check, unserved
@@ -117,7 +118,9 @@ class Run:
         self._peers = peers
         self.inbox: Inbox[inputs.Request] = Inbox("the run")
         """The pending requests. The answer to a request follows once it is recorded."""
-        self._events = RunEventRecorder(services.recorder, ref)
+        self.workflow = workflow_of(obj["spec"])
+        """Its Workflow or workflow type, for metrics."""
+        self._events = RunEventRecorder(services.recorder, ref, self.workflow)
         self._composer = StatusComposer(first_run_id(obj), self._hindrances)
         self._store = RunStore(services.client, obj, ref, services.blobs, self._composer)
         self.record = self._store.record
@@ -151,6 +154,11 @@ class Run:
     def status_size(self) -> int:
         """Size of the status that this process has committed last, in bytes; 0 if it has committed none."""
         return self._store.size
+
+    @property
+    def near_limit(self) -> bool:
+        """Whether the run is open, and its history or its status has reached half of its limit."""
+        return self.state is not None and not self.state.closed and is_near_limit(self.state, self._store.size)
 
     @property
     def deleted(self) -> bool:

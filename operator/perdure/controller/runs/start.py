@@ -56,6 +56,7 @@ from perdure.engine.starts import ParentReference, StartExtras
 from perdure.engine.state import task_timeout
 from perdure.engine.step import RunTransition, start, step
 from perdure.kube import client as kube
+from perdure.language.defaults import run_marks, with_run_defaults
 from perdure.language.interpreter import Refuser
 from perdure.language.program import InvalidWorkflowError, Program, retry_policy, with_defaults
 from perdure.runtime import segments
@@ -199,11 +200,13 @@ class RunStarter:
             return
         definition, draft.input = await self._find_definition(spec)
         draft.workflow_type = definition.workflow_type
+        spec = draft.spec = with_run_defaults(spec, definition.defaults)
         draft.policy = await self._find_policies(spec, definition.program.retry_policies)
         await self._await_pods(definition.program, now)
         await self._limits.acquire(definition.program, draft.input, spec, now)
         definition = await self._services.definitions.keep(self._run.namespace, definition)
         draft.decider, draft.definition = self._deciders.interpreter(definition, spec, now), definition
+        await self._record.mark(*run_marks(self._record.object, definition.defaults))
 
     async def _extras(self, task_queue: str) -> StartExtras:
         """The fields in annotations, without inherited versions whose workers do not poll the task queue."""

@@ -20,6 +20,7 @@ from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, Workflow
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.payloads import plain, size_of
 from perdure.engine.state import PendingActivity, PendingChild, RunState, RunStatus, closing_failure
+from perdure.engine.step import MAX_BYTES, MAX_EVENTS
 from perdure.kube import client as kube
 from perdure.language.interpreter import failing, progress
 from perdure.language.memory import load_memory
@@ -68,6 +69,7 @@ _MAX_SIGNALS_NAMED = 3
 """Maximum number of awaited signals in the message of a condition."""
 MAX_SHOWN = 100
 """Maximum number of open activities, timers, signals, and children to show; `state` has all of them."""
+_NEAR = 0.5
 MAX_STATUS = 1024 * 1024
 """Maximum size of a status, in bytes, as it is stored. etcd accepts 1.5 MiB for a whole object, including spec and metadata."""
 
@@ -331,6 +333,16 @@ def message_of(status: Status, reason: ConditionReason) -> str:
     """The message of a status's condition with a reason; empty if there is none."""
     found = (c["message"] for c in status.get("conditions") or () if c.get("reason") == reason)
     return next(found, "")
+
+
+def is_near_limit(state: RunState, size: int) -> bool:
+    """Whether the history or the status of a run has reached half of its limit.
+
+    Args:
+        state: The state of the run.
+        size: The size of its status, in bytes.
+    """
+    return max((state.next_event_id - 1) / MAX_EVENTS, state.history_size / MAX_BYTES, size / MAX_STATUS) >= _NEAR
 
 
 def too_large(size: int) -> str | None:

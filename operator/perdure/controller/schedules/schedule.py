@@ -242,6 +242,10 @@ class ReconciledSchedule:
         self._template.expire()
         return True
 
+    def update_defaults(self) -> None:
+        """Process a change of the WorkflowDefaults of the namespace."""
+        self._template.expire()
+
     def waits_for(self, run_id: str) -> bool:
         """Whether the end of a run (the UID of the first run of its chain) is not recorded yet."""
         if self._state is None:

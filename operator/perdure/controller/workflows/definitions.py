@@ -22,8 +22,9 @@ from weakref import WeakValueDictionary
 import orjson
 import pydantic
 
-from perdure.api.json_values import MAX_DEPTH, nests_deeper
+from perdure.api.json_values import MAX_DEPTH, mapping, nests_deeper
 from perdure.api.kinds.workflow import Activity, WorkflowSpec
+from perdure.api.kinds.workflowdefaults import DEFAULTS_NAME
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.models import mistakes_by_path, unknown_field
 from perdure.api.reasons import ConditionReason
@@ -35,9 +36,17 @@ from perdure.controller.workflows.revisions import Revisions
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.language.checks import CheckedDefinition, check, options
+from perdure.language.checks import CheckedDefinition, check, default_mistakes, options
+from perdure.language.defaults import (
+    NO_DEFAULTS,
+    NamespaceDefaults,
+    completed,
+    is_of_defaults,
+    of_defaults,
+    with_handlers,
+)
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
-from perdure.language.reuse import Composition, Library, allows, compose, is_of_library
+from perdure.language.reuse import Composition, Library, MissingLibrary, allows, compose, is_of_library
 from perdure.observe import metrics
 from perdure.runtime.revisions import Content, Reference
 
@@ -64,9 +73,11 @@ class Definition:
     revision: Reference | None = None
     """The WorkflowRevision that has it; None: the run itself does."""
     sources: tuple[dict[str, Any], ...] = ()
-    """What it has copied from libraries, as in `status.sources`."""
+    """What it has copied from libraries, and taken from defaults, as in `status.sources`."""
     libraries: frozenset[str] = frozenset()
     """The names of these libraries."""
+    defaults: NamespaceDefaults = NO_DEFAULTS
+    """The defaults of the namespace, for a run that starts."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -121,20 +132,24 @@ class Definitions:
             NotReadyError: The Workflow is missing or invalid; someone can fix it.
             InvalidWorkflowError: The spec of the run is not valid. It cannot change, so the run fails.
         """
+        defaults = await self.defaults(namespace)
+        if wrong := default_mistakes(defaults.spec):
+            message = f"{'; '.join(str(of_defaults(each)) for each in wrong)}; the run starts once you fix it"
+            raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message)
         if inline is not None:
-            return await self._of_run(namespace, name, inline)
+            return await self._of_run(namespace, name, inline, defaults)
         workflow = spec.workflow.name if spec.workflow is not None else None
         if workflow is None:
             raise InvalidWorkflowError([Finding("spec.workflow", "must name a Workflow")])
         if spec.workflow is not None and spec.workflow.revision is not None:
-            return await self._of_chosen_revision(namespace, workflow, spec.workflow.revision)
+            return await self._of_chosen_revision(namespace, workflow, spec.workflow.revision, defaults)
         try:
             found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
         except kube.NotFoundError:
             message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts once it exists"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
         unusable = f"Workflow `{workflow}` cannot be run: "
-        composed = await self._complete(namespace, found["spec"], unusable, "spec")
+        composed = await self._complete(namespace, found["spec"], defaults, unusable, "spec")
         uses = composed.libraries
         try:
             program = self._program(namespace, composed)
@@ -142,9 +157,11 @@ class Definitions:
             message = f"{unusable}{error}; the run starts once you fix it"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
         content = content_of(workflow, found["spec"], composed)
-        return Definition(program, workflow, content, sources=composed.sources, libraries=uses)
+        return Definition(program, workflow, content, sources=composed.sources, libraries=uses, defaults=defaults)
 
-    async def _of_chosen_revision(self, namespace: str, workflow: str, name: str) -> Definition:
+    async def _of_chosen_revision(
+        self, namespace: str, workflow: str, name: str, defaults: NamespaceDefaults
+    ) -> Definition:
         """Find the definition of a run that names a revision of its Workflow."""
         content = await self.revisions.named(namespace, name, workflow)
         try:
@@ -152,41 +169,68 @@ class Definitions:
         except InvalidWorkflowError as error:
             message = f"WorkflowRevision `{name}` cannot be run: {error}; start the run with another one"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
-        return Definition(program, workflow, content)
+        return Definition(program, workflow, content, defaults=defaults)
 
-    async def _of_run(self, namespace: str, name: str, inline: dict[str, Any]) -> Definition:
-        """Find the definition of a run that has an inline one. It waits for what a change of a library can fix."""
-        composed = await self._complete(namespace, inline, "", "spec.inline")
+    async def _of_run(
+        self, namespace: str, name: str, inline: dict[str, Any], defaults: NamespaceDefaults
+    ) -> Definition:
+        """Find the definition of a run that has an inline one. It waits for what a change of another object can fix."""
+        composed = await self._complete(namespace, inline, defaults, "", "spec.inline")
         uses = composed.libraries
         try:
             program = self._program(namespace, composed)
         except InvalidWorkflowError as error:
-            findings = [found.moved("spec.inline") for found in error.findings]
-            if not all(map(is_of_library, error.findings)):
+            findings = [found if is_of_defaults(found.path) else found.moved("spec.inline") for found in error.findings]
+            if not all(is_of_library(found) or is_of_defaults(found.path) for found in error.findings):
                 raise InvalidWorkflowError(findings) from error
-            message = f"{'; '.join(map(str, findings))}; the run starts once you fix that Workflow"
+            where = "that Workflow" if all(map(is_of_library, error.findings)) else "the WorkflowDefaults"
+            message = f"{'; '.join(map(str, findings))}; the run starts once you fix {where}"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
-        content = content_of(None, inline, composed) if uses else None
-        return Definition(program, name, content, sources=composed.sources, libraries=uses)
+        content = content_of(None, inline, composed) if composed.sources else None
+        return Definition(program, name, content, sources=composed.sources, libraries=uses, defaults=defaults)
 
-    async def _complete(self, namespace: str, spec: dict[str, Any], unusable: str, path: str) -> Composition:
-        """Copy the parts that the definition of a run takes from other Workflows.
+    async def _complete(
+        self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults, unusable: str, path: str
+    ) -> Composition:
+        """Complete the definition of a run with the parts of other Workflows and the defaults of its namespace.
 
         Args:
             namespace: Namespace of the run.
             spec: The definition.
-            unusable: How the message begins if one of them is missing.
+            defaults: The defaults.
+            unusable: How the message begins if one of the Workflows is missing.
             path: Where the definition is.
 
         Raises:
             NotReadyError: One of the Workflows is missing.
         """
-        composed = await self.compose(namespace, spec)
+        composed = await self.complete(namespace, spec, defaults)
         if composed.missing:
             uses = composed.libraries
             message = f"{unusable}{_missing(composed, namespace, path)}; the run starts once there is one"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
         return composed
+
+    async def complete(self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults) -> Composition:
+        """Copy the parts that a definition takes from other Workflows and from the defaults of its namespace.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        handled = with_handlers(spec, defaults.spec)
+        return completed(await self.compose(namespace, handled.definition), handled, defaults)
+
+    async def defaults(self, namespace: str) -> NamespaceDefaults:
+        """Read the defaults of a namespace, which are empty if it has no WorkflowDefaults.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        try:
+            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowdefaults", DEFAULTS_NAME))
+        except kube.NotFoundError:
+            return NO_DEFAULTS
+        return NamespaceDefaults(mapping(found.get("spec")), found["metadata"].get("generation", 0))
 
     async def compose(self, namespace: str, spec: dict[str, Any]) -> Composition:
         """Copy the parts that a definition takes from other Workflows.
@@ -346,7 +390,8 @@ class Definitions:
             except kube.NotFoundError:
                 return None
             written = found["spec"]
-        content = content_of(workflow, written, await self.compose(namespace, written))
+        composed = await self.complete(namespace, written, await self.defaults(namespace))
+        content = content_of(workflow, written, composed)
         if content.reference() != reference:
             return None
         await self.revisions.keep(namespace, content)
@@ -450,7 +495,8 @@ def content_of(workflow: str | None, written: dict[str, Any], composed: Composit
         written: The definition as written.
         composed: The definition with what it copies.
     """
-    return Content(workflow=workflow, definition=composed.definition, written=written if composed.libraries else None)
+    as_written = written if composed.definition != written else None
+    return Content(workflow=workflow, definition=composed.definition, written=as_written)
 
 
 def _check_again(libraries: frozenset[str]) -> datetime | None:
@@ -460,9 +506,11 @@ def _check_again(libraries: frozenset[str]) -> datetime | None:
 
 def _missing(composed: Composition, namespace: str, path: str = "spec") -> str:
     """Name the libraries that do not exist; `path` is the path of the definition."""
-    return "; ".join(
-        replace(each, path=path + each.path.removeprefix("spec")).sentence(namespace) for each in composed.missing
-    )
+
+    def moved(each: MissingLibrary) -> MissingLibrary:
+        return each if is_of_defaults(each.path) else replace(each, path=path + each.path.removeprefix("spec"))
+
+    return "; ".join(moved(each).sentence(namespace) for each in composed.missing)
 
 
 def _no_activity(message: str) -> Failure:

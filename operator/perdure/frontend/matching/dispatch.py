@@ -222,6 +222,10 @@ class Backlog(Generic[Item]):
         """When the oldest waiting item was added; None if no item waits."""
         return next((place.since for place in self._waiting.values()), None)
 
+    def since(self, item: Item) -> datetime:
+        """When a waiting item was added."""
+        return self._waiting[item].since
+
     def put(self, item: Item, time: datetime) -> None:
         """Add an item, unless it already waits."""
         if item in self._waiting:
@@ -234,14 +238,15 @@ class Backlog(Generic[Item]):
         if len(level.ends) > 2 * len(self._waiting) + _SLACK:
             level.tidy_up()
 
-    def remove(self, item: Item) -> None:
-        """Remove an item, if it waits."""
+    def remove(self, item: Item) -> datetime | None:
+        """Remove an item, if it waits; return when it was added."""
         place = self._waiting.pop(item, None)
         if place is not None:
             self._levels[item.rank.level].withdraw(item.rank.fairness_key, place)
         if len(self._heap) > 2 * len(self._waiting) + _SLACK:
             self._heap = [entry for entry in self._heap if self._is_valid(entry)]
             heapq.heapify(self._heap)
+        return None if place is None else place.since
 
     def set_weights(self, weight: Callable[[Rank], float]) -> None:
         """Set the function that weighs fairness keys, and reorder the waiting items."""

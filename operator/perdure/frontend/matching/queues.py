@@ -37,6 +37,7 @@ from perdure.frontend.matching.dispatch import (
 )
 from perdure.frontend.matching.polls import DEAD_AFTER, Pollers
 from perdure.kube.clock import monotonic, now
+from perdure.observe import metrics
 from perdure.runtime.workers.plan import Load
 
 _UNUSED_AFTER = timedelta(hours=1)
@@ -155,7 +156,10 @@ class Statistics:
 
 @dataclass(slots=True)
 class _Queue:
+    name: QueueName
     limits: RateLimits
+    sticky: bool = False
+    """Whether it is the sticky queue of one worker."""
     offers: Backlog[Offer] = field(default_factory=Backlog)
     timer: asyncio.TimerHandle | None = None
     """Set while something waits for a rate limit."""
@@ -175,6 +179,9 @@ class _Queue:
                 return
             self.limits.count(time, rank)
             self.dispatched.count()
+            if not self.sticky:
+                waited = now() - self.offers.since(self.offers.first)
+                metrics.observe_task_wait(self.name.namespace, self.name.name, self.name.kind, waited.total_seconds())
             self.waiting.popleft().set_result(self.offers.pop())
 
     def _dispatch_in(self, seconds: float) -> None:
@@ -226,7 +233,7 @@ class TaskQueues:
 
     def _new_queue(self, name: QueueName) -> _Queue:
         """Create a queue, which shares its limits with the parts of the task queue for other versions."""
-        queue = _Queue(self.limits(name))
+        queue = _Queue(name, self.limits(name))
         queue.offers.set_weights(queue.limits.settings.weight)
         return queue
 
@@ -278,12 +285,10 @@ class TaskQueues:
     def settle(self, key: str, offers: Mapping[Offer, QueueName]) -> None:
         """Set all offers of a key, such as a run. Other offers of the key are withdrawn."""
         before = self._of_key.get(key, {})
-        for offer, name in before.items():
-            if offers.get(offer) != name:
-                self._withdraw(offer, name)
+        since = {offer: self._withdraw(offer, name) for offer, name in before.items() if offers.get(offer) != name}
         for offer, name in offers.items():
             if before.get(offer) != name or offer not in self._queue(name).offers:
-                self._enqueue(offer, name)
+                self._enqueue(offer, name, since.get(offer))  # one that moves has waited since it came
         if offers:
             self._of_key[key] = dict(offers)
         else:
@@ -295,18 +300,18 @@ class TaskQueues:
         if name is not None and offer not in self._queue(name).offers:
             self._enqueue(offer, name)
 
-    def _enqueue(self, offer: Offer, name: QueueName) -> None:
+    def _enqueue(self, offer: Offer, name: QueueName, since: datetime | None = None) -> None:
         queue = self._queue(name)
         queue.added.count()
-        queue.offers.put(offer, now())
+        queue.offers.put(offer, since or now())
         queue.dispatch()
         if name.version and queue.offers and not queue.waiting:
             self._starved(name)
 
-    def _withdraw(self, offer: Offer, name: QueueName) -> None:
+    def _withdraw(self, offer: Offer, name: QueueName) -> datetime | None:
+        """Remove an offer, and return since when it has waited; None if it did not wait."""
         queue = self._queues.get(name)
-        if queue is not None:
-            queue.offers.remove(offer)
+        return None if queue is None else queue.offers.remove(offer)
 
     # Polls
 
@@ -318,6 +323,7 @@ class TaskQueues:
         recheck: Callable[[], Awaitable[None]],
         *,
         per_second: float | None = None,
+        sticky: bool = False,
     ) -> Offer | None:
         """Wait for an offer; None if there is none in time. The caller checks whether the offer is still due.
 
@@ -328,9 +334,12 @@ class TaskQueues:
             recheck: May reject the poller at the end of the wait. Its offer, if it got one, then goes to another poller.
             per_second: How many offers the whole queue may dispatch per second, until the next poll changes this; zero:
                 none; None: no limit (Temporal: ``max_tasks_per_second``).
+            sticky: Whether it is the sticky queue of the poller.
         """
         self._check_room(name)
-        self._queue(name).limits.request_rate(per_second)
+        queue = self._queue(name)
+        queue.sticky = sticky
+        queue.limits.request_rate(per_second)
         offer = await self._next(name, identity, seconds)
         try:
             await recheck()
@@ -408,10 +417,28 @@ class TaskQueues:
 
     def statistics(self, name: QueueName) -> Statistics:
         """The backlog and the rates of a queue."""
-        queue = self._queues.get(name) or _Queue(RateLimits())
+        queue = self._queues.get(name) or _Queue(name, RateLimits())
         oldest = queue.offers.oldest
         age = timedelta(0) if oldest is None else now() - oldest
         return Statistics(len(queue.offers), age, queue.added.per_second(), queue.dispatched.per_second())
+
+    def totals(self) -> list[metrics.TaskQueueLoad]:
+        """The load of each task queue, over all worker versions, without the sticky queues of workers."""
+        found: dict[tuple[str, str, Kind], metrics.TaskQueueLoad] = {}
+        workers: defaultdict[tuple[str, str, Kind], set[str]] = defaultdict(set)
+        for name, queue in self._queues.items():
+            if queue.sticky:
+                continue
+            key = name.namespace, name.name, name.kind
+            load = found.setdefault(
+                key, metrics.TaskQueueLoad(namespace=name.namespace, name=name.name, kind=name.kind)
+            )
+            statistics = self.statistics(name)
+            load.backlog += statistics.waiting
+            load.age = max(load.age, statistics.age.total_seconds())
+            workers[key].update(self._polled(name))
+            load.pollers = len(workers[key])
+        return list(found.values())
 
     def loads(self) -> dict[QueueName, Load]:
         """The offers in the parts of task queues for versions."""
@@ -741,7 +768,7 @@ class Matching:
         """
         until = monotonic() + seconds
         while (left := until - monotonic()) > 0:
-            offer = await self.queues.poll(queue, identity, left, recheck, per_second=per_second)
+            offer = await self.queues.poll(queue, identity, left, recheck, per_second=per_second, sticky=sticky)
             if offer is None:
                 return None
             task = await self.take(queue.kind, offer, Poller(identity, sticky, through))

@@ -88,6 +88,18 @@ def name_in(certificate: bytes) -> str:
     return next(iter((*names, *map(str, addresses))), "")
 
 
+def expiry_of(certificate: bytes) -> datetime:
+    """When a certificate expires.
+
+    Args:
+        certificate: The certificate as PEM, which may be followed by its chain.
+
+    Raises:
+        ValueError: It is not a certificate.
+    """
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
 def _pair(stored: Mapping[str, bytes], cert: str, key: str, time: datetime) -> Pair | None:
     """A valid certificate and its key; None if there is none."""
     try:

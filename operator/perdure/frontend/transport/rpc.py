@@ -21,6 +21,7 @@ from perdure.frontend.messages.values import MAX_ID, UnfitError
 from perdure.frontend.transport.door import POLLS, WAITING, Door, Peer, size_of
 from perdure.frontend.transport.rights import DEPRECATED, answers, changes
 from perdure.kube import client as kube
+from perdure.kube.clock import monotonic
 from perdure.observe import metrics
 
 _MARGIN = 1.0
@@ -154,6 +155,14 @@ class IncomingCall(Protocol):
         """
 
 
+@dataclass(slots=True)
+class Accepted:
+    """What is known of a call whose caller was accepted."""
+
+    namespace: str = ""
+    """The namespace, which exists and which the caller may use; empty before that, and if the RPC concerns none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rpc:
     """A served RPC."""
@@ -173,19 +182,23 @@ class Rpc:
         Raises:
             RpcError: The RPC failed.
         """
+        accepted, arrived = Accepted(), monotonic()
         try:
-            response = await self._handle(call)
+            response = await self._handle(call, accepted)
         except Exception as error:  # noqa: BLE001 (each becomes a status)
             failure = status_of(self.name, error)
             error.__traceback__ = (
                 None  # its frames refer to the request, and would keep it until the garbage collection
             )
-            metrics.RPCS.labels(rpc=self.name, code=failure.code.name).inc()
+            metrics.RPCS.labels(namespace=accepted.namespace, rpc=self.name, code=failure.code.name).inc()
             raise failure from None
-        metrics.RPCS.labels(rpc=self.name, code="OK").inc()
+        finally:
+            if self.name not in WAITING:
+                metrics.RPC_DURATION.labels(rpc=self.name).observe(monotonic() - arrived)
+        metrics.RPCS.labels(namespace=accepted.namespace, rpc=self.name, code="OK").inc()
         return response
 
-    async def _handle(self, incoming: IncomingCall) -> Any:
+    async def _handle(self, incoming: IncomingCall, accepted: Accepted) -> Any:
         metadata, peer = incoming.metadata, incoming.peer
         user = await self.door.authenticate(metadata, peer)
         principal = user.name if user is not None else ""
@@ -205,6 +218,7 @@ class Rpc:
                 values.name(getattr(request, "identity", ""), "Identity", required=False)
                 if namespace and namespace not in self.served:
                     raise namespace_not_found(namespace)
+                accepted.namespace = namespace or ""
 
                 async def recheck() -> None:
                     await self.door.authorize(await self.door.authenticate(metadata, peer), self.name, namespace)

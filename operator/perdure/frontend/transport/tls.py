@@ -22,6 +22,7 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.settings import Settings
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.observe import metrics
 
 _EVERY_SECONDS = 20.0
 """Seconds between publications, after which a pod in a new namespace can mount the authorities."""
@@ -347,11 +348,14 @@ class _RenewedContext(ssl.SSLContext):
 
 async def _renew(certificate: Certificate, served: ServerCertificate, trust: Trust | None) -> None:
     """Renew the certificate in time, and publish the authorities to trust."""
+    from perdure.frontend.transport.certificates import expiry_of  # noqa: PLC0415 (10 MB that others do without)
+
     while True:
         try:
             await certificate.renew()
             bundle = certificate.bundle()
             served.update(certificate.material(), bundle)
+            metrics.CERTIFICATE_EXPIRY.set(expiry_of(served.material.certificate).timestamp())
             if trust is not None and bundle:
                 await trust.publish(bundle)
         except kube.RequestError as error:

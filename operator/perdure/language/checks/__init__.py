@@ -12,12 +12,12 @@ In `definition`, `check` checks one definition, and `check_references` reference
 `flow`         steps that never run, calls without end, waits without limit
 `activities`   the pod, artifacts, work, limits, and cache of an activity
 `texts`        texts that look like expressions but are not evaluated, and expressions in dangerous places
-`run_options`  mistakes in the options of a run
+`run_options`  mistakes in the options of a run, and in the defaults of a namespace
 =============  ========================================================================================================
 """
 
 from perdure.language.checks.definition import CheckedDefinition, Documents, check, check_references
-from perdure.language.checks.run_options import labels, options, unevaluated
+from perdure.language.checks.run_options import default_mistakes, labels, options, unevaluated
 from perdure.language.checks.texts import in_data
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Documents",
     "check",
     "check_references",
+    "default_mistakes",
     "in_data",
     "labels",
     "options",

@@ -48,6 +48,7 @@ from perdure.language.checks.shapes import (
 )
 from perdure.language.coercion import OF_ACTIVITY, as_duration, as_text, as_time, format_value
 from perdure.language.compiler import HANDLERS, calls_of, compile_partially
+from perdure.language.defaults import NO_DEFAULTS, NamespaceDefaults, completed, is_of_defaults, with_handlers
 from perdure.language.expressions import ExpressionError, Template, compile_template
 from perdure.language.program import CompiledStep, Finding, Flow, Program, Severity
 from perdure.language.reuse import Libraries, MissingLibrary, compose_all
@@ -194,7 +195,12 @@ class CheckedDefinition:
 
 
 def check(
-    spec: WorkflowSpec, *, path: str = "spec", libraries: Libraries = _NO_LIBRARIES, namespace: str = ""
+    spec: WorkflowSpec,
+    *,
+    path: str = "spec",
+    libraries: Libraries = _NO_LIBRARIES,
+    namespace: str = "",
+    defaults: NamespaceDefaults = NO_DEFAULTS,
 ) -> CheckedDefinition:
     """Check a definition.
 
@@ -203,10 +209,12 @@ def check(
         path: The path of the definition in the manifest, for the findings.
         libraries: The Workflows from which it can copy parts; others do not exist.
         namespace: The namespace of the definition; empty: unknown.
+        defaults: The defaults that it takes.
     """
-    if not any(spec.copied()):
+    if not any(spec.copied()) and not defaults.spec:
         return _check(spec).moved(partial(_moved, path))
-    composed = compose_all(spec.dump(), libraries, namespace)
+    handled = with_handlers(spec.dump(), defaults.spec)
+    composed = completed(compose_all(handled.definition, libraries, namespace), handled, defaults)
     try:
         checked = _check(WorkflowSpec.parse(composed.definition))
     except pydantic.ValidationError as error:
@@ -244,8 +252,8 @@ def _check(spec: WorkflowSpec) -> CheckedDefinition:
 
 
 def _moved(path: str, where: str) -> str:
-    """Move a path of a definition to `path` in its manifest."""
-    return path + where.removeprefix("spec")
+    """Move a path of a definition to `path` in its manifest; what comes from defaults stays there."""
+    return where if is_of_defaults(where) else path + where.removeprefix("spec")
 
 
 class _Checks:

@@ -1,10 +1,15 @@
-"""Checks the options of a run, or in the template of a Schedule, beyond the schema."""
+"""Checks the options of a run, in the template of a Schedule, or in the defaults of a namespace, beyond the schema."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pydantic
+
 from perdure.api.kinds.schedule import TemplateMetadata
+from perdure.api.kinds.workflow import PodTemplateMetadata
+from perdure.api.kinds.workflowdefaults import WorkflowDefaultsSpec
 from perdure.api.kinds.workflowrun import RunOptions, WorkflowRunSpec
+from perdure.api.models import mistakes_by_path
 from perdure.api.names import is_label_value, is_qualified_name
 from perdure.api.search_attributes import unfit
 from perdure.language.checks.texts import in_data
@@ -23,7 +28,7 @@ def options(spec: WorkflowRunSpec, path: str = "spec") -> Iterator[Finding]:
     yield from search_attributes(f"{path}.searchAttributes", spec.search_attributes)
 
 
-def labels(metadata: TemplateMetadata | None, path: str) -> Iterator[Finding]:
+def labels(metadata: TemplateMetadata | PodTemplateMetadata | None, path: str) -> Iterator[Finding]:
     """Check the labels and annotations of a template; `path` is the path of its metadata.
 
     The rules are Kubernetes' own (k8s.io/apimachinery/pkg/util/validation): the API server checks them only when a run is
@@ -70,3 +75,18 @@ def search_attributes(path: str, attributes: Mapping[str, Any]) -> Iterator[Find
     """Check search attributes; `path` is their path."""
     for name, message in unfit(attributes).items():
         yield Finding(f"{path}.{name}", message)
+
+
+def default_mistakes(defaults: Mapping[str, Any]) -> list[Finding]:
+    """What is wrong with WorkflowDefaults on their own, which the API server has not found.
+
+    Args:
+        defaults: Their spec.
+    """
+    try:
+        spec = WorkflowDefaultsSpec.parse(defaults)
+    except pydantic.ValidationError as error:
+        return [Finding(f"spec.{path}", message) for path, message in mistakes_by_path(error)]
+    template = spec.activities.pod_template if spec.activities is not None else None
+    pods = template.metadata if template is not None else None
+    return [*labels(spec.run_metadata, "spec.runMetadata"), *labels(pods, "spec.activities.podTemplate.metadata")]

@@ -1,7 +1,6 @@
 """The Pod of an attempt: the user's container or template, completed with what an activity needs.
 
-An activity with `http` or `resource` gets a container of Perdure's runner. The user's `podSpecPatch` is merged like a strategic
-merge patch, but without Kubernetes' schema. A retry can prefer other nodes.
+An activity with `http` or `resource` gets a container of Perdure's runner. A retry can prefer other nodes.
 """
 
 import math
@@ -13,6 +12,7 @@ from perdure.api import labels
 from perdure.api.kinds.workflow import Activity, PodRetention, Retention
 from perdure.api.labels import API_VERSION
 from perdure.api.names import label_value, pod_name
+from perdure.api.pod_patches import patched
 from perdure.api.pods import DEFAULT_CONTAINER, FILES_PATH, MOUNT_PATH, SCRIPT_PATH, VOLUME, WORK_PATH
 from perdure.runtime.attempts import (
     Attempt,
@@ -226,7 +226,7 @@ def _payload_texts(attempt: Attempt, definition: Activity) -> dict[str, str]:
 
 
 def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, texts: dict[str, str]) -> KubeObject:
-    template = definition.pod_template.metadata if definition.pod_template is not None else None
+    template = definition.pod_template.metadata if definition.pod_template is not None else definition.pod_metadata
     annotations = {
         DEFAULT_CONTAINER_ANNOTATION: main,
         **(without_reserved(template.annotations) if template is not None else {}),
@@ -546,37 +546,3 @@ def service_container(service: Mapping[str, Any]) -> KubeObject:
         action = {key: value for key, value in readiness.items() if key != "successThreshold"}
         container["startupProbe"] = {**action, "periodSeconds": _PROBE_SECONDS, "failureThreshold": _MAX_PROBES}
     return container
-
-
-_KEYS: Final = ("name", "mountPath", "containerPort", "topologyKey", "key", "ip")
-"""The fields that can identify the items of a list; the first one that all items have is used."""
-
-
-def patched(base: Any, patch: Any) -> Any:
-    """Return a value with a patch applied. Objects are merged, lists of objects are merged by key, other values are replaced.
-
-    Args:
-        base: The value; not changed.
-        patch: The patch; null removes a field.
-    """
-    if isinstance(base, Mapping) and isinstance(patch, Mapping):
-        merged = {**base, **{name: patched(base.get(name), value) for name, value in patch.items()}}
-        return {name: value for name, value in merged.items() if name not in patch or patch[name] is not None}
-    if isinstance(base, list) and isinstance(patch, list):
-        key = _key([*base, *patch])
-        return _merged(base, patch, key) if key else patch
-    return patch
-
-
-def _key(items: Sequence[Any]) -> str | None:
-    if not all(isinstance(item, Mapping) for item in items):
-        return None
-    return next((key for key in _KEYS if all(item.get(key) is not None for item in items)), None)
-
-
-def _merged(items: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
-    """Return the items in their order, each with its patch applied, followed by the new items."""
-    patches = {item[key]: item for item in patch}
-    known = {item[key] for item in items}
-    changed = [patched(item, patches[item[key]]) if item[key] in patches else item for item in items]
-    return [*changed, *(item for name, item in patches.items() if name not in known)]

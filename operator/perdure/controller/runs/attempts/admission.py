@@ -36,7 +36,7 @@ from perdure.language.keys import activity_limit_keys, requested_limits
 from perdure.language.step_failures import StepError, application
 from perdure.runtime.attempt_outcomes import recheck_time
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.retry_policies import Held, holder
+from perdure.runtime.circuits import Held, holder
 
 _LIMIT_REACHED = "LimitReached"
 """The type of the failure of an activity that must not wait, or has waited too long."""

@@ -29,8 +29,8 @@ from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import ResetOrigin, depth_of, is_successor, successor_run
+from perdure.runtime.circuits import holder
 from perdure.runtime.deadletters import dead_letter, is_same_dead_letter
-from perdure.runtime.retry_policies import holder
 from perdure.runtime.revisions import Reference
 
 _SOON_SECONDS = 0.2

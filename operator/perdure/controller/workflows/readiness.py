@@ -206,11 +206,14 @@ class Readiness:
             # Some stored pods cannot be sent to the API server again, for example because values nest too deeply.
             ready, reason = False, ConditionReason.INVALID_SPEC
             message = f"the pods of its activities cannot be checked: {type(error).__name__}: {error}"
-        revision = await self._stored(namespace, name, spec, composed) if ready else None
+        revision = await self._stored(namespace, name, spec) if ready else None
         return _Checked(workflow, ready, reason, message, revision)
 
-    async def _stored(self, namespace: str, name: str, spec: dict[str, Any], composed: Composition) -> str | None:
+    async def _stored(self, namespace: str, name: str, spec: dict[str, Any]) -> str | None:
         """Store a valid definition as a revision, and return its name; None if that is not possible."""
+        composed = await self._definitions.complete(namespace, spec, await self._definitions.defaults(namespace))
+        if composed.missing or composed.findings:
+            return None
         reference = await self._definitions.revisions.keep(namespace, content_of(name, spec, composed))
         return None if reference is None else reference.name
 

@@ -23,7 +23,7 @@ SHORT = ("tests/unit/activity", "tests/unit/engine", "tests/unit/handlers", "tes
 """Decoding, deep recursion, dates, and the library for activities."""
 LONG = (
     *("tests/unit", "tests/rpc", "tests/simulated", "tests/fidelity"),
-    *(f"--ignore=tests/unit/{each}" for each in ("chart", "docs", "hack", "reference")),
+    *(f"--ignore=tests/unit/{each}" for each in ("chart", "docs", "hack", "postgres", "reference")),
 )
 """All but those of the scripts of this repository, which need git and other programs."""
 

@@ -239,6 +239,8 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.NEWER_STATE: _WARNING,
         EventReason.INTERNAL_ERROR: _WARNING,
         EventReason.FINISHED_RUNS_REMOVED: _WARNING,
+        EventReason.NOT_ARCHIVED: _WARNING,
+        EventReason.ARCHIVE_UNAVAILABLE: _WARNING,
     },
     "Workflow": {
         EventReason.INVALID_SPEC: _WARNING,

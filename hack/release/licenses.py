@@ -10,6 +10,7 @@ ALLOWED = frozenset(
     {
         *("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-3-Clause-Clear", "CNRI-Python", "ISC", "MIT", "MIT-0"),
         *("MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib", "0BSD"),
+        "LGPL-3.0-only",  # psycopg: unchanged, and imported from its own files, so that users can replace it
     }
 )
 """Licenses of Python packages, as SPDX names them: they permit to distribute the image under Perdure's own license. The licenses

@@ -1,16 +1,17 @@
 """Perdure's frontend and operator over an API server in memory, in real time, on a loopback port."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from random import Random
 from threading import Thread
 
 from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
 from perdure.kube.client import Object
+from perdure.runtime.archive import Archive
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import Kubelet, Script
@@ -38,6 +39,10 @@ class Deployment:
     """Of Perdure's kinds."""
     pods: Script | None
     """How pods end; None: they never start."""
+    archive: Callable[[], AbstractAsyncContextManager[Archive | None]]
+    """Opens the archive of the operator."""
+    limits: Limits
+    cluster: Future[ApiServer] = field(default_factory=Future)
 
 
 @contextmanager
@@ -49,21 +54,27 @@ def in_memory(
     settings: Settings = OPEN,
     objects: Sequence[Object] = (),
     pods: Script | None = None,
+    archive: Callable[[], AbstractAsyncContextManager[Archive | None]] = nullcontext,
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
 ) -> Iterator[Server]:
     """An operator that serves one namespace, and `others`; gone at the end of the block. Its own has some ConfigMaps.
 
-    `objects` of Perdure's kinds exist from the start, and pods end as `pods` says.
+    `objects` of Perdure's kinds exist from the start, and pods end as `pods` says. `archive` opens its
+    archive, and `limits` are those of its finished runs.
     """
     port: Future[int] = Future()
     crashes: list[str] = []
     loop = ClusterLoop()
     loop.set_task_factory(task_factory)
     stop = asyncio.Event()
-    deployment = Deployment((namespace, *others), config_maps, address, settings, objects, pods)
+    deployment = Deployment((namespace, *others), config_maps, address, settings, objects, pods, archive, limits)
     thread = Thread(target=_run, args=(loop, port, stop, crashes, deployment), daemon=True)
     thread.start()
     try:
-        yield Server(f"{address.rpartition(':')[0]}:{port.result()}", namespace, http_address=settings.http_address)
+        host = address.rpartition(":")[0]
+        served = Server(f"{host}:{port.result()}", namespace, http_address=settings.http_address)
+        served.cluster = deployment.cluster.result()
+        yield served
     finally:
         if port.exception() is None:
             loop.call_soon_threadsafe(stop.set)
@@ -87,6 +98,7 @@ async def _operate(
     loop: ClusterLoop, port: Future[int], stop: asyncio.Event, crashes: list[str], deployment: Deployment
 ) -> None:
     kubernetes = ApiServer(loop, Random(0))
+    deployment.cluster.set_result(kubernetes)
     for name in deployment.namespaces:
         kubernetes.create("namespaces", {"metadata": {"name": name}}, namespace="None")
     for each in deployment.config_maps:
@@ -95,6 +107,19 @@ async def _operate(
         kubernetes.create(f"{each['kind'].lower()}s", each, namespace=deployment.namespaces[0])
     if deployment.pods is not None:
         Kubelet(loop, kubernetes, deployment.pods)
+    async with deployment.archive() as archive:
+        await _serve(loop, port, stop, crashes, deployment, kubernetes, archive)
+
+
+async def _serve(
+    loop: ClusterLoop,
+    port: Future[int],
+    stop: asyncio.Event,
+    crashes: list[str],
+    deployment: Deployment,
+    kubernetes: ApiServer,
+    archive: Archive | None,
+) -> None:
     operator = FaultyOperator(
         "perdure",
         loop,
@@ -103,7 +128,8 @@ async def _operate(
         Faults(loop, Random(2), rate=0, delay=0.002),  # as long as an API server takes for a write, about 3 ms
         lag=0.005,
         skew=0.0,
-        limits=Limits(),
+        limits=deployment.limits,
+        archive=archive,
         trace=None,
         crashed=crashes.append,
         frontend=deployment.settings,

@@ -22,6 +22,8 @@ class Server:
     """Certificate of the authority to trust; empty: without TLS."""
     http_address: str = ""
     """Where it serves HTTP; empty: unknown, or nowhere."""
+    cluster: Any = None
+    """The API server in memory; None: a real one, or another process has it."""
 
     @cached_property
     def channel(self) -> grpc.Channel:

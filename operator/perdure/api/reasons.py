@@ -446,6 +446,12 @@ class EventReason(StrEnum):
     """The namespace had too many finished runs, so the operator removed the oldest before their TTL. The note says how many, and
     which limit was exceeded."""
 
+    NOT_ARCHIVED = "NotArchived"
+    """The archive does not accept a finished run. The run stays until its namespace has too many. The note has the error."""
+
+    ARCHIVE_UNAVAILABLE = "ArchiveUnavailable"
+    """The namespace has too many finished runs, and those that are not archived stay because the archive is unavailable."""
+
     ARTIFACTS_NOT_DELETED = "ArtifactsNotDeleted"
     """The artifacts of deleted runs could not be deleted from their store. The note has the reason, and says whether the operator
     retries or has given up."""

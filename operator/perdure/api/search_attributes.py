@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -130,6 +131,47 @@ def _listed(text: Any) -> Any:
 def attribute_value(value: Any) -> Any:
     """The value of a search attribute that is stored with its type."""
     return value["value"] if isinstance(value, Mapping) and {"type", "value"} <= value.keys() else value
+
+
+def attribute_type(value: Any, name: str = "") -> str:
+    """The type of a search attribute, with Temporal's name; `name` matters only for predefined attributes."""
+    if name in PREDEFINED:
+        return PREDEFINED[name]
+    match value:
+        case {"type": str() as kind, "value": _}:
+            return kind
+        case bool():
+            return "Bool"
+        case int():
+            return "Int"
+        case float():
+            return "Double"
+        case list():
+            return "KeywordList"
+        case _:
+            return "Keyword"
+
+
+def attribute_time(value: Any) -> datetime | None:
+    """The time in a Datetime attribute."""
+    try:
+        return datetime.fromisoformat(str(attribute_value(value)))
+    except ValueError:
+        return None
+
+
+def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
+    """The value of a search attribute for filters; None if it does not have the right type."""
+    value = attributes.get(name)
+    if value is not None and attribute_type(value, name) == "Datetime":
+        found = attribute_time(value)
+        return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+    if attribute_type(value) == "Double":
+        try:
+            return float(attribute_value(value))
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return attribute_value(value)
 
 
 def text_of(value: Any) -> str | None:

@@ -28,13 +28,12 @@ from msgspec.structs import replace
 from perdure.api.json_values import mapping, text
 from perdure.api.phases import RunKind, kind_of
 from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.api.reasons import ConditionReason
 from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.retention import Tally, stored_size
+from perdure.runtime.run_records import was_refused
 from perdure.schedule.run_manifests import owner_of
 
-_ALREADY_STARTED: Final = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
 _FAILED: Final = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
 
 
@@ -100,7 +99,7 @@ def entry_of(obj: kube.Object) -> Entry:
         standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
         phase=status.get("phase", ""),
         closed=closed,
-        refused=any(mapping(c).get("reason") == _ALREADY_STARTED for c in status.get("conditions") or ()),
+        refused=was_refused(status),
         successor=text(state.get("successor")) if closed and state.get("startSuccessor") else "",
         first_uid=first_run_id(obj),
         parent_uid=parent.run_id if parent else "",

@@ -101,13 +101,16 @@ async def remove_expired(
             return None
 
 
-async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
+async def remove_finished(
+    client: kube.Client, url: str, uid: str, may_go: Callable[[kube.Object], Awaitable[bool]] = needed_by_none
+) -> None:
     """Remove a closed run. A run with pending work, such as children to close, stays for now.
 
     Args:
         client: Reads and deletes.
         url: URL of the run.
         uid: UID of the run. Another run with the same name stays.
+        may_go: Returns whether the run, as it was read, may be removed.
 
     Raises:
         RequestError: The Kubernetes API request failed. Call again to retry.
@@ -118,7 +121,7 @@ async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
         return
     status = run.get("status") or {}
     closed = status.get("completionTime") and not distrust(run)  # an edited status may be wrong about the end
-    if run["metadata"]["uid"] == uid and closed and not has_pending_work(run):
+    if run["metadata"]["uid"] == uid and closed and not has_pending_work(run) and await may_go(run):
         await client.delete(url, uid=uid, version=run["metadata"]["resourceVersion"])
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from perdure.api.labels import RUN_ID_LABEL
+from perdure.controller.archiver import Archiver
 from perdure.controller.artifacts import ArtifactCollector, DeletionPods
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.pods import RunPods
@@ -52,6 +53,7 @@ from perdure.controller.workflows.revisions import RevisionCollector, RevisionRe
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime import status_encoding
+from perdure.runtime.archive import Archive, ArchiveSettings
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retention import Limits
 
@@ -68,6 +70,8 @@ class Manager:
         finished: Limits | None = None,
         upgrades: UpgradeSettings | None = None,
         revisions: RevisionRetention | None = None,
+        archive: Archive | None = None,
+        archiving: ArchiveSettings | None = None,
     ) -> None:
         """Create a manager without starting it.
 
@@ -78,6 +82,8 @@ class Manager:
             finished: The limits of finished runs per namespace; None for the defaults.
             revisions: How long revisions are kept that no run refers to; None for the defaults.
             upgrades: The settings of upgrades; None: the operator writes the same state version all the time, as in simulations.
+            archive: Archives finished runs; None: there is no archive.
+            archiving: The settings of the archive; None for the defaults.
         """
         self.served = served
         self.client = services.client
@@ -102,13 +108,33 @@ class Manager:
         self.directory = index.directory
         """The directory of all runs."""
 
+        self.archive = archive
+        """Has the finished runs; None: there is no archive."""
+        self.archiver = None
+        """Archives finished runs; None: there is no archive."""
+        if archive is not None:
+            self.archiver = Archiver(
+                archive,
+                archiving or ArchiveSettings(),
+                client=services.client,
+                directory=index.directory,
+                shards=services.shards,
+                recorder=services.recorder,
+            )
+
         # The objects that this process works on
         self._expiries = RunExpiries(index.directory, self._queue, RESYNC_SECONDS)
         self._releases = LimitReleases(
             services.client, services.limits, services.shards, index.directory, self._queue.wake
         )
         self.runs = WorkflowRuns(
-            services, index, self._queue, self._expiries, releases=self._releases, changed=self._update_retention
+            services,
+            index,
+            self._queue,
+            self._expiries,
+            releases=self._releases,
+            changed=self._update_retention,
+            archiver=self.archiver,
         )
         self.schedules = Schedules(services, index, self._queue, self.runs)
         self._pods = RunPods(services, index, self._queue, self.runs, self._releases)
@@ -133,6 +159,7 @@ class Manager:
             finished or Limits(),
             is_over=self._finished.is_over,
             holds=services.shards.holds,
+            archiver=self.archiver,
         )
         self._claims = ReleasedClaims(services.client, index.directory, services.pods.settings.pod_ttl)
         deletions = DeletionPods(services.client, services.recorder, services.pods.settings)
@@ -227,6 +254,8 @@ class Manager:
             if self._upgrades is not None:
                 group.create_task(self._upgrades.run())
             group.create_task(self._read_first_lists())
+            if self.archiver is not None:
+                group.create_task(self._archive(self.archiver))
             self._queue.start(group)
             group.create_task(self.services.recorder.run())
             group.create_task(repeat(self._poll))
@@ -241,6 +270,10 @@ class Manager:
         await self.shards.assigned()  # only the runs of its own shards are kept
         await self.first_lists.read()
         self.shards.prepared()
+
+    async def _archive(self, archiver: Archiver) -> None:
+        await self.first_lists.wait()
+        await archiver.run()
 
     async def _poll(self) -> bool:
         """Execute the periodic work, and return whether it is complete."""
@@ -311,6 +344,8 @@ class Manager:
         self.schedules.reassign()
         self._pods.reassign()
         self._queue.readmit()
+        if self.archiver is not None:
+            self.archiver.reassign()
 
     # For the watches that continue the first lists
 

@@ -13,6 +13,7 @@ import structlog
 from perdure.api import labels
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import EventReason
+from perdure.controller.archiver import Archiver
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
@@ -38,6 +39,7 @@ _WAIT: Final = timedelta(seconds=10)
 """Minimum interval between two checks of a namespace, whose cost grows with the number of finished runs."""
 _GRACE: Final = timedelta(minutes=1)
 """How long a finished run is kept at least, so that clients that wait for its result can read it."""
+_REPORT_AGAIN: Final = timedelta(minutes=10)
 _MAX_REMOVED: Final = 500
 """Maximum number of runs to remove in one call, so that other work of the namespace gets its turn."""
 
@@ -144,9 +146,12 @@ class FinishedRuns:
         if entry is not None and entry.schedule_uid and await self._has_schedule(entry):
             return
         url = kube.path(kube.PERDURE, key.namespace, "workflowruns", key.name)
-        again = await remove_expired(self._client, url, key.uid, self._expiry, EndRecorded(self._client).everywhere)
+        again = await remove_expired(self._client, url, key.uid, self._expiry, self._may_go)
         if again is not None:
             self._expiries.add(key.uid, again)
+
+    async def _may_go(self, run: kube.Object) -> bool:
+        return await EndRecorded(self._client).everywhere(run) and await self._runs.is_archived(run)
 
     def is_over(self, run: kube.Object) -> bool:
         """Whether a run has closed and has no pending work."""
@@ -185,6 +190,7 @@ class NamespaceRetention:
         *,
         is_over: Callable[[kube.Object], bool],
         holds: Callable[[str, str], bool],
+        archiver: Archiver | None = None,
     ) -> None:
         """Create it without runs.
 
@@ -196,6 +202,7 @@ class NamespaceRetention:
             is_over: Returns whether a run has no pending work.
             holds: Returns whether this process knows the dependencies of an object, by the namespace and the name that select
                 its shard. The dependencies of other objects are read before a run is removed.
+            archiver: Archives finished runs; None: there is no archive.
         """
         self._client = client
         self._recorder = recorder
@@ -203,7 +210,10 @@ class NamespaceRetention:
         self._limits = limits
         self._is_over = is_over
         self._holds = holds
+        self._archiver = archiver
         self._scheduled: set[str] = set()
+        self._reported: dict[str, datetime] = {}
+        """When each namespace was reported last because the archive is unavailable."""
         self._log = structlog.get_logger("perdure.retention")
 
     def update(self, namespace: str) -> datetime | None:
@@ -231,11 +241,16 @@ class NamespaceRetention:
             self._limits,
             lambda run: run.closed < latest and not self._is_waited_for(run),
         )
-        removed, failed = await self._remove_all(found[:_MAX_REMOVED])
+        chosen = found[:_MAX_REMOVED]
+        if self._archiver is not None:
+            await self._archiver.learn([run.uid for run in chosen])
+        removed, failed = await self._remove_all(chosen)
         if removed:
             self._report(removed, why)
         elif failed is not None:
             raise failed
+        if len(removed) < len(chosen) and self._archiver is not None and self._archiver.is_unavailable:
+            self._report_archive(chosen[0], why)
         return now() + _WAIT
 
     def _is_waited_for(self, run: Entry) -> bool:
@@ -276,18 +291,39 @@ class NamespaceRetention:
         meta = obj["metadata"]
         if meta["uid"] != run.uid or not self._is_over(obj) or not await recorded.everywhere(obj):
             return False
-        return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])
+        is_archived = self._archiver is None or await self._archiver.has(obj)
+        if not is_archived and self._archiver is not None and not self._archiver.gives_up(obj):
+            return False
+        deleted = await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])
+        if deleted and not is_archived:
+            metrics.ARCHIVE_DELETED.labels(run.namespace).inc()
+        return deleted
+
+    def _report_archive(self, oldest: Entry, why: str) -> None:
+        """Report that runs stay because the archive is unavailable, at most once in a while for each namespace."""
+        before = self._reported.get(oldest.namespace)
+        if before is not None and now() < before + _REPORT_AGAIN:
+            return
+        self._reported[oldest.namespace] = now()
+        note = f"The archive is unavailable, so finished runs that it does not have stay: {why}"
+        self._log.warning(note, namespace=oldest.namespace)
+        self._recorder.record(
+            _about(oldest), kind="Warning", reason=EventReason.ARCHIVE_UNAVAILABLE, note=note, action="Keep"
+        )
 
     def _report(self, removed: list[Entry], why: str) -> None:
         namespace, oldest = removed[0].namespace, removed[0]
         metrics.FINISHED_REMOVED.labels(namespace).inc(len(removed))
         self._log.warning("Removed the oldest finished runs", namespace=namespace, runs=len(removed), reason=why)
-        about = {
-            "apiVersion": API_VERSION,
-            "kind": "WorkflowRun",
-            "metadata": {"namespace": namespace, "name": oldest.name, "uid": oldest.uid},
-        }
         note = f"Removed {len(removed)} finished runs before their TTL, the oldest `{oldest.name}`: {why}"
         self._recorder.record(
-            about, kind="Warning", reason=EventReason.FINISHED_RUNS_REMOVED, note=note, action="Remove"
+            _about(oldest), kind="Warning", reason=EventReason.FINISHED_RUNS_REMOVED, note=note, action="Remove"
         )
+
+
+def _about(run: Entry) -> kube.Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {"namespace": run.namespace, "name": run.name, "uid": run.uid},
+    }

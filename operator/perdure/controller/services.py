@@ -73,6 +73,10 @@ class Peers(Protocol):
         """Publish a run that was just written, without waiting for a watch."""
         ...
 
+    async def is_archived(self, obj: kube.Object) -> bool:
+        """Whether a finished run is archived as it was read, or there is no archive."""
+        ...
+
     def suspect(self, obj: kube.Object) -> None:
         """Report that the status of a closed run was edited. Objects that wait for its result are woken when it is restored."""
         ...

@@ -75,7 +75,7 @@ class Frontend:
         self._services = manager.services
         self._schedules = manager.schedules
         self._open_runs = manager.runs
-        self.runs = RunGateway(client, self.directory, self._open_runs)
+        self.runs = RunGateway(client, self.directory, self._open_runs, manager.archive)
         self.matching = Matching()
         self.queues = self.matching.queues
         self.workers = KnownWorkers(self.queues)
@@ -139,7 +139,7 @@ class Frontend:
             visibility=self.visibility,
             deployments=deployments,
         )
-        listing = Listing(client, directory, runs, self.visibility, search_attributes)
+        listing = Listing(client, directory, runs, self.visibility, search_attributes, runs.archive)
         activities = ActivityTasks(
             blobs=blobs,
             directory=directory,

@@ -20,7 +20,7 @@ from perdure.frontend.messages.values import MAX_BLOB, from_enum
 from perdure.frontend.runs.gateway import RunGateway, View, check_length, not_open
 from perdure.frontend.runs.starts import RunCreator, StartedRun, run_name, workflow_run
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.index import status_named
+from perdure.runtime.run_records import status_named
 
 _METADATA = (("summary", 400), ("details", 20_000))
 """Maximum size of user metadata, in bytes."""

@@ -26,8 +26,9 @@ from perdure.frontend.messages import values
 from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import from_enum
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.query_language import InvalidQueryError, parse
+from perdure.frontend.visibility.query_language import parse
 from perdure.kube.clock import now
+from perdure.runtime.filters import InvalidQueryError
 
 _PAGE = 200
 

@@ -26,6 +26,7 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
+from perdure.runtime.archive import Archive, ArchiveSettings, OnUnavailable
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.retention import MIB, Limits
 
@@ -81,6 +82,8 @@ class OperatorOptions:
     SDKs, the port of `peer_address`."""
     peer_address: str = ""
     """The address to listen on for RPCs that other members of the fleet forward, such as ``0.0.0.0:7234``; empty: none."""
+    archiving: ArchiveSettings = field(default_factory=ArchiveSettings)
+    """The settings of the archive, if there is one."""
     temporal_address: str = ""
     """The address to listen on for Temporal SDKs, such as ``0.0.0.0:7233``; empty: they are not served."""
 
@@ -91,8 +94,10 @@ class OperatorOptions:
         Raises:
             ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS,
                 PERDURE_FINISHED_MIB, PERDURE_REVISION_HISTORY, PERDURE_UNUSED_REVISION_SECONDS, PERDURE_LEASE_SECONDS,
-                PERDURE_UPGRADE_HOLD_BACK_SECONDS or PERDURE_RUN_AS_USER is not a number; or PERDURE_FLEET and
-                PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS or POD_IP is not.
+                PERDURE_UPGRADE_HOLD_BACK_SECONDS, PERDURE_ARCHIVE_HISTORY_MIB,
+                PERDURE_ARCHIVE_RETENTION_DAYS or PERDURE_RUN_AS_USER is not a number; PERDURE_ARCHIVE_ON_UNAVAILABLE is
+                neither `Keep` nor `Delete`; or PERDURE_FLEET and PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS
+                or POD_IP is not.
         """
         fleet, temporal = environment.get("PERDURE_FLEET", ""), environment.get("PERDURE_TEMPORAL_ADDRESS", "")
         peer, address = "", environment.get("POD_IP", "")
@@ -134,6 +139,7 @@ class OperatorOptions:
                 hold_back=timedelta(seconds=int(environment.get("PERDURE_UPGRADE_HOLD_BACK_SECONDS") or _HOLD_BACK)),
             ),
             address=address,
+            archiving=_archiving(environment),
             peer_address=peer,
             temporal_address=temporal,
         )
@@ -165,7 +171,15 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(","))))
 
 
-def assemble(client: Client, options: OperatorOptions) -> tuple[Manager, Operations]:
+def _archiving(environment: Mapping[str, str]) -> ArchiveSettings:
+    return ArchiveSettings(
+        on_unavailable=OnUnavailable(environment.get("PERDURE_ARCHIVE_ON_UNAVAILABLE") or "Keep"),
+        history_bytes=int(environment.get("PERDURE_ARCHIVE_HISTORY_MIB") or 32) * MIB,
+        retention=timedelta(days=int(environment.get("PERDURE_ARCHIVE_RETENTION_DAYS") or 0)),
+    )
+
+
+def assemble(client: Client, options: OperatorOptions, archive: Archive | None = None) -> tuple[Manager, Operations]:
     """Assemble the parts that do the work: each is created with the parts that it uses.
 
     A server for workers uses the manager, so it is created with that, and attached to it.
@@ -173,6 +187,7 @@ def assemble(client: Client, options: OperatorOptions) -> tuple[Manager, Operati
     Args:
         client: The client of the API server.
         options: The options from the environment.
+        archive: Archives finished runs; None: there is no archive.
 
     Returns:
         The manager of runs and schedules, and the processor of Operations; neither is started.
@@ -209,6 +224,8 @@ def assemble(client: Client, options: OperatorOptions) -> tuple[Manager, Operati
         finished=options.finished,
         upgrades=options.upgrades,
         revisions=options.revisions,
+        archive=archive,
+        archiving=options.archiving,
     )
     operations = Operations(services, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations

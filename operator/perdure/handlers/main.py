@@ -26,6 +26,7 @@ from perdure.observe import health, json_logs, metrics
 
 if TYPE_CHECKING:
     from perdure.frontend.core import Frontend
+    from perdure.runtime.archive import Archive
 
 
 class Temporal:
@@ -95,8 +96,9 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
         Client.open(access, user_agent=agent, traces=[metrics.request_tracing()]) as client,
         # Each watch holds a connection, so an unlimited pool keeps watches from waiting for each other.
         Client.open(access, user_agent=agent, connections=0) as watch_client,
+        _archive(options, os.environ) as archive,
     ):
-        manager, operations = assemble(client, options)
+        manager, operations = assemble(client, options, archive)
         temporal = Temporal(manager, options.temporal_address, os.environ)
         watch_client.lists.skipped, watch_client.lists.serves = client.lists.skipped, client.lists.serves
         feed = watch.Feed(watch_client, manager)
@@ -147,6 +149,20 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
                     task.cancel()
                 await asyncio.gather(*work, watches, return_exceptions=True)
             log.info("Stopped")
+
+
+@asynccontextmanager
+async def _archive(options: OperatorOptions, environment: Mapping[str, str]) -> AsyncIterator["Archive | None"]:
+    """The archive within the block, if one is configured."""
+    address = environment.get("PERDURE_ARCHIVE_URL", "")
+    if not address:
+        yield None
+        return
+    from perdure.postgres.archive import Connection, PostgresArchive  # noqa: PLC0415 (saves 40 MB without an archive)
+
+    connection = Connection(conninfo=address, size=int(environment.get("PERDURE_ARCHIVE_CONNECTIONS") or 8))
+    async with PostgresArchive(connection, options.archiving.retention).run() as archive:
+        yield archive
 
 
 async def _watch(

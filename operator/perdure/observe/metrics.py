@@ -504,6 +504,35 @@ FINISHED_REMOVED = Counter(
 )
 
 
+ARCHIVED_RUNS = Counter(
+    "perdure_archived_runs",
+    "Finished runs that were given to the archive, by outcome: Archived, or Rejected if the database cannot store the run.",
+    ["namespace", "outcome"],
+    registry=REGISTRY,
+)
+ARCHIVE_WAITING = Gauge(
+    "perdure_archive_waiting_runs", "Finished runs that this operator has not archived yet.", registry=REGISTRY
+)
+ARCHIVE_UP = Gauge(
+    "perdure_archive_up",
+    "Whether this operator can use the archive: 1 or 0; also 0 without an archive.",
+    registry=REGISTRY,
+)
+ARCHIVE_ENABLED = Gauge("perdure_archive_enabled", "Whether this operator has an archive: 1 or 0.", registry=REGISTRY)
+ARCHIVE_DELETED = Counter(
+    "perdure_archive_deleted_unarchived_runs",
+    "Finished runs that were deleted although they are not archived, because their namespace has too many and "
+    "`archive.onUnavailable` is Delete.",
+    ["namespace"],
+    registry=REGISTRY,
+)
+ARCHIVE_REQUESTS = Histogram(
+    "perdure_archive_request_duration_seconds",
+    "Duration of requests to the archive, by operation, including the wait for a connection.",
+    ["operation"],
+    buckets=(0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+    registry=REGISTRY,
+)
 RESULT_CACHE = Counter(
     "perdure_result_cache",
     "Attempts of activities with `cache` that found an earlier result (Hit) or none (Miss), and new results that were stored "

@@ -13,6 +13,7 @@ from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions
+from perdure.runtime.archive import Archive, ArchiveSettings
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
@@ -48,6 +49,8 @@ class FaultyOperator(Operator):
         reads: int = NEWEST,
         upgrades: UpgradeSettings | None = None,
         revisions: RevisionRetention | None = None,
+        archive: Archive | None = None,
+        archiving: ArchiveSettings | None = None,
     ) -> None:
         """Start it.
 
@@ -70,6 +73,8 @@ class FaultyOperator(Operator):
             lease_seconds: The duration of its Lease.
             reads: The newest state version that it reads.
             upgrades: The settings of upgrades; None: it always writes the newest version that it reads.
+            archive: Archives finished runs; None: there is no archive.
+            archiving: The settings of the archive.
         """
         self.reads = reads
         self._frontend: Frontend | None = None
@@ -89,6 +94,7 @@ class FaultyOperator(Operator):
             lease_seconds=lease_seconds,
             reads=reads,
             upgrades=upgrades,
+            archiving=archiving or ArchiveSettings(),
         )
         super().__init__(
             options,
@@ -99,6 +105,7 @@ class FaultyOperator(Operator):
             frontend=partial(self._serve, frontend) if frontend is not None else None,
             skew=skew,
             trace=traced,
+            archive=archive,
         )
 
     def _serve(self, settings: Settings, manager: Manager) -> Frontend:

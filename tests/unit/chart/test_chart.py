@@ -52,6 +52,23 @@ def test_the_pod_meets_the_restricted_pod_security_standard(render: Render) -> N
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_the_archive_gets_its_address_and_certificates_from_a_secret(render: Render) -> None:
+    manifests = render("archive.enabled=true", 'archive.secretName="runs"', 'archive.onUnavailable="Delete"')
+    container = operator_container(manifests)
+    env = {each["name"]: each for each in container["env"]}
+    assert env["PERDURE_ARCHIVE_URL"]["valueFrom"] == {"secretKeyRef": {"name": "runs", "key": "url"}}
+    assert env["PGSSLMODE"]["value"] == "verify-full"
+    assert env["PERDURE_ARCHIVE_ON_UNAVAILABLE"]["value"] == "Delete"
+    mounted = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    assert env["PGSSLROOTCERT"]["value"] == f"{mounted['archive']}/ca.crt"
+    pod = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
+    assert {"name": "archive", "secret": {"secretName": "runs", "defaultMode": 0o440}} in pod["volumes"]
+
+
+def test_without_an_archive_nothing_refers_to_its_secret(render: Render) -> None:
+    assert "perdure-archive" not in json.dumps(operator_container(render())["env"])
+
+
 def test_routine_events_can_be_enabled(render: Render) -> None:
     env = {x["name"]: x.get("value") for x in operator_container(render("routineEvents=true"))["env"]}
     assert env["PERDURE_ROUTINE_EVENTS"] == "true"

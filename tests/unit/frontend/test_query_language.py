@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from perdure.frontend.visibility.query_language import AnyOf, InvalidQueryError, nanoseconds, parse
+from perdure.frontend.visibility.query_language import nanoseconds, parse
+from perdure.runtime.filters import AnyOf, InvalidQueryError
 
 RUN: dict[str, Any] = {
     "WorkflowType": "Order",

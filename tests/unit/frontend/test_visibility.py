@@ -7,9 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.api.search_attributes import attribute_field
 from perdure.controller.directory import Directory
-from perdure.frontend.visibility.index import Visibility, attribute_field, record_of
+from perdure.frontend.visibility.index import Visibility, VisibilityRecord
 from perdure.frontend.visibility.query_language import parse
+from perdure.runtime.run_records import record_of
 from support.recorded_runs import recorded
 
 Json = dict[str, Any]
@@ -55,7 +57,7 @@ JUNK = st.one_of(
 def find(visibility: Visibility, text: str = "") -> list[str]:
     found, untold = asyncio.run(visibility.find(RUN["metadata"]["namespace"], parse(text)))
     assert untold == []
-    return found
+    return [run_id for _, run_id in found]
 
 
 @given(place=st.sampled_from(PLACES), junk=JUNK)
@@ -107,7 +109,7 @@ def test_a_search_attribute_of_another_type_is_ignored() -> None:
 
 def test_a_run_without_a_memo_and_search_attributes_has_empty_ones() -> None:
     """The Go SDK reads them without a check, because Temporal always sends them."""
-    info = record_of(RUN).info()
+    info = record_of(RUN, VisibilityRecord).info()
     assert info.HasField("memo")
     assert info.HasField("search_attributes")
 

@@ -15,6 +15,7 @@ import structlog
 
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
+from perdure.controller.archiver import Archiver
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.fleet import CatchUp, FleetRuns
 from perdure.controller.dispatch.index import Index
@@ -45,6 +46,7 @@ class RunNeighbors:
         *,
         releases: LimitReleases,
         changed: Callable[[str], None],
+        archiver: Archiver | None,
         send: Callable[[Entry, inputs.Request, Callable[[Any], None]], None],
     ) -> None:
         """Create it without runs.
@@ -55,6 +57,7 @@ class RunNeighbors:
             queue: The queue of their keys.
             releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with the namespace of each finished run.
+            archiver: Archives finished runs; None: there is no archive.
             send: Delivers a request to a run.
         """
         self._index = index
@@ -62,6 +65,7 @@ class RunNeighbors:
         self._services = services
         self._releases = releases
         self._changed = changed
+        self._archiver = archiver
         self._send = send
 
     def update(self, obj: kube.Object) -> None:
@@ -88,6 +92,8 @@ class RunNeighbors:
         namespace = obj["metadata"]["namespace"]
         if any(each is not None and each.standing is Standing.CLOSED for each in (before, after)):
             self._changed(namespace)
+            if self._archiver is not None:
+                self._archiver.update(obj["metadata"]["uid"])
         if after is not None and after.standing is Standing.OPEN:
             self._releases.update_run(obj)
         letter = dead_letter_of(obj)
@@ -147,6 +153,7 @@ class WorkflowRuns:
         *,
         releases: LimitReleases,
         changed: Callable[[str], None],
+        archiver: Archiver | None = None,
     ) -> None:
         """Create it without runs.
 
@@ -157,12 +164,16 @@ class WorkflowRuns:
             expiries: The expiries of finished runs.
             releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with a namespace when one of its runs has changed.
+            archiver: Archives finished runs; None: there is no archive.
         """
         self._services = services
         self._index = index
         self._queue = queue
         self._expiries = expiries
-        self._neighbors = RunNeighbors(services, index, queue, releases=releases, changed=changed, send=self.send)
+        self._archiver = archiver
+        self._neighbors = RunNeighbors(
+            services, index, queue, releases=releases, changed=changed, archiver=archiver, send=self.send
+        )
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
         self._shards = services.shards
@@ -178,6 +189,10 @@ class WorkflowRuns:
     def get(self, uid: str) -> Run | None:
         """The run with a UID, if this process works on it."""
         return self._index.runs.get(uid)
+
+    async def is_archived(self, obj: kube.Object) -> bool:
+        """Whether a finished run is archived as it was read, or there is no archive."""
+        return self._archiver is None or await self._archiver.has(obj)
 
     def all(self) -> list[Run]:
         """The runs that this process works on."""

@@ -279,7 +279,7 @@ class ScheduledRuns:
         if extra:  # check that the limits and the recorded ends are current
             await self._record.confirm(afresh=True)
         for entry in (entry for chain in extra for entry in chain):
-            await remove_finished(self._client, self._url(entry.name), entry.uid)
+            await remove_finished(self._client, self._url(entry.name), entry.uid, self._peers.is_archived)
 
     def _entries(self) -> list[Entry]:
         """The known runs."""

@@ -43,7 +43,7 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, duration_or_none, retry_policy
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.index import status_named
+from perdure.runtime.run_records import status_named
 
 RETRY_FIELDS = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
 """The parts of a retry policy that a client may change."""

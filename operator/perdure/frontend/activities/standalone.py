@@ -64,11 +64,12 @@ from perdure.frontend.standalone import (
     token_of,
 )
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.index import VisibilityRecord, record_of
+from perdure.frontend.visibility.index import VisibilityRecord
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of, retry_policy_json
+from perdure.runtime.run_records import record_of
 
 TIMEOUTS = {
     "schedule_to_close_timeout": "scheduleToCloseTimeout",
@@ -169,7 +170,7 @@ class StandaloneActivities:
         if view.state is None:
             raise not_started(view.entry)
         history = await self._runs.history(view)
-        info = described(view.object, record_of(view.object), view.state, history, now())
+        info = described(view.object, record_of(view.object, VisibilityRecord), view.state, history, now())
         response = DescribeActivityExecutionResponse(
             run_id=view.entry.uid, info=info, long_poll_token=token_of(info.run_id, info)
         )

@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,7 +25,15 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttributes
 from temporalio.api.sdk.v1 import UserMetadata
 
-from perdure.api.search_attributes import PREDEFINED, SYSTEM, AttributeType, attribute_value, unfit
+from perdure.api.search_attributes import (
+    PREDEFINED,
+    SYSTEM,
+    AttributeType,
+    attribute_time,
+    attribute_type,
+    attribute_value,
+    unfit,
+)
 from perdure.engine.payloads import MARK
 from perdure.frontend.messages import values
 from perdure.frontend.messages.values import UnfitError
@@ -325,25 +332,6 @@ _SET_BY_SERVERS = frozenset(
 """Predefined search attributes that clients and workers cannot set."""
 
 
-def attribute_type(value: Any, name: str = "") -> str:
-    """The type of a search attribute, with Temporal's name; `name` matters only for predefined attributes."""
-    if name in PREDEFINED:
-        return PREDEFINED[name]
-    match value:
-        case {"type": str() as kind, "value": _}:
-            return kind
-        case bool():
-            return "Bool"
-        case int():
-            return "Int"
-        case float():
-            return "Double"
-        case list():
-            return "KeywordList"
-        case _:
-            return "Keyword"
-
-
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
@@ -463,14 +451,6 @@ def attributes(value: Mapping[str, Any] | None, *, registered: bool = False) -> 
             for name, each in value.items()
         }
     )
-
-
-def attribute_time(value: Any) -> datetime | None:
-    """The time in a Datetime attribute."""
-    try:
-        return datetime.fromisoformat(str(attribute_value(value)))
-    except ValueError:
-        return None
 
 
 # User metadata, and messages that only pass through

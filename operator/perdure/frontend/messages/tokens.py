@@ -4,6 +4,7 @@ They are opaque to callers, and never trusted.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from perdure.engine.inputs import TaskToken
 from perdure.frontend.errors import invalid, not_found
+from perdure.runtime.archive import EPOCH, Position, microseconds
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k", tag=True):
@@ -137,6 +139,37 @@ def page_of(
     start = int(token or b"0")
     end = start + page_length(items[start : start + page_size(size, limit)], weigh)
     return items[start:end], str(end).encode() if end < len(items) else b""
+
+
+class _ListToken(msgspec.Struct, frozen=True, rename={"microseconds": "t", "run_id": "r"}):
+    """The position of the last run of a page of a list, so that the next page begins there whatever happens to its runs."""
+
+    microseconds: int
+    run_id: str
+
+
+_list_tokens = msgspec.json.Decoder(_ListToken)
+
+
+def token_at(position: Position) -> bytes:
+    """The token of the page after a position in a list of runs."""
+    time, run_id = position
+    return _encoder.encode(_ListToken(microseconds(time), run_id))
+
+
+def position_in(token: bytes) -> Position | None:
+    """The position in a token; None for the first page.
+
+    Raises:
+        RpcError: The token is invalid.
+    """
+    if not token:
+        return None
+    try:
+        found = _list_tokens.decode(token)
+        return EPOCH + timedelta(microseconds=found.microseconds), found.run_id
+    except (msgspec.MsgspecError, OverflowError):
+        raise invalid("invalid next_page_token") from None
 
 
 def page_length(items: Sequence[_Item], weigh: Callable[[_Item], int]) -> int:

@@ -51,11 +51,12 @@ from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View, check
 from perdure.frontend.runs.starts import RunCreator, StartedRun, check_extras, durations, input_of, search_attributes
 from perdure.frontend.standalone import StandaloneRuns, check_metadata, id_policies, not_started, token_of
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.index import VisibilityRecord, record_of
+from perdure.frontend.visibility.index import VisibilityRecord
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
+from perdure.runtime.run_records import record_of
 
 _TIMEOUTS = {
     "schedule_to_close_timeout": "scheduleToCloseTimeout",
@@ -171,7 +172,7 @@ class StandaloneNexusOperations:
         if view.state is None:
             raise not_started(view.entry)
         history = await self._runs.history(view)
-        info = described(view.object, record_of(view.object), view.state, history, now())
+        info = described(view.object, record_of(view.object, VisibilityRecord), view.state, history, now())
         response = DescribeNexusOperationExecutionResponse(run_id=view.entry.uid, info=info)
         info.ClearField("execution_duration")  # which always changes
         response.long_poll_token = token_of(view.entry.uid, info)

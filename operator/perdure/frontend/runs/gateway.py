@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import grpc
 import msgspec
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.directory import Directory, Entry, Standing, entry_of
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.payloads import Blobs, LostBlobError
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for, reported
@@ -47,6 +48,7 @@ from perdure.frontend.messages.values import UNLIMITED
 from perdure.frontend.transport.door import MessageMemory
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
+from perdure.runtime.archive import Archive, ArchiveRejectedError, ArchiveUnavailableError, omitted_bytes
 
 NO_RUN = {
     RunKind.WORKFLOW: "workflow not found for ID: {}",
@@ -142,14 +144,19 @@ class RunChanges:
 class RunGateway:
     """The runs of this operator."""
 
-    def __init__(self, client: kube.Client, directory: Directory, open_runs: WorkflowRuns) -> None:
+    def __init__(
+        self, client: kube.Client, directory: Directory, open_runs: WorkflowRuns, archive: Archive | None = None
+    ) -> None:
         """Create the gateway.
 
         Args:
             client: Reads the runs that are not in memory.
             directory: The entries of all runs.
             open_runs: The runs that this process works on; they get the requests.
+            archive: Has finished runs that are no longer in the cluster; None: there is no archive.
         """
+        self.archive = archive
+        """Has finished runs that are no longer in the cluster; None: there is no archive."""
         self._client = client
         self._directory = directory
         self._open_runs = open_runs
@@ -312,6 +319,38 @@ class RunGateway:
         return await self.changes.wait_until(run_id, is_decided, seconds)
 
     # Read
+
+    async def archived(self, namespace: str, execution: WorkflowExecution, error: RpcError) -> View:
+        """Return a workflow run from the archive, because it was not found in the cluster.
+
+        Args:
+            namespace: The namespace.
+            execution: The run, or a workflow ID for its newest run.
+            error: Why it was not found. It is raised if the archive does not have the run.
+
+        Raises:
+            RpcError: The archive does not have the run, or cannot be used.
+        """
+        if self.archive is None or error.code is not grpc.StatusCode.NOT_FOUND:
+            raise error
+        try:
+            found = await self.archive.find(namespace, RunKind.WORKFLOW, execution.workflow_id, execution.run_id)
+        except ArchiveUnavailableError as unavailable_:
+            raise unavailable(f"{error.message}; it may be archived, but {unavailable_}") from unavailable_
+        except ArchiveRejectedError:
+            raise error from None
+        if found is None:
+            raise error
+        if size := omitted_bytes(found):
+            raise damaged(
+                f"the history of this run has {size:,} bytes: too large for the archive, which has only its summary"
+            )
+        try:
+            return View(entry_of(found), found, stored_state(found))
+        except DamagedStateError as wrong:
+            raise damaged(str(wrong)) from wrong
+        except NewerStateError as wrong:
+            raise unavailable(message_for(str(wrong))) from wrong
 
     async def view(self, entry: Entry, followed: Run | None = None) -> View:
         """Return the recorded state of a run. A start that waits for the first decision is recorded first.

@@ -33,6 +33,7 @@ from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
 from perdure.api import labels
 from perdure.api.kinds import schedule as kind
 from perdure.api.kinds.schedule import Calendar
+from perdure.api.search_attributes import attribute_field
 from perdure.api.stored import StoredStruct, newer_annotation, read_annotation
 from perdure.api.times import format_duration, format_time, parse_duration
 from perdure.engine.retry import RetryPolicy
@@ -43,8 +44,8 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import versioning_override
 from perdure.frontend.messages.values import UnfitError, duration, from_enum, timestamp, to_enum
 from perdure.frontend.runs.starts import TIMEOUTS, requested_run
-from perdure.frontend.visibility.index import attribute_field, status_named
 from perdure.language.program import retry_policy
+from perdure.runtime.run_records import status_named
 from perdure.schedule.calendar import (
     DAY_OF_MONTH,
     DAY_OF_WEEK,

@@ -34,6 +34,7 @@ from perdure.api.models import mistakes
 from perdure.api.names import schedule_name
 from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import ConditionReason
+from perdure.api.search_attributes import attribute_type
 from perdure.controller.directory import Directory
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.reconcile.newer_states import message_for
@@ -55,10 +56,11 @@ from perdure.frontend.schedules.messages import ClientOptions
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import is_known
 from perdure.frontend.visibility.listing import converter, lists_of
-from perdure.frontend.visibility.query_language import InvalidQueryError, parse
+from perdure.frontend.visibility.query_language import parse
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.runtime.filters import InvalidQueryError
 from perdure.schedule import inputs as inp
 from perdure.schedule.calendar import InvalidTimesError, Work
 from perdure.schedule.run_manifests import id_of
@@ -240,7 +242,7 @@ class ScheduleRpcs:
         types = await self._search_attributes.filter_types(namespace)
         for obj in found:
             attributes = messages.client_options(obj).search_attributes or {}
-            types |= {name: data.attribute_type(value, name) for name, value in attributes.items()}
+            types |= {name: attribute_type(value, name) for name, value in attributes.items()}
         try:
             known = types | _FIELDS
             query = parse(text, converter(known), lists_of(known))

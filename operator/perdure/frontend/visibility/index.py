@@ -6,7 +6,7 @@ not stored: they are read from the API server when a client lists the run, or fi
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,21 +17,18 @@ from temporalio.api.enums.v1 import ActivityExecutionStatus, NexusOperationExecu
 from temporalio.api.nexus.v1 import NexusOperationExecutionListInfo
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
-from perdure.api.json_values import mapping, text
 from perdure.api.phases import RunKind
-from perdure.api.search_attributes import PREDEFINED, SYSTEM, attribute_value
-from perdure.api.times import read_kubernetes_time
-from perdure.controller.directory import entry_of
+from perdure.api.search_attributes import PREDEFINED, SYSTEM, attribute_field, attribute_type
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.engine.versioning import ONE_TIME, PINNED, DeploymentVersion
+from perdure.engine.versioning import PINNED, DeploymentVersion
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import to_enum
 from perdure.frontend.visibility.query_language import ComparisonBudget, Filter
 from perdure.kube import client as kube
 from perdure.kube.client import not_newer
-from perdure.runtime.chains import extras_of, parent_of
+from perdure.runtime.archive import Position
+from perdure.runtime.run_records import RunRecord, record_of
 
-_STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
 BUILT_IN = {**SYSTEM, **PREDEFINED}
 """The types of fields that filters can use without registration."""
 OF_KIND = {
@@ -54,87 +51,23 @@ class NotInMemoryError(Exception):
     """A filter needs search attributes of a run that are not in memory."""
 
 
-class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class VisibilityRecord(RunRecord, frozen=True, kw_only=True, array_like=True):
     """The fields of a run in lists."""
 
-    namespace: str
-    run_id: str
-    workflow_id: str
-    workflow_type: str
-    status: str
-    start_time: datetime
-    execution_time: datetime
-    close_time: datetime | None
-    task_queue: str
-    history_length: int
-    history_size: int
-    parent: tuple[str, str]
-    root: tuple[str, str]
-    first_run_id: str
-    search_attributes: dict[str, Any]
-    memo: dict[str, Any]
-    version: str
     left_out: int = 0
     """Size of the search attributes and memo that are not in memory, in bytes."""
     finds: bool = True
     """Whether the search attributes are in memory."""
-    refused: bool = False
-    """Whether it did not start because its workflow ID was in use."""
-    kind: RunKind = RunKind.WORKFLOW
-    """The kind of the run, and of its ID and type."""
-    endpoint: str = ""
-    """The endpoint of a standalone Nexus operation; the next fields are for these operations, too."""
-    service: str = ""
-    request_id: str = ""
 
-    @property
-    def has_started(self) -> bool:
-        """Whether the run has begun. A rejected run is not visible to Temporal's clients."""
-        return not self.refused and bool(self.history_length or self.close_time)
+    def attribute(self, name: str) -> Any:
+        """The value of a search attribute for filters; None if the run does not have it.
 
-    def field(self, name: str) -> Any:
-        """The value of a field for filters."""
-        match name:
-            case "WorkflowId" | "ActivityId" | "OperationId":
-                return self.workflow_id
-            case "WorkflowType" | "ActivityType" | "Operation":
-                return self.workflow_type
-            case "Endpoint" | "Service" | "RequestId" if self.kind is RunKind.NEXUS_OPERATION:
-                return {"Endpoint": self.endpoint, "Service": self.service, "RequestId": self.request_id}[name]
-            case "RunId":
-                return self.run_id
-            case "ExecutionStatus":
-                return self.status
-            case "StartTime":
-                return self.start_time
-            case "ExecutionTime":
-                return self.execution_time
-            case "CloseTime":
-                return self.close_time
-            case "TaskQueue":
-                return self.task_queue
-            case "ExecutionDuration":
-                return (self.close_time - self.start_time).total_seconds() * 1e9 if self.close_time else None
-            case "HistoryLength":
-                return self.history_length if self.close_time else None
-            case "HistorySizeBytes":
-                return self.history_size if self.close_time else None
-            case "StateTransitionCount":
-                return self.history_length
-            case "ParentWorkflowId":
-                return self.parent[0] or None
-            case "ParentRunId":
-                return self.parent[1] or None
-            case "RootWorkflowId":
-                return self.root[0]
-            case "RootRunId":
-                return self.root[1]
-            case "FirstRunId":
-                return self.first_run_id
-            case _ if not self.finds:
-                raise NotInMemoryError(name)
-            case _:
-                return attribute_field(self.search_attributes, name)
+        Raises:
+            NotInMemoryError: The search attributes of the run are not in memory.
+        """
+        if not self.finds:
+            raise NotInMemoryError(name)
+        return super().attribute(name)
 
     def info(self, *, registered: bool = True) -> WorkflowExecutionInfo:
         """Convert the record to a message of Temporal's API. Search attributes have their registered or their sent types."""
@@ -201,111 +134,6 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             made.execution_duration.FromTimedelta(self.close_time - began)
 
 
-def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
-    """The value of a search attribute for filters; None if it does not have the right type."""
-    value = attributes.get(name)
-    if value is not None and data.attribute_type(value, name) == "Datetime":
-        found = data.attribute_time(value)
-        return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
-    if data.attribute_type(value) == "Double":
-        try:
-            return float(attribute_value(value))
-        except (TypeError, ValueError, OverflowError):
-            return None
-    return attribute_value(value)
-
-
-def status_named(phase: str) -> str:
-    """Temporal's name for a phase of a run."""
-    return _STATUS.get(phase, phase)
-
-
-def record_of(obj: kube.Object) -> VisibilityRecord:
-    """Build the record of a run. Fields that a damaged `status.state` does not show are missing."""
-    meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
-    entry, parent, extras = entry_of(obj), parent_of(obj), extras_of(obj)
-    state = mapping(status.get("state"))
-    code = mapping(state.get("code"))
-    activity = only_activity(state)
-    operation = mapping(spec.get("nexusOperation"))
-    reference = spec.get("workflow") or spec.get("activity") or {}
-    times = (state.get("startTime"), status.get("startTime"), meta.get("creationTimestamp"))
-    started = next(filter(None, map(read_kubernetes_time, times)))
-    kept = status.get("history") or {}
-    phase = status.get("phase", "")
-    rests = entry.kind is RunKind.ACTIVITY and phase == "Paused" and not activity.get("startedTime")
-    default_root = (
-        (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
-    )
-    return VisibilityRecord(
-        namespace=entry.namespace,
-        run_id=entry.uid,
-        workflow_id=entry.workflow_id,
-        workflow_type=text(code.get("workflowType")) or _type_of(spec) or meta["name"],
-        status=phase if rests else status_named(phase),
-        start_time=started,
-        execution_time=read_kubernetes_time(state.get("firstDecisionTime") or activity.get("firstScheduledTime"))
-        or started,
-        close_time=read_kubernetes_time(state.get("closeTime")) or read_kubernetes_time(status.get("completionTime")),
-        task_queue=text(code.get("taskQueue"))
-        or reference.get("taskQueue")
-        or (WORKFLOWS_QUEUE if entry.kind is RunKind.WORKFLOW else ""),
-        history_length=kept.get("nextEventId", 1) - 1,
-        history_size=kept.get("sizeBytes", 0),
-        parent=(parent.workflow_id, parent.run_id) if parent else ("", ""),
-        root=(parent.workflow_id, parent.run_id) if parent and not extras.root_workflow_id else default_root,
-        first_run_id=entry.first_uid,
-        search_attributes={
-            **mapping(code.get("searchAttributes")),
-            **versioning_attributes(mapping(code.get("versioning"))),
-        }
-        if code
-        else spec.get("searchAttributes") or {},
-        memo=mapping(code.get("memo")) if code else extras.memo or {},
-        version=meta.get("resourceVersion", ""),
-        refused=entry.refused,
-        kind=entry.kind,
-        endpoint=text(operation.get("endpoint")),
-        service=text(operation.get("service")),
-        request_id=text(_only(state, "operations", "leftOperations").get("requestId")),
-    )
-
-
-def versioning_attributes(versioning: Mapping[str, Any]) -> dict[str, Any]:
-    """The search attributes of the versioning of a run, from its recorded state."""
-    override, version = mapping(versioning.get("override")), mapping(versioning.get("version"))
-    if override.get("version"):
-        version = mapping(override["version"])
-    behavior = text(override.get("behavior") or versioning.get("behavior"))
-    name, build = text(version.get("deploymentName")), text(version.get("buildId"))
-    attributes = {
-        "TemporalWorkerDeployment": name,
-        "TemporalWorkerDeploymentVersion": f"{name}:{build}" if name else "",
-        "TemporalWorkflowVersioningBehavior": PINNED if behavior == ONE_TIME else behavior,
-    }
-    return {key: {"type": "Keyword", "value": value} for key, value in attributes.items() if value}
-
-
-def only_activity(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The activity in the recorded state of a standalone activity; empty for any other run."""
-    return _only(state, "activities", "leftActivities")
-
-
-def _only(state: Mapping[str, Any], open_: str, left: str) -> Mapping[str, Any]:
-    """The activity or the operation in the recorded state of a standalone run; empty for any other run."""
-    if not state.get("standalone"):
-        return {}
-    return mapping(next(iter((*mapping(state.get(open_)).values(), *mapping(state.get(left)).values())), None))
-
-
-def _type_of(spec: Mapping[str, Any]) -> str:
-    """The workflow type in the spec of a run; empty if the definition is inline."""
-    reference = spec.get("workflow") or spec.get("activity") or {}
-    return str(
-        reference.get("type") or reference.get("name") or mapping(spec.get("nexusOperation")).get("operation") or ""
-    )
-
-
 class Visibility:
     """All runs that clients can list."""
 
@@ -332,13 +160,13 @@ class Visibility:
         known = self.get(namespace, uid)
         if known is not None and not_newer(obj["metadata"].get("resourceVersion", ""), known.version):
             return
-        record = record_of(obj)
+        record = record_of(obj, VisibilityRecord)
         if record.has_started:
             self._started.pop(uid, None)
         types = self._types.setdefault(namespace, {})
         for name, value in record.search_attributes.items():
             if len(types) < _MAX_NAMES:
-                types.setdefault(name, data.attribute_type(value, name))
+                types.setdefault(name, attribute_type(value, name))
         if record.task_queue not in {"", WORKFLOWS_QUEUE}:
             self._coded.setdefault(namespace, set()).update(record.search_attributes.keys() & types.keys())
         self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
@@ -378,17 +206,17 @@ class Visibility:
 
     async def find(
         self, namespace: str, query: Filter, kind: RunKind = RunKind.WORKFLOW
-    ) -> tuple[list[str], list[str]]:
+    ) -> tuple[list[Position], list[str]]:
         """Find the runs of a kind that match a filter.
 
         A run that was rejected because its workflow ID is in use is left out.
 
         Returns:
-            The IDs of matching runs, the newest first, and the IDs of runs whose search attributes must be read to decide.
+            The positions of matching runs, the newest first, and the IDs of runs whose search attributes must be read to decide.
         """
-        found: list[tuple[datetime, str]] = []
+        found: list[Position] = []
         unread: list[str] = []
-        async for record in self.records(namespace, list(self._records.get(namespace, ())), query.budget):
+        async for record in self.records(namespace, self.run_ids(namespace), query.budget):
             if record.kind is not kind or not (record.has_started or record.run_id in self._started):
                 continue
             try:
@@ -396,7 +224,7 @@ class Visibility:
                     found.append((record.start_time, record.run_id))
             except NotInMemoryError:
                 unread.append(record.run_id)
-        return self.sorted(found), unread
+        return sorted(found, reverse=True), unread
 
     async def records(
         self, namespace: str, run_ids: Iterable[str], budget: ComparisonBudget
@@ -409,10 +237,9 @@ class Visibility:
                 yield record
             await budget.yield_turn()
 
-    @staticmethod
-    def sorted(found: Iterable[tuple[datetime, str]]) -> list[str]:
-        """Sort run IDs by start time and ID, the newest first."""
-        return [run_id for _, run_id in sorted(found, reverse=True)]
+    def run_ids(self, namespace: str) -> list[str]:
+        """The IDs of the runs of a namespace."""
+        return list(self._records.get(namespace, ()))
 
     def attribute_types(self, namespace: str) -> dict[str, str]:
         """The types of the search attributes of a namespace's runs, by name."""

@@ -4,9 +4,11 @@ import asyncio
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import msgspec
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import (
     CountActivityExecutionsRequest,
@@ -33,22 +35,30 @@ from perdure.api.phases import RunKind
 from perdure.controller.directory import Directory
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
-from perdure.frontend.messages.tokens import page_of
+from perdure.frontend.messages.tokens import page_length, page_size, position_in, token_at
 from perdure.frontend.messages.values import UnfitError, from_enum, timestamp, to_enum
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known, record_of
+from perdure.frontend.visibility.index import BUILT_IN, OF_KIND, Visibility, VisibilityRecord, is_known
 from perdure.frontend.visibility.query_language import (
     Convert,
     Filter,
-    InvalidQueryError,
     nanoseconds,
     parse,
     quoted,
-    time_of,
 )
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
+from perdure.runtime.archive import (
+    Archive,
+    ArchiveRejectedError,
+    ArchiveUnavailableError,
+    Position,
+    may_be_closed,
+    merged,
+)
+from perdure.runtime.filters import InvalidQueryError, time_of
+from perdure.runtime.run_records import record_of
 
 PAGE = 1_000
 _NOT_CLOSED = {
@@ -84,7 +94,9 @@ class Listing:
         runs: RunGateway,
         visibility: Visibility,
         search_attributes: SearchAttributeRegistry,
+        archive: Archive | None = None,
     ) -> None:
+        self._archive = archive
         self._client = client
         self._directory = directory
         self._runs = runs
@@ -94,18 +106,37 @@ class Listing:
     async def _page(
         self, namespace: str, text: str, token: bytes, size: int, kind: RunKind = RunKind.WORKFLOW
     ) -> tuple[Sequence[VisibilityRecord], bytes]:
+        after, size = position_in(token), page_size(size, PAGE)
         found, query = await self.find(namespace, text, kind)
         if query.group_by:
             raise invalid("invalid query: 'group by' clause is only supported for counting")
-        page, token = page_of(found, token, size, PAGE, lambda run_id: self._weight(namespace, run_id))
-        return await self._records(namespace, page), token
+        first = [position for position in found if after is None or position < after][: size + 1]
+        archived = await self._archived_page(namespace, query, kind, after, size + 1)
+        known = {run_id: record for run_id in archived if (record := self._visibility.get(namespace, run_id))}
+        more = [(record.start_time, run_id) for run_id, record in archived.items() if run_id not in known]
+        candidates = merged(first, more, size + 1)
 
-    def _weight(self, namespace: str, run_id: str) -> int:
-        """The size of a run in a list, in bytes. Only its search attributes and its memo can be large."""
-        record = self._visibility.get(namespace, run_id)
-        if record is None:
-            return 0
-        return record.left_out + (record.info().ByteSize() if record.memo else _LIGHT)
+        def weight(position: Position) -> int:
+            """The size of a run in a list, in bytes. Only its search attributes and its memo can be large."""
+            record = self._visibility.get(namespace, position[1]) or archived.get(position[1])
+            if record is None:
+                return 0
+            return record.left_out + (record.info().ByteSize() if record.memo else _LIGHT)
+
+        page = candidates[: page_length(candidates[:size], weight)]
+        read = {record.run_id: record for record in await self._records(namespace, [run_id for _, run_id in page])}
+        shown = (read.get(run_id) or archived.get(run_id) for _, run_id in page)
+        return [record for record in shown if record], token_at(page[-1]) if len(candidates) > len(page) else b""
+
+    async def _archived_page(
+        self, namespace: str, query: Filter, kind: RunKind, after: Position | None, limit: int
+    ) -> dict[str, VisibilityRecord]:
+        """The archived runs after a position, by run ID; also those that are still in the cluster."""
+        if self._archive is None or not may_be_closed(query.condition):
+            return {}
+        with archive_errors():
+            found = await self._archive.page(namespace, kind, query.condition, after=after, limit=limit)
+        return {record.run_id: VisibilityRecord(**msgspec.structs.asdict(record)) for record in found}
 
     async def list_workflow_executions(
         self, request: ListWorkflowExecutionsRequest, call: CallContext
@@ -185,17 +216,25 @@ class Listing:
 
         Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
         """
-        found, query = await self.find(request.namespace, request.query, kind)
-        records = self._visibility.records(request.namespace, found if query.group_by else (), query.budget)
-        groups = Counter([record.status async for record in records])
+        namespace = request.namespace
+        in_cluster = self._visibility.run_ids(namespace)
+        found, query = await self.find(namespace, request.query, kind)
+        run_ids = [run_id for _, run_id in found] if query.group_by else ()
+        groups = Counter([each.status async for each in self._visibility.records(namespace, run_ids, query.budget)])
+        archived: dict[str, int] = {}
+        if self._archive is not None and may_be_closed(query.condition):
+            with archive_errors():
+                archived = await self._archive.count(namespace, kind, query.condition, without=in_cluster)
+        if query.group_by:
+            groups.update(archived)
         number = functools.partial(to_enum, WorkflowExecutionStatus)
-        made = response(count=len(found))
+        made = response(count=len(found) + sum(archived.values()))
         for status in sorted(groups, key=None if kind.standalone else number):
             made.groups.add(count=groups[status], group_values=[data.attribute(status)])
         return made
 
-    async def find(self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW) -> tuple[list[str], Filter]:
-        """Return the IDs of the runs that match a filter, the newest first, and the parsed filter.
+    async def find(self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW) -> tuple[list[Position], Filter]:
+        """Return the positions of the runs in the cluster that match a filter, the newest first, and the parsed filter.
 
         Args:
             namespace: The namespace.
@@ -205,15 +244,13 @@ class Listing:
         Raises:
             RpcError: The filter is not valid, or search attributes that are not in memory could not be read.
         """
-        types = await self._search_attributes.filter_types(namespace) | OF_KIND[kind]
         try:
-            query = parse(text, converter(types, kind), lists_of(types))
-            for name in sorted(query.names):
-                _check(name, types)
+            query = await self._parsed(namespace, text, kind)
             found, unread = await self._visibility.find(namespace, query, kind)
             if unread:
                 known = [
-                    (r.start_time, r.run_id) async for r in self._visibility.records(namespace, found, query.budget)
+                    (r.start_time, r.run_id)
+                    async for r in self._visibility.records(namespace, [run_id for _, run_id in found], query.budget)
                 ]
                 for at in range(0, len(unread), _AT_ONCE):
                     read = await self._records(namespace, unread[at : at + _AT_ONCE])
@@ -221,10 +258,26 @@ class Listing:
                         if record.finds and query.test(record.field):
                             known.append((record.start_time, record.run_id))
                         await query.budget.yield_turn()
-                found = self._visibility.sorted(known)
+                found = sorted(known, reverse=True)
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
         return found, query
+
+    async def _parsed(self, namespace: str, text: str, kind: RunKind) -> Filter:
+        """Parse a filter. Search attributes that only archived runs have are looked up when a filter uses them.
+
+        Raises:
+            InvalidQueryError: The filter is not valid.
+            RpcError: The types of search attributes could not be read.
+        """
+        types = await self._search_attributes.filter_types(namespace) | OF_KIND[kind]
+        names = parse(text).names
+        if self._archive is not None and not all(is_known(name, types) for name in names):
+            with archive_errors():
+                types = await self._archive.attribute_types(namespace) | types
+        for name in sorted(names):
+            _check(name, types)
+        return parse(text, converter(types, kind), lists_of(types))
 
     async def _records(self, namespace: str, run_ids: Sequence[str]) -> list[VisibilityRecord]:
         """Return the records of runs in the order of `run_ids`, without deleted runs."""
@@ -247,9 +300,20 @@ class Listing:
                 return record
             except kube.RequestError as error:
                 raise unavailable(str(error)) from error
-            return record_of(obj) if obj["metadata"]["uid"] == run_id else None
+            return record_of(obj, VisibilityRecord) if obj["metadata"]["uid"] == run_id else None
 
         return [record for record in await asyncio.gather(*map(complete, run_ids)) if record is not None]
+
+
+@contextmanager
+def archive_errors() -> Iterator[None]:
+    """Convert the errors of the archive for clients."""
+    try:
+        yield
+    except ArchiveUnavailableError as error:
+        raise unavailable(f"{error}; add `ExecutionStatus = 'Running'` to the query to list open runs only") from error
+    except ArchiveRejectedError as error:
+        raise invalid(f"invalid query: {error}") from error
 
 
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:

@@ -11,20 +11,24 @@ The number of values that one filter may compare is limited.
 """
 
 import asyncio
-import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any
 
-ORDERS: dict[str, Callable[[Any, Any], Any]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+from perdure.runtime.filters import (
+    ORDERS,
+    Among,
+    And,
+    Condition,
+    InvalidQueryError,
+    Missing,
+    Not,
+    Or,
+    Ordered,
+    StartsWith,
+)
+
 Lookup = Callable[[str], Any]
 """Returns the value of a run's field; None if the run has none. Raises KeyError if no run can have the field."""
 Test = Callable[[Lookup], bool]
@@ -53,10 +57,6 @@ _TURN = 20_000
 """Values to compare before others have their turn: some milliseconds."""
 _CHARACTERS = 64
 """Characters of a text that count as one value."""
-
-
-class InvalidQueryError(Exception):
-    """A filter is invalid; the message says what is wrong, and where."""
 
 
 class ComparisonBudget:
@@ -112,84 +112,6 @@ def _weight(value: Any) -> int:
     return 1 + len(value) // _CHARACTERS if isinstance(value, str) else 1
 
 
-class AnyOf:
-    """Values of which one must equal that of a field. They are kept in sets: their number costs nothing."""
-
-    def __init__(self, wanted: Sequence[Any]) -> None:
-        self._wanted = wanted
-        self._texts = frozenset(each for each in wanted if isinstance(each, str))
-        self._truths = frozenset(each for each in wanted if isinstance(each, bool))
-        self._others = frozenset(each for each in wanted if not isinstance(each, (str, bool)))
-        # Values of different types are equal if they are written alike.
-        self._like_text = _written(self._truths | self._others)
-        self._like_truth = _written(self._texts | self._others)
-        self._like_other = _written(self._texts | self._truths)
-
-    def matches(self, value: Any) -> bool:
-        """Whether a value is equal to one of them; a list, whether one of its values is."""
-        match value:
-            case list():
-                return any(map(self.matches, value))
-            case None | dict():
-                return False
-            case datetime():
-                return value in self._times
-            case str():
-                return value in self._texts or bool(self._like_text and value.lower() in self._like_text)
-            case bool():
-                return value in self._truths or str(value).lower() in self._like_truth
-            case _:
-                return value in self._others or str(value).lower() in self._like_other
-
-    @cached_property
-    def _times(self) -> frozenset[datetime]:
-        return frozenset(map(time_of, self._wanted))
-
-
-def _written(values: frozenset[Any]) -> frozenset[str]:
-    return frozenset(str(each).lower() for each in values)
-
-
-def ordered(sign: str, value: Any, other: Any) -> bool:
-    """Whether a value is less or greater than another one, as the sign says. Lists and objects have no order."""
-    if value is None or isinstance(value, (list, dict)):
-        return False
-    if isinstance(value, datetime):
-        other = time_of(other)
-    elif isinstance(value, bool) != isinstance(other, bool) or isinstance(value, str) != isinstance(other, str):
-        value, other = str(value).lower(), str(other).lower()
-    try:
-        return bool(ORDERS[sign](value, other))
-    except TypeError:  # one has no order, such as a time and a number
-        return False
-
-
-def starts(value: Any, prefix: str) -> bool:
-    """Whether a text starts with another one; a list, whether one of its texts does."""
-    values = value if isinstance(value, list) else [value]
-    return any(isinstance(each, str) and each.startswith(prefix) for each in values)
-
-
-def time_of(value: Any) -> datetime:
-    """A time in a filter: RFC 3339, or nanoseconds since 1970.
-
-    Raises:
-        InvalidQueryError: The value is not a time.
-    """
-    if isinstance(value, datetime):
-        return value
-    try:
-        if isinstance(value, int):  # nanoseconds since 1970, as in Temporal
-            return datetime.fromtimestamp(value / 1e9, UTC)
-        found = datetime.fromisoformat(str(value))
-    except (ValueError, OverflowError):
-        raise InvalidQueryError(f"{value!r} is not an RFC 3339 time") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-_Condition = Callable[[RunFields], bool | None]
-"""Evaluates a condition on a run; None: neither true nor false."""
-
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")
@@ -207,28 +129,12 @@ class Filter:
     """A parsed filter."""
 
     test: Test
+    condition: Condition
     group_by: str = ""
     names: frozenset[str] = frozenset()
     """The fields in the filter."""
     budget: ComparisonBudget = field(default_factory=ComparisonBudget)
     """The number of values that the filter has compared."""
-
-
-class _Among:
-    """Whether a field is, or is not, equal to one of several values."""
-
-    def __init__(self, name: str, wanted: Sequence[Any], absent: list[Any] | None, *, negated: bool) -> None:
-        """`absent`: the value where a run has none."""
-        self.name = name
-        self.wanted = wanted
-        self.absent = absent
-        self.negated = negated
-        self._values = AnyOf(wanted)
-
-    def __call__(self, run: RunFields) -> bool | None:
-        value = run[self.name]
-        value = self.absent if value is None else value
-        return None if value is None else self._values.matches(value) is not self.negated
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +194,9 @@ class _Parser:
         self._names: set[str] = set()
 
     def query(self) -> Filter:
-        test: _Condition = _every
+        condition: Condition = And(())
         if self._peek() not in {"", "ORDER", "GROUP"}:
-            test = self._or()
+            condition = self._or()
         group = ""
         if self._accept("GROUP"):
             self._expect("BY")
@@ -302,7 +208,13 @@ class _Parser:
         if self._at < len(self._tokens):
             raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
         budget = ComparisonBudget()
-        return Filter(lambda run: bool(test(RunFields(run, budget))), group, frozenset(self._names), budget)
+        return Filter(
+            lambda run: bool(condition.holds(RunFields(run, budget))),
+            condition,
+            group,
+            frozenset(self._names),
+            budget,
+        )
 
     def _peek(self) -> str:
         return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""
@@ -329,59 +241,52 @@ class _Parser:
             raise InvalidQueryError(f"expected the name of a field, not {token.text!r}")
         return token.text.strip("`")
 
-    def _or(self) -> _Condition:
-        tests = [self._and()]
+    def _or(self) -> Condition:
+        conditions = [self._and()]
         while self._accept("OR"):
-            tests.append(self._and())
-        tests = _combined(tests, negated=False)
-        return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=True)
+            conditions.append(self._and())
+        conditions = _combined(conditions, negated=False)
+        return conditions[0] if len(conditions) == 1 else Or(tuple(conditions))
 
-    def _and(self) -> _Condition:
-        tests = [self._not()]
+    def _and(self) -> Condition:
+        conditions = [self._not()]
         while self._accept("AND"):
-            tests.append(self._not())
-        tests = _combined(tests, negated=True)
-        return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=False)
+            conditions.append(self._not())
+        conditions = _combined(conditions, negated=True)
+        return conditions[0] if len(conditions) == 1 else And(tuple(conditions))
 
-    def _not(self) -> _Condition:
+    def _not(self) -> Condition:
         negated = False
         while self._accept("NOT"):
             negated = not negated
-        test = self._operand()
-        return (lambda run: _negated(test(run))) if negated else test
+        condition = self._operand()
+        return Not(condition) if negated else condition
 
-    def _operand(self) -> _Condition:
+    def _operand(self) -> Condition:
         if self._accept("("):
             self._depth += 1
             if self._depth > 50:  # noqa: PLR2004
                 raise InvalidQueryError("parentheses are nested too deeply")
-            test = self._or()
+            condition = self._or()
             self._expect(")")
             self._depth -= 1
-            return test
+            return condition
         return self._comparison()
 
-    def _comparison(self) -> _Condition:
+    def _comparison(self) -> Condition:
         name = self._name()
         self._names.add(name)
         if self._accept("IS"):
-            wanted = self._accept("NOT")
+            negated = self._accept("NOT")
             self._expect("NULL")
-            return lambda run: (run[name] is not None) is wanted
+            return Missing(name, negated=negated)
         negated = self._accept("NOT")
-        absent: list[Any] | None = [] if name in self._lists else None
+        optional = name in self._lists
         sign = self._next().keyword
         if sign in {"=", "!=", "<>", "IN"}:
             values = self._values(name) if sign == "IN" else [self._value(name)]
-            return _Among(name, values, absent, negated=negated is not (sign in {"!=", "<>"}))
-        predicate = self._predicate(name, sign)
-
-        def test(run: RunFields) -> bool | None:
-            value = run[name]
-            value = absent if value is None else value
-            return None if value is None else predicate(value) is not negated
-
-        return test
+            return Among(name, values, optional=optional, negated=negated is not (sign in {"!=", "<>"}))
+        return self._predicate(name, sign, optional=optional, negated=negated)
 
     def _values(self, name: str) -> list[Any]:
         self._expect("(")
@@ -391,21 +296,20 @@ class _Parser:
         self._expect(")")
         return values
 
-    def _predicate(self, name: str, sign: str) -> Callable[[Any], bool]:
+    def _predicate(self, name: str, sign: str, *, optional: bool, negated: bool) -> Condition:
         match sign:
             case "BETWEEN":
                 low = self._value(name)
                 self._expect("AND")
-                high = self._value(name)
-                return lambda found: ordered(">=", found, low) and ordered("<=", found, high)
+                bounds = (">=", low), ("<=", self._value(name))
+                return Ordered(name, bounds, optional=optional, negated=negated)
             case "STARTS_WITH":
                 prefix = self._value(name)
                 if not isinstance(prefix, str):
                     raise InvalidQueryError("STARTS_WITH takes a text")
-                return lambda found: starts(found, prefix)
+                return StartsWith(name, prefix, optional=optional, negated=negated)
             case _ if sign in ORDERS:
-                value = self._value(name)
-                return lambda found: ordered(sign, found, value)
+                return Ordered(name, ((sign, self._value(name)),), optional=optional, negated=negated)
             case _:
                 raise InvalidQueryError(f"operator {sign!r} is not supported for {name}")
 
@@ -425,40 +329,22 @@ class _Parser:
                 raise InvalidQueryError(f"expected a value, not {token.text!r}; write strings in quotes")
 
 
-def _every(_: RunFields) -> bool:
-    return True
-
-
-def _combined(tests: Sequence[_Condition], *, negated: bool) -> list[_Condition]:
+def _combined(conditions: Sequence[Condition], *, negated: bool) -> list[Condition]:
     """Combine the conditions for the values of one field: `=` joined by OR are IN, `!=` joined by AND are NOT IN."""
-    among: dict[str, list[_Among]] = {}
-    others: list[_Condition] = []
-    for test in tests:
-        if isinstance(test, _Among) and test.negated is negated:
-            among.setdefault(test.name, []).append(test)
+    among: dict[str, list[Among]] = {}
+    others: list[Condition] = []
+    for each in conditions:
+        if isinstance(each, Among) and each.negated is negated:
+            among.setdefault(each.name, []).append(each)
         else:
-            others.append(test)
+            others.append(each)
     return [
         *(
-            _Among(name, [value for each in same for value in each.wanted], same[0].absent, negated=negated)
+            Among(name, [value for each in same for value in each.wanted], optional=same[0].optional, negated=negated)
             for name, same in among.items()
         ),
         *others,
     ]
-
-
-def _negated(found: bool | None) -> bool | None:
-    return None if found is None else not found
-
-
-def _joined(found: Iterator[bool | None], *, decisive: bool) -> bool | None:
-    """Combine the results of several conditions: with OR if True is decisive, with AND if False is."""
-    result: bool | None = not decisive
-    for each in found:
-        if each is decisive:
-            return decisive
-        result = result if each is not None else None
-    return result
 
 
 def _number(text: str) -> float | int:

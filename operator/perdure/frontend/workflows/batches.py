@@ -191,7 +191,7 @@ class Batches:
         found, query = await self._listing.find(request.namespace, request.visibility_query, kind)
         if query.group_by:
             raise invalid("visibility_query: 'group by' clause is only supported for counting")
-        entries = (self._directory.get(run_id) for run_id in found)
+        entries = (self._directory.get(run_id) for _, run_id in found)
         return [entry for entry in entries if entry is not None]
 
     async def _create_operation(

@@ -39,6 +39,7 @@ from perdure.engine.versioning import PINNED, VersioningOverride
 from perdure.frontend.deployments.rules import WorkerDeployment, changes_override, override_of, override_refused
 from perdure.frontend.errors import (
     CompletedError,
+    RpcError,
     invalid,
     precondition,
     unavailable,
@@ -54,6 +55,7 @@ from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.kube import client as kube
+from perdure.runtime.archive import ArchiveUnavailableError
 from perdure.runtime.operation_requests import StartSignal
 
 _BEGIN_SECONDS = 20.0
@@ -187,9 +189,18 @@ class WorkflowControl:
     async def delete_workflow_execution(
         self, request: DeleteWorkflowExecutionRequest, call: CallContext
     ) -> DeleteWorkflowExecutionResponse:
-        """Remove a run with its history. This stops an open run."""
-        entry = await self._runs.find(request.namespace, request.workflow_execution)
-        await self._runs.delete(entry)
+        """Remove a run with its history, also from the archive. This stops an open run."""
+        namespace, archive = request.namespace, self._runs.archive
+        try:
+            entry = await self._runs.find(namespace, request.workflow_execution)
+            await self._runs.delete(entry)
+        except RpcError as error:
+            entry = (await self._runs.archived(namespace, request.workflow_execution, error)).entry
+        if archive is not None:
+            try:
+                await archive.delete(namespace, entry.uid)
+            except ArchiveUnavailableError as error:
+                raise unavailable(f"the run may still be archived: {error}") from error
         return DeleteWorkflowExecutionResponse()
 
     # Reset

@@ -28,6 +28,7 @@ from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import ONE_TIME, UNVERSIONED, Versioning
 from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
+from perdure.frontend.errors import RpcError
 from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
@@ -45,9 +46,10 @@ from perdure.frontend.messages.values import to_enum
 from perdure.frontend.nexus.operations import pending_operation
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.index import record_of
+from perdure.frontend.visibility.index import VisibilityRecord
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
+from perdure.runtime.run_records import record_of
 
 _NO_BUILD = "unversioned"
 """Prefix of unversioned workers' builds in the search attribute BuildIds; the build follows after a colon."""
@@ -66,10 +68,14 @@ class WorkflowDescriptions:
         self, request: DescribeWorkflowExecutionRequest, call: CallContext
     ) -> DescribeWorkflowExecutionResponse:
         """Describe a workflow: everything except its history."""
-        entry = await self._runs.reach(request.namespace, request.execution, call.within(LONGEST_CLIENT_POLL))
-        view = await self._runs.view(entry)
+        try:
+            entry = await self._runs.reach(request.namespace, request.execution, call.within(LONGEST_CLIENT_POLL))
+            view = await self._runs.view(entry)
+        except RpcError as error:
+            view = await self._runs.archived(request.namespace, request.execution, error)
+            entry = view.entry
         response = DescribeWorkflowExecutionResponse(
-            workflow_execution_info=record_of(view.object).info(registered=False)
+            workflow_execution_info=record_of(view.object, VisibilityRecord).info(registered=False)
         )
         if view.state is None:
             return response

@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Directory, Entry
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.engine import events as ev
-from perdure.frontend.errors import unavailable
+from perdure.frontend.errors import RpcError, unavailable
 from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages.tokens import PageToken, pack, page_size, unpack
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway, View
@@ -53,6 +53,28 @@ class Histories:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
             first = token.from_event_id
             execution = WorkflowExecution(run_id=token.run_id)
+        try:
+            return await self._of_cluster(request, call, execution, first)
+        except RpcError as error:
+            view = await self._runs.archived(request.namespace, execution, error)
+        if request.history_event_filter_type == _CLOSE_ONLY:
+            return GetWorkflowExecutionHistoryResponse(history=History(events=[await self._closing(view, call)]))
+        events = list(await self._runs.history(view, first))
+        wanted = events[: page_size(request.maximum_page_size, PAGE)]
+        page = await self._payloads.page(request.namespace, wanted, by_step=view.by_step)
+        return GetWorkflowExecutionHistoryResponse(
+            history=History(events=page),
+            next_page_token=self._token(view.entry, first + len(page)) if len(events) > len(page) else b"",
+        )
+
+    async def _of_cluster(
+        self, request: GetWorkflowExecutionHistoryRequest, call: CallContext, execution: WorkflowExecution, first: int
+    ) -> GetWorkflowExecutionHistoryResponse:
+        """Return a page of the history of a run in the cluster.
+
+        Raises:
+            RpcError: The run was not found, or the API server does not respond.
+        """
         entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_CLIENT_POLL))
         if request.history_event_filter_type == _CLOSE_ONLY:
             return await self._end(entry, request, call)
@@ -104,12 +126,15 @@ class Histories:
             token = self._token(entry, 1) if request.wait_new_event else b""
             history = History(events=await self._payloads.page(entry.namespace, last, by_step=view.by_step))
             return GetWorkflowExecutionHistoryResponse(history=history, next_page_token=token)
-        closed = [await self._runs.last(view)]
-        await self._wait_for_successor(view, closed)
-        closing = (await self._payloads.page(entry.namespace, closed))[0]
-        if _FOLLOWS_NEXT_RUN not in call.header("supported-features").split(","):
-            closing = as_continued(closing)
-        return GetWorkflowExecutionHistoryResponse(history=History(events=[closing]))
+        await self._wait_for_successor(view, [await self._runs.last(view)])
+        return GetWorkflowExecutionHistoryResponse(history=History(events=[await self._closing(view, call)]))
+
+    async def _closing(self, view: View, call: CallContext) -> HistoryEvent:
+        """The closing event of a run, as the client understands it."""
+        closing = (await self._payloads.page(view.entry.namespace, [await self._runs.last(view)]))[0]
+        if _FOLLOWS_NEXT_RUN in call.header("supported-features").split(","):
+            return closing
+        return as_continued(closing)
 
     async def _wait_for_successor(self, view: View, events: list[ev.AnyEvent]) -> None:
         """Wait until the ID of the next run is known, because the run is created after the commit with its name.
@@ -140,8 +165,12 @@ class Histories:
         if request.next_page_token:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
             execution, last = WorkflowExecution(run_id=token.run_id), token.from_event_id
-        entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_CLIENT_POLL))
-        view = await self._runs.view(entry)
+        try:
+            entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_CLIENT_POLL))
+            view = await self._runs.view(entry)
+        except RpcError as error:
+            view = await self._runs.archived(request.namespace, execution, error)
+            entry = view.entry
         events = [event for event in reversed(await self._runs.history(view)) if last is None or event.event_id <= last]
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
         page = await self._payloads.page(entry.namespace, wanted, by_step=view.by_step)

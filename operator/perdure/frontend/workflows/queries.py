@@ -50,12 +50,13 @@ from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import RunGateway, View
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.index import Visibility, record_of
+from perdure.frontend.visibility.index import Visibility
 from perdure.language.interpreter import progress
 from perdure.language.memory import Memory, load_memory
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.language.signals import awaited, known_signals
 from perdure.language.step_tree import OpenPaths, StepNode, open_steps, step_tree
+from perdure.runtime.run_records import RunRecord, record_of
 
 _STICKY_SECONDS = 5.0
 """How long a query waits for the worker that has the workflow in memory."""
@@ -334,7 +335,7 @@ class WorkflowQueries:
 
 
 def _rejected(request: QueryWorkflowRequest, view: View) -> QueryRejected | None:
-    status = record_of(view.object).status
+    status = record_of(view.object, RunRecord).status
     condition = from_enum(QueryRejectCondition, request.query_reject_condition)
     unwanted = (condition == "NotOpen" and status != "Running") or (
         condition == "NotCompletedCleanly" and status not in {"Running", "Completed"}

@@ -18,6 +18,7 @@ from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.kube.client import Client
+from perdure.runtime.archive import Archive
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.patches import copy
@@ -186,6 +187,7 @@ class Operator:
         frontend: Callable[[Manager], Workers] | None = None,
         skew: float = 0.0,
         trace: Trace | None = None,
+        archive: Archive | None = None,
     ) -> None:
         """Start the process.
 
@@ -198,7 +200,9 @@ class Operator:
             frontend: Creates the server for workers that poll task queues; None: there is none.
             skew: How far its clock is ahead, in seconds.
             trace: Receives the timeline.
+            archive: Archives finished runs; None: there is no archive.
         """
+        self._archive = archive
         self.name = options.instance
         self._tasks: dict[asyncio.Task[Any], None] = {}
         """In order, so that a simulation ends them in the same order each time."""
@@ -217,7 +221,7 @@ class Operator:
         _process.set(self)
         clock.source.set(now)
         client = Client(Access(server=""), self._session)  # type: ignore[arg-type] # stands in for aiohttp's
-        self.manager, self.operations = assemble(client, options)
+        self.manager, self.operations = assemble(client, options, self._archive)
         if frontend is not None:
             self.manager.attach(frontend(self.manager))
         for each in (self.manager, self.operations):

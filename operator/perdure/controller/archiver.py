@@ -1,0 +1,328 @@
+"""Gives finished runs to the archive, and says which of them it has.
+
+A run is noted when it closes, and again with each later change of its object. After a restart, and when this process gains
+shards, all finished runs are noted: the archive says which of them it has, and only the others are read. A batch takes runs of
+each namespace in turn, so one with many runs does not delay those of others. Nothing waits for the archive but the removal of
+finished runs: while it is unavailable, runs stay in the cluster.
+
+    a run closes ──▶ noted ──▶ batch: read, put its history together, compress ──▶ Archive.store ──▶ may be removed
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from perdure.api.labels import API_VERSION
+from perdure.api.reasons import EventReason
+from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.fleet.shards import Shards
+from perdure.controller.reconcile.newer_states import NewerStateError
+from perdure.controller.recorded_state import distrust
+from perdure.controller.runs.store import past_of
+from perdure.kube import client as kube
+from perdure.kube.clock import now
+from perdure.kube.events import Recorder
+from perdure.observe import metrics
+from perdure.runtime.archive import (
+    MIB,
+    Archive,
+    ArchivedRun,
+    ArchiveRejectedError,
+    ArchiveSettings,
+    ArchiveUnavailableError,
+    OnUnavailable,
+    archived,
+)
+
+_GATHER_SECONDS: Final = 0.5
+"""How long a batch waits for more runs, and so the usual delay of an archived run."""
+_BATCH_RUNS: Final = 200
+_BATCH_BYTES: Final = 32 * MIB
+"""Size of the runs of a batch in the cluster, which are in memory while it is written."""
+_AT_ONCE: Final = 16
+"""Number of runs that are read concurrently."""
+_FIRST_RETRY_SECONDS: Final = 1.0
+_MAX_RETRY_SECONDS: Final = 30.0
+_UNAVAILABLE_AFTER: Final = timedelta(seconds=30)
+"""How long the archive must have failed until it counts as unavailable: a restart of the database takes less."""
+_CHECK_SECONDS: Final = 30.0
+"""How often the archive is used at least, so that an outage is noticed before a run closes."""
+_MAINTENANCE: Final = timedelta(hours=1)
+_LOOK: Final = 1_000
+"""Finished runs that are looked at before others have their turn."""
+
+
+class Archiver:
+    """Archives the finished runs of this process."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        settings: ArchiveSettings,
+        *,
+        client: kube.Client,
+        directory: Directory,
+        shards: Shards,
+        recorder: Recorder,
+    ) -> None:
+        """Create it without runs.
+
+        Args:
+            archive: Stores the runs.
+            settings: What is stored, and for how long.
+            client: Reads the runs.
+            directory: The entries of all runs.
+            shards: The shards of this process, whose runs it archives.
+            recorder: Records Events about runs that cannot be archived.
+        """
+        self.archive = archive
+        self._settings = settings
+        self._client = client
+        self._directory = directory
+        self._shards = shards
+        self._recorder = recorder
+        self._waiting: dict[str, dict[str, None]] = {}
+        """The UIDs of the runs that are not archived yet, by namespace; the first namespace has the next turn."""
+        self._stored: dict[str, str] = {}
+        """The archived versions of finished runs that are in the cluster, by UID."""
+        self._rejected: dict[str, str] = {}
+        """The versions that the archive does not accept, by UID."""
+        self._any = asyncio.Event()
+        self._look = False
+        """Whether to look at all runs again."""
+        self._failing_since: datetime | None = None
+        self._maintained: datetime | None = None
+        self._log = structlog.get_logger("perdure.archive")
+        metrics.ARCHIVE_ENABLED.set(1)
+
+    # What is archived
+
+    def update(self, uid: str) -> None:
+        """Note that a run was created, changed, or deleted, after the directory was updated."""
+        entry = self._directory.get(uid)
+        if entry is None:
+            self._forget(uid)
+        elif self._is_missing(entry):
+            self._waiting.setdefault(entry.namespace, {})[uid] = None
+            self._any.set()
+            self._show()
+
+    def _forget(self, uid: str) -> None:
+        self._stored.pop(uid, None)
+        self._rejected.pop(uid, None)
+
+    def _is_missing(self, entry: Entry) -> bool:
+        """Whether this process must archive a run."""
+        return (
+            entry.standing is Standing.CLOSED
+            and not entry.refused
+            and self._stored.get(entry.uid) != entry.version
+            and self._rejected.get(entry.uid) != entry.version
+            and self._shards.holds(entry.namespace, entry.workflow_id)
+            and not self._is_too_old(entry.closed)
+        )
+
+    def _is_too_old(self, closed: str) -> bool:
+        """Whether the archive would delete a run immediately."""
+        kept = self._settings.retention
+        return bool(kept) and closed < (now() - kept).isoformat()
+
+    def reassign(self) -> None:
+        """Look at all runs again, because the shards of this process have changed."""
+        self._look = True
+        self._any.set()
+
+    async def _look_at_all(self) -> None:
+        """Note all finished runs of this process that are not known to be archived."""
+        for number, uid in enumerate(list(self._directory.uids()), start=1):
+            self.update(uid)
+            if number % _LOOK == 0:
+                await asyncio.sleep(0)
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether the archive has failed for some time."""
+        return self._failing_since is not None and now() - self._failing_since >= _UNAVAILABLE_AFTER
+
+    def gives_up(self, run: kube.Object) -> bool:
+        """Whether a finished run that is not archived may be deleted now, if its namespace has too many."""
+        if self._rejected.get(run["metadata"]["uid"]) == run["metadata"]["resourceVersion"]:
+            return True
+        return self.is_unavailable and self._settings.on_unavailable is OnUnavailable.DELETE
+
+    async def has(self, run: kube.Object) -> bool:
+        """Whether a finished run is archived as it was read. If it is not, it will be soon.
+
+        Also true for a run that is not archived at all: it never started because its workflow ID was in use, or it ended
+        longer ago than the archive keeps runs.
+        """
+        uid, version = run["metadata"]["uid"], run["metadata"]["resourceVersion"]
+        entry = self._directory.get(uid)
+        if entry is not None and (entry.refused or self._is_too_old(entry.closed)):
+            return True
+        if self._stored.get(uid) != version:
+            await self.learn([uid])
+        if self._stored.get(uid) == version:
+            return True
+        self.update(uid)
+        return False
+
+    async def learn(self, uids: Collection[str]) -> None:
+        """Ask the archive which versions of runs it has. If it does not answer, nothing is learned."""
+        unknown = [uid for uid in uids if uid not in self._stored]
+        if not unknown:
+            return
+        with suppress(ArchiveUnavailableError, ArchiveRejectedError):
+            self._stored |= await self.archive.versions(unknown)
+
+    # Work
+
+    async def run(self) -> None:
+        """Archive runs until cancelled."""
+        pause = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                await self._maintain()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._any.wait(), _CHECK_SECONDS)
+                await asyncio.sleep(_GATHER_SECONDS)
+                await self._archive_all()
+            except (ArchiveUnavailableError, kube.RequestError) as error:
+                self._fail(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _MAX_RETRY_SECONDS)
+            else:
+                pause = _FIRST_RETRY_SECONDS
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, ArchiveUnavailableError):
+            self._failing_since = self._failing_since or now()
+            metrics.ARCHIVE_UP.set(0)
+        self._log.warning("Could not archive finished runs, retrying", error=str(error))
+
+    async def _maintain(self) -> None:
+        """Let one member of a fleet maintain the archive."""
+        if self._maintained is not None and now() < self._maintained + _MAINTENANCE:
+            return
+        if self._shards.owns("", "archive"):
+            await self.archive.maintain(now())
+            self._succeed()
+        self._maintained = now()
+
+    def _succeed(self) -> None:
+        self._failing_since = None
+        metrics.ARCHIVE_UP.set(1)
+
+    async def _archive_all(self) -> None:
+        """Archive the runs that wait, batch by batch. A failed batch waits again."""
+        self._any.clear()
+        if self._look:
+            self._look = False
+            await self._look_at_all()
+        if not self._waiting:
+            await self.archive.versions(())
+            self._succeed()
+        while batch := self._next_batch():
+            try:
+                await self._archive(batch)
+            except BaseException:
+                for entry in batch:
+                    self._waiting.setdefault(entry.namespace, {})[entry.uid] = None
+                self._any.set()
+                raise
+            finally:
+                self._show()
+            self._succeed()
+
+    def _next_batch(self) -> list[Entry]:
+        """Take the runs of the next batch, one of each namespace in turn."""
+        batch: list[Entry] = []
+        size = 0
+        while self._waiting and len(batch) < _BATCH_RUNS and size < _BATCH_BYTES:
+            namespace, uids = next(iter(self._waiting.items()))
+            uid = next(iter(uids))
+            del uids[uid], self._waiting[namespace]
+            if uids:
+                self._waiting[namespace] = uids
+            entry = self._directory.get(uid)
+            if entry is not None and self._is_missing(entry):
+                batch.append(entry)
+                size += entry.size
+        return batch
+
+    def _show(self) -> None:
+        metrics.ARCHIVE_WAITING.set(sum(map(len, self._waiting.values())))
+
+    async def _archive(self, batch: list[Entry]) -> None:
+        """Archive a batch.
+
+        Raises:
+            ArchiveUnavailableError: The archive cannot be used now.
+            RequestError: The API server did not respond.
+        """
+        self._stored |= await self.archive.versions([entry.uid for entry in batch])
+        rows = await self._rows([entry for entry in batch if self._stored.get(entry.uid) != entry.version])
+        await self._store(rows)
+
+    async def _rows(self, batch: Iterable[Entry]) -> list[ArchivedRun]:
+        """Read runs, and build their rows. A run that was deleted, or whose status is not to be trusted, has none."""
+        at_once = asyncio.Semaphore(_AT_ONCE)
+
+        async def row(entry: Entry) -> ArchivedRun | None:
+            async with at_once:
+                return await self._row(entry)
+
+        return [each for each in await asyncio.gather(*map(row, batch)) if each is not None]
+
+    async def _row(self, entry: Entry) -> ArchivedRun | None:
+        try:
+            run = await self._client.get(kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name))
+        except (kube.NotFoundError, kube.UnreadableError):
+            return None
+        if run["metadata"]["uid"] != entry.uid or distrust(run):
+            return None
+        try:
+            past = await past_of(self._client, run)
+        except NewerStateError:
+            return None  # an operator that can read it archives it
+        return await asyncio.to_thread(archived, run, past.events, self._settings)
+
+    async def _store(self, rows: list[ArchivedRun]) -> None:
+        """Store rows. If the archive rejects one, the others are stored without it."""
+        if not rows:
+            return
+        try:
+            await self.archive.store(rows)
+        except ArchiveRejectedError as error:
+            if len(rows) == 1:
+                self._reject(rows[0], str(error))
+                return
+            half = len(rows) // 2
+            await self._store(rows[:half])
+            await self._store(rows[half:])
+            return
+        for each in rows:
+            if self._directory.get(each.record.run_id) is not None:
+                self._stored[each.record.run_id] = each.record.version
+            metrics.ARCHIVED_RUNS.labels(each.record.namespace, "Archived").inc()
+
+    def _reject(self, row: ArchivedRun, why: str) -> None:
+        record = row.record
+        self._rejected[record.run_id] = record.version
+        metrics.ARCHIVED_RUNS.labels(record.namespace, "Rejected").inc()
+        self._log.error("The archive rejects a run", namespace=record.namespace, run=row.name, error=why)
+        self._recorder.record(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "WorkflowRun",
+                "metadata": {"namespace": record.namespace, "name": row.name, "uid": record.run_id},
+            },
+            kind="Warning",
+            reason=EventReason.NOT_ARCHIVED,
+            note=f"The archive rejects this run, so it stays until its namespace has too many finished runs: {why}",
+            action="Archive",
+        )

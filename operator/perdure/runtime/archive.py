@@ -1,0 +1,255 @@
+"""The archive of finished runs: what it stores of a run, and the interface of what stores it. Pure.
+
+A run in the archive is one row: the fields that lists show and filters compare, and the whole WorkflowRun, compressed, with its
+history put together from its HistorySegments. A row is replaced only by a later version of the same run, so storing a run twice
+changes nothing.
+"""
+
+import json
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+import orjson
+
+from perdure.api.json_values import mapping, text
+from perdure.api.phases import RunKind
+from perdure.api.search_attributes import attribute_field
+from perdure.runtime.attempts import KubeObject
+from perdure.runtime.commits import Commit
+from perdure.runtime.filters import Among, And, Condition, Missing, Or
+from perdure.runtime.run_records import RunRecord, record_of
+
+Json = dict[str, Any]
+
+MIB: Final = 1024 * 1024
+EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+_LEVEL: Final = 6
+"""Of zlib: higher ones take several times as long and save a few percent."""
+_FAILURE: Final = 1_000
+"""Characters of the message of a failure that have a column; the object has all of it."""
+OMITTED: Final = "historyOmittedBytes"
+"""Field of an archived `status.history` whose events were too large to be archived: their size in bytes."""
+
+
+class OnUnavailable(StrEnum):
+    """What to do about runs that are not archived, once a namespace has more finished runs than it may have."""
+
+    KEEP = "Keep"
+    """They stay, and the namespace exceeds its limit."""
+    DELETE = "Delete"
+    """The oldest are deleted."""
+
+
+class ArchiveUnavailableError(Exception):
+    """The archive cannot be used now, or a query took too long. The message says which, and what to do."""
+
+
+class ArchiveRejectedError(Exception):
+    """The archive does not accept one of the runs that it was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    """The settings of the archive."""
+
+    on_unavailable: OnUnavailable = OnUnavailable.KEEP
+    history_bytes: int = 32 * MIB
+    """Size limit of the JSON of a history; a larger one is not archived."""
+    retention: timedelta = timedelta(0)
+    """How long the archive keeps a run after its end; zero: for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedRun:
+    """A run as it is stored."""
+
+    record: RunRecord
+    name: str
+    commit: int
+    """The number of the commit that wrote its status; 0 if that is not known."""
+    failure: str
+    """The beginning of the message of its failure."""
+    content: bytes
+    """The WorkflowRun as JSON, compressed."""
+
+    @property
+    def closed(self) -> datetime:
+        """When it closed."""
+        assert self.record.close_time is not None
+        return self.record.close_time
+
+
+Position = tuple[datetime, str]
+"""The place of a run in a list: its start time and its run ID. Later runs come first."""
+
+
+class Archive(Protocol):
+    """Where finished runs are archived. Each method raises ArchiveUnavailableError if the archive cannot be used now."""
+
+    async def store(self, runs: Sequence[ArchivedRun]) -> None:
+        """Store runs, all or none. A run that is stored in the same version, or in a later one, is not changed.
+
+        Raises:
+            ArchiveRejectedError: One of them cannot be stored.
+        """
+        ...
+
+    async def versions(self, run_ids: Collection[str]) -> dict[str, str]:
+        """Return the stored resourceVersions of those runs that are stored."""
+        ...
+
+    async def page(
+        self, namespace: str, kind: RunKind, condition: Condition, *, after: Position | None, limit: int
+    ) -> list[RunRecord]:
+        """Return runs of a namespace, the newest first.
+
+        Args:
+            namespace: The namespace.
+            kind: The kind of runs.
+            condition: The condition that they meet.
+            after: The last position of the page before; None for the first page.
+            limit: The maximum number of runs.
+        """
+        ...
+
+    async def count(
+        self, namespace: str, kind: RunKind, condition: Condition, *, without: Collection[str]
+    ) -> dict[str, int]:
+        """Count the runs of a namespace that meet a condition, by status. Large numbers are estimates.
+
+        Args:
+            namespace: The namespace.
+            kind: The kind of runs.
+            condition: The condition that they meet.
+            without: Run IDs that are not counted.
+        """
+        ...
+
+    async def find(self, namespace: str, kind: RunKind, workflow_id: str, run_id: str) -> KubeObject | None:
+        """Return a WorkflowRun with its whole history, by its run ID or as the newest of a workflow ID; None if there is none.
+
+        Args:
+            namespace: The namespace.
+            kind: The kind of the run.
+            workflow_id: Its workflow ID; empty for any.
+            run_id: Its run ID; empty for the newest run.
+        """
+        ...
+
+    async def attribute_types(self, namespace: str) -> dict[str, str]:
+        """Return the types of the search attributes that runs of a namespace have, by name."""
+        ...
+
+    async def delete(self, namespace: str, run_id: str) -> None:
+        """Delete a run of a namespace, if it is stored."""
+        ...
+
+    async def maintain(self, time: datetime) -> None:
+        """Prepare for the runs that close next, and delete those that have been kept long enough."""
+        ...
+
+
+def archived(run: KubeObject, events: Sequence[Json], settings: ArchiveSettings) -> ArchivedRun:
+    """Build the row of a closed run.
+
+    Args:
+        run: The WorkflowRun, with the values of its status.
+        events: Its whole history.
+        settings: The size limit.
+    """
+    status = run.get("status") or {}
+    record, commit = record_of(run, RunRecord), Commit.of(status)
+    whole = _joined(run, events)
+    content = _dumped(whole)
+    if len(content) > settings.history_bytes:
+        content = _dumped(_without_events(whole, len(content)))
+    return ArchivedRun(
+        record=record,
+        name=run["metadata"]["name"],
+        commit=commit.number if commit is not None else 0,
+        failure=text(mapping(status.get("failure")).get("message"))[:_FAILURE],
+        content=zlib.compress(content, _LEVEL),
+    )
+
+
+def _joined(run: KubeObject, events: Sequence[Json]) -> KubeObject:
+    """A run whose status has its whole history, as if it had no HistorySegments."""
+    meta = {key: value for key, value in run["metadata"].items() if key != "managedFields"}
+    status = run.get("status") or {}
+    history = {key: value for key, value in (status.get("history") or {}).items() if key != "lastSegmentHash"}
+    return {
+        **run,
+        "metadata": meta,
+        "status": {**status, "history": {**history, "events": list(events), "segments": 0}},
+    }
+
+
+def _without_events(run: KubeObject, size: int) -> KubeObject:
+    history = {**run["status"]["history"], "events": [], OMITTED: size}
+    return {**run, "status": {**run["status"], "history": history}}
+
+
+def omitted_bytes(run: KubeObject) -> int:
+    """The size of the history that was not archived with a run, in bytes; 0 if the run has its history."""
+    return int(mapping(mapping(run.get("status")).get("history")).get(OMITTED) or 0)
+
+
+def restored(content: bytes) -> KubeObject:
+    """Return the WorkflowRun of a row."""
+    found: KubeObject = _loaded(zlib.decompress(content))
+    return found
+
+
+def _dumped(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # nested too deeply, or a number of more than 64 bits
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _loaded(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return json.loads(content)
+
+
+def filterable(attributes: Mapping[str, Any]) -> Json:
+    """Return the values of search attributes as filters compare them: times are microseconds since 1970."""
+    found = {}
+    for name in attributes:
+        value = attribute_field(attributes, name)
+        if isinstance(value, datetime):
+            value = microseconds(value)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def microseconds(time: datetime) -> int:
+    """The microseconds between 1970 and a time."""
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
+def may_be_closed(condition: Condition) -> bool:
+    """Whether a closed run can meet a condition, so that the archive must be asked."""
+    match condition:
+        case And():
+            return all(map(may_be_closed, condition.conditions))
+        case Or():
+            return any(map(may_be_closed, condition.conditions))
+        case Among(name="ExecutionStatus", negated=False):
+            return any(each != "Running" for each in condition.wanted)
+        case Missing(name="CloseTime", negated=False):
+            return False
+        case _:
+            return True
+
+
+def merged(one: Iterable[Position], other: Iterable[Position], limit: int) -> list[Position]:
+    """The first positions of two lists together, each once."""
+    return sorted({*one, *other}, reverse=True)[:limit]

@@ -1,0 +1,68 @@
+"""An archive in memory that can be unavailable and reject runs, in place of a database."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from perdure.api.phases import RunKind
+from perdure.runtime.archive import ArchivedRun, ArchiveRejectedError, ArchiveUnavailableError, Position, restored
+from perdure.runtime.attempts import KubeObject
+from perdure.runtime.filters import Condition
+from perdure.runtime.run_records import RunRecord
+
+
+class MemoryArchive:
+    """Stores runs by run ID."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, ArchivedRun] = {}
+        self.batches: list[list[str]] = []
+        """The names of the runs in each batch that was given to it."""
+        self.is_down = False
+        self.rejects: set[str] = set()
+        """Names of runs."""
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise ArchiveUnavailableError("the archive cannot be reached: it is down")
+
+    async def store(self, runs: Sequence[ArchivedRun]) -> None:
+        self._check()
+        self.batches.append([run.name for run in runs])
+        if self.rejects & {run.name for run in runs}:
+            raise ArchiveRejectedError("a value is not valid")
+        for run in runs:
+            known = self.rows.get(run.record.run_id)
+            if known is None or known.commit <= run.commit:
+                self.rows[run.record.run_id] = run
+
+    async def versions(self, run_ids: Collection[str]) -> dict[str, str]:
+        self._check()
+        return {run_id: self.rows[run_id].record.version for run_id in run_ids if run_id in self.rows}
+
+    async def page(
+        self, namespace: str, kind: RunKind, condition: Condition, *, after: Position | None, limit: int
+    ) -> list[RunRecord]:
+        raise NotImplementedError
+
+    async def count(
+        self, namespace: str, kind: RunKind, condition: Condition, *, without: Collection[str]
+    ) -> dict[str, int]:
+        raise NotImplementedError
+
+    async def find(self, namespace: str, kind: RunKind, workflow_id: str, run_id: str) -> KubeObject | None:
+        self._check()
+        del namespace, kind, workflow_id
+        row = self.rows.get(run_id)
+        return restored(row.content) if row is not None else None
+
+    async def attribute_types(self, namespace: str) -> dict[str, str]:
+        raise NotImplementedError
+
+    async def delete(self, namespace: str, run_id: str) -> None:
+        self._check()
+        del namespace
+        self.rows.pop(run_id, None)
+
+    async def maintain(self, time: datetime) -> None:
+        self._check()
+        del time

@@ -1,0 +1,179 @@
+"""Which finished runs are archived when, and which may be removed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from perdure.controller.archiver import Archiver
+from perdure.controller.directory import Directory
+from perdure.controller.fleet.shards import AllShards
+from perdure.kube import clock
+from perdure.kube.client import Client
+from perdure.kube.events import Recorder
+from perdure.runtime.archive import ArchiveSettings, OnUnavailable
+from support.archived_runs import BEGIN, finished
+from support.http_server import api_server
+from support.memory_archive import MemoryArchive
+
+Json = dict[str, Any]
+
+
+class SomeShards(AllShards):
+    """The shards of a member that holds only some workflow IDs."""
+
+    def __init__(self) -> None:
+        self.mine: set[str] | None = None
+        """The workflow IDs; None: all."""
+
+    def holds(self, namespace: str, name: str) -> bool:
+        del namespace
+        return self.mine is None or name in self.mine
+
+
+class Stage:
+    def __init__(self, client: Client, runs: dict[str, Json], settings: ArchiveSettings) -> None:
+        self.archive, self.directory, self.shards = MemoryArchive(), Directory(), SomeShards()
+        self.runs = runs
+        self.archiver = Archiver(
+            self.archive,
+            settings,
+            client=client,
+            directory=self.directory,
+            shards=self.shards,
+            recorder=Recorder(client, instance="test"),
+        )
+
+    def close(self, name: str, **options: Any) -> Json:
+        run = finished(name, **options)
+        del run["status"]["commit"]
+        self.runs[name] = run
+        self.directory.put(run)
+        self.archiver.update(run["metadata"]["uid"])
+        return run
+
+    async def work_until(self, condition: Callable[[], bool]) -> None:
+        """Let it work until a condition holds."""
+        work = asyncio.create_task(self.archiver.run())
+        try:
+            async with asyncio.timeout(30):
+                while not condition():  # noqa: ASYNC110 (the archive calls nothing)
+                    await asyncio.sleep(0.01)
+        finally:
+            work.cancel()
+            with suppress(asyncio.CancelledError):
+                await work
+
+
+@pytest.fixture
+async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+    runs: dict[str, Json] = {}
+
+    async def answer(call: web.BaseRequest) -> web.StreamResponse:
+        run = runs.get(call.path.rpartition("/")[2])
+        if run is None:
+            return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
+        return web.json_response(run)
+
+    async with api_server(answer) as client:
+        yield Stage(client, runs, getattr(request, "param", ArchiveSettings()))
+
+
+@contextmanager
+def at(time: datetime) -> Iterator[None]:
+    token = clock.source.set(lambda: time)
+    try:
+        yield
+    finally:
+        clock.source.reset(token)
+
+
+async def test_a_run_may_be_removed_once_it_is_archived_as_it_was_read(stage: Stage) -> None:
+    run = stage.close("one")
+    assert not await stage.archiver.has(run)
+    await stage.work_until(lambda: len(stage.archive.rows) == 1)
+    assert await stage.archiver.has(run)
+    changed = stage.close("one", version="11")
+    assert not await stage.archiver.has(changed)
+    await stage.work_until(lambda: stage.archive.rows["uid-one"].record.version == "11")
+    assert await stage.archiver.has(changed)
+
+
+async def test_a_namespace_with_many_runs_does_not_delay_others(stage: Stage) -> None:
+    for number in range(500):
+        stage.close(f"many-{number}", namespace="busy")
+    stage.close("single", namespace="quiet")
+    await stage.work_until(lambda: len(stage.archive.rows) == 501)
+    assert "single" in stage.archive.batches[0]
+    assert max(map(len, stage.archive.batches)) <= 200
+
+
+async def test_a_rejected_run_does_not_block_others(stage: Stage) -> None:
+    stage.archive.rejects = {"r3"}
+    runs = [stage.close(f"r{number}") for number in range(8)]
+    await stage.work_until(lambda: len(stage.archive.rows) == 7)
+    assert not await stage.archiver.has(runs[3])
+    assert stage.archiver.gives_up(runs[3])
+    assert not stage.archiver.gives_up(runs[4])
+
+
+async def test_runs_of_other_members_are_archived_once_this_one_gains_their_shards(stage: Stage) -> None:
+    stage.shards.mine = {"mine"}
+    stage.close("mine")
+    stage.close("theirs")
+    await stage.work_until(lambda: len(stage.archive.rows) == 1)
+    assert "uid-mine" in stage.archive.rows
+    stage.shards.mine = None
+    stage.archiver.reassign()
+    await stage.work_until(lambda: len(stage.archive.rows) == 2)
+
+
+async def test_a_run_that_another_member_archived_may_be_removed(stage: Stage) -> None:
+    run = stage.close("one")
+    await stage.work_until(lambda: len(stage.archive.rows) == 1)
+    other = Stage(stage.archiver._client, stage.runs, ArchiveSettings())
+    other.archive.rows = stage.archive.rows
+    other.directory.put(run)
+    assert await other.archiver.has(run)
+
+
+async def test_what_was_missed_during_an_outage_is_archived_afterwards(stage: Stage) -> None:
+    stage.archive.is_down = True
+    run = stage.close("one")
+    await stage.work_until(lambda: stage.archiver._failing_since is not None)
+    assert not await stage.archiver.has(run)
+    stage.archive.is_down = False
+    await stage.work_until(lambda: len(stage.archive.rows) == 1)
+    assert stage.archiver._failing_since is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "may_go"),
+    [
+        (ArchiveSettings(on_unavailable=OnUnavailable.KEEP), False),
+        (ArchiveSettings(on_unavailable=OnUnavailable.DELETE), True),
+    ],
+    indirect=["stage"],
+)
+async def test_runs_are_given_up_only_if_the_archive_is_down_for_long(stage: Stage, *, may_go: bool) -> None:
+    stage.archive.is_down = True
+    run = stage.close("one")
+    with at(BEGIN):
+        await stage.work_until(lambda: stage.archiver._failing_since is not None)
+        assert not stage.archiver.gives_up(run)
+    with at(BEGIN + timedelta(minutes=1)):
+        assert stage.archiver.gives_up(run) is may_go
+
+
+@pytest.mark.parametrize("stage", [ArchiveSettings(retention=timedelta(days=30))], indirect=True)
+async def test_a_run_that_the_archive_would_delete_is_not_archived(stage: Stage) -> None:
+    with at(BEGIN + timedelta(days=40)):
+        old = stage.close("old")
+        stage.close("young", begin=BEGIN + timedelta(days=35))
+        await stage.work_until(lambda: len(stage.archive.rows) == 1)
+        assert "uid-young" in stage.archive.rows
+        assert await stage.archiver.has(old)

@@ -23,6 +23,7 @@ from perdure.controller.fleet.shards import Shards
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.recorded_state import distrust
 from perdure.controller.runs.store import past_of
+from perdure.controller.workflows.revisions import with_definition
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
@@ -287,6 +288,7 @@ class Archiver:
             return None
         try:
             past = await past_of(self._client, run)
+            run = await with_definition(self._client, run)
         except NewerStateError:
             return None  # an operator that can read it archives it
         return await asyncio.to_thread(archived, run, past.events, self._settings)

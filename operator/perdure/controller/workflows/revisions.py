@@ -191,6 +191,25 @@ class Revisions:
         return content, content.reference()
 
 
+async def with_definition(client: kube.Client, run: kube.Object) -> kube.Object:
+    """A run with the definition of its revision in its status, for a copy that outlives the revision; without it if that is lost.
+
+    Raises:
+        NewerStateError: A newer version has stored the revision.
+        RequestError: The Kubernetes API request failed. Call again to retry.
+    """
+    status = run.get("status") or {}
+    reference = Reference.of(status)
+    if reference is None:
+        return run
+    try:
+        content = await Revisions(client).read(run["metadata"]["namespace"], reference)
+    except NotReadyError as error:
+        _log.warning("A run is archived without its definition", run=run["metadata"]["name"], reason=error.message)
+        return run
+    return {**run, "status": {**status, "definition": content.definition}}
+
+
 def _url(namespace: str | None, name: str | None = None) -> str:
     return kube.path(kube.PERDURE, namespace, "workflowrevisions", name)
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -20,10 +20,12 @@ from perdure.api.labels import API_VERSION
 from perdure.api.reasons import EventReason
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.fleet.shards import Shards
+from perdure.controller.payloads import Blobs, LostBlobError, NewerBlobError
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.recorded_state import distrust
 from perdure.controller.runs.store import past_of
 from perdure.controller.workflows.revisions import with_definition
+from perdure.engine.payloads import references
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
@@ -66,6 +68,7 @@ class Archiver:
         settings: ArchiveSettings,
         *,
         client: kube.Client,
+        blobs: Blobs,
         directory: Directory,
         shards: Shards,
         recorder: Recorder,
@@ -76,6 +79,7 @@ class Archiver:
             archive: Stores the runs.
             settings: What is stored, and for how long.
             client: Reads the runs.
+            blobs: Reads their large payloads.
             directory: The entries of all runs.
             shards: The shards of this process, whose runs it archives.
             recorder: Records Events about runs that cannot be archived.
@@ -83,6 +87,7 @@ class Archiver:
         self.archive = archive
         self._settings = settings
         self._client = client
+        self._blobs = blobs
         self._directory = directory
         self._shards = shards
         self._recorder = recorder
@@ -291,7 +296,20 @@ class Archiver:
             run = await with_definition(self._client, run)
         except NewerStateError:
             return None  # an operator that can read it archives it
-        return await asyncio.to_thread(archived, run, past.events, self._settings)
+        payloads = await self._payloads(entry.namespace, [run, past.events])
+        return await asyncio.to_thread(archived, run, past.events, self._settings, payloads)
+
+    async def _payloads(self, namespace: str, value: Any) -> dict[str, bytes]:
+        """Read the large payloads that a value refers to. Without those that were deleted, and those beyond the size limit."""
+        found: dict[str, bytes] = {}
+        size = 0
+        for name, reference in {each["name"]: each for each in references(value)}.items():
+            size += reference["sizeBytes"]
+            if size > self._settings.history_bytes:
+                break
+            with suppress(LostBlobError, NewerBlobError):
+                found[name] = await self._blobs.load(namespace, reference)
+        return found
 
     async def _store(self, rows: list[ArchivedRun]) -> None:
         """Store rows. If the archive rejects one, the others are stored without it."""

@@ -117,6 +117,7 @@ class Manager:
                 archive,
                 archiving or ArchiveSettings(),
                 client=services.client,
+                blobs=services.blobs,
                 directory=index.directory,
                 shards=services.shards,
                 recorder=services.recorder,

@@ -83,11 +83,11 @@ def newer_reference(value: Any) -> str:
     named = text.count(_NAMED)
     if not named or named == len(_REFERENCE.findall(text)):
         return ""  # also if the names are in a value of a user, who cannot write a reference
-    unknown = next((key for found in _references(value) for key in sorted(found.keys() - _FIELDS)), "")
+    unknown = next((key for found in references(value) for key in sorted(found.keys() - _FIELDS)), "")
     return f"unknown field `{unknown}` in a reference to a payload" if unknown else ""
 
 
-def _references(value: Any) -> Iterator[Mapping[str, Any]]:
+def references(value: Any) -> Iterator[Mapping[str, Any]]:
     """The references in a JSON value, whatever other fields they have."""
     if isinstance(value, Mapping):
         found = value.get("payloads")
@@ -96,7 +96,7 @@ def _references(value: Any) -> Iterator[Mapping[str, Any]]:
         value = list(value.values())
     if isinstance(value, list):
         for each in value:
-            yield from _references(each)
+            yield from references(each)
 
 
 def size_of(text: bytes) -> int:

@@ -5,12 +5,14 @@ history put together from its HistorySegments. A row is replaced only by a later
 changes nothing.
 """
 
+import base64
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import orjson
@@ -31,8 +33,13 @@ _LEVEL: Final = 6
 """Of zlib: higher ones take several times as long and save a few percent."""
 _FAILURE: Final = 1_000
 """Characters of the message of a failure that have a column; the object has all of it."""
+PAYLOADS: Final = "archivedPayloads"
+"""Field of an archived WorkflowRun with its large payloads, by name, in base64."""
 OMITTED: Final = "historyOmittedBytes"
 """Field of an archived `status.history` whose events were too large to be archived: their size in bytes."""
+
+
+EMPTY: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
 class OnUnavailable(StrEnum):
@@ -58,7 +65,7 @@ class ArchiveSettings:
 
     on_unavailable: OnUnavailable = OnUnavailable.KEEP
     history_bytes: int = 32 * MIB
-    """Size limit of the JSON of a history; a larger one is not archived."""
+    """Size limit of the JSON of a history, and that of the large payloads of a run; larger ones are not archived."""
     retention: timedelta = timedelta(0)
     """How long the archive keeps a run after its end; zero: for ever."""
 
@@ -153,13 +160,16 @@ class Archive(Protocol):
         ...
 
 
-def archived(run: KubeObject, events: Sequence[Json], settings: ArchiveSettings) -> ArchivedRun:
+def archived(
+    run: KubeObject, events: Sequence[Json], settings: ArchiveSettings, payloads: Mapping[str, bytes] = EMPTY
+) -> ArchivedRun:
     """Build the row of a closed run.
 
     Args:
         run: The WorkflowRun, with the values of its status.
         events: Its whole history.
         settings: The size limit.
+        payloads: The large payloads that the run and its history refer to, by name.
     """
     status = run.get("status") or {}
     record, commit = record_of(run, RunRecord), Commit.of(status)
@@ -167,6 +177,10 @@ def archived(run: KubeObject, events: Sequence[Json], settings: ArchiveSettings)
     content = _dumped(whole)
     if len(content) > settings.history_bytes:
         content = _dumped(_without_events(whole, len(content)))
+    elif payloads:
+        content = _dumped(
+            {**whole, PAYLOADS: {name: base64.b64encode(each).decode() for name, each in payloads.items()}}
+        )
     return ArchivedRun(
         record=record,
         name=run["metadata"]["name"],
@@ -191,6 +205,11 @@ def _joined(run: KubeObject, events: Sequence[Json]) -> KubeObject:
 def _without_events(run: KubeObject, size: int) -> KubeObject:
     history = {**run["status"]["history"], "events": [], OMITTED: size}
     return {**run, "status": {**run["status"], "history": history}}
+
+
+def payloads_of(run: KubeObject) -> dict[str, bytes]:
+    """The large payloads that were archived with a run, by name."""
+    return {name: base64.b64decode(each) for name, each in mapping(run.get(PAYLOADS)).items()}
 
 
 def omitted_bytes(run: KubeObject) -> int:

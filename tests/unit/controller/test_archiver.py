@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from perdure.api.phases import RunKind
 from perdure.controller.archiver import Archiver
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import AllShards
+from perdure.controller.payloads import Blobs
 from perdure.kube import clock
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
-from perdure.runtime.archive import ArchiveSettings, OnUnavailable
+from perdure.runtime import blobs
+from perdure.runtime.archive import ArchiveSettings, OnUnavailable, payloads_of
 from support.archived_runs import BEGIN, finished
 from support.http_server import api_server
 from support.memory_archive import MemoryArchive
@@ -43,6 +46,7 @@ class Stage:
             self.archive,
             settings,
             client=client,
+            blobs=Blobs(client),
             directory=self.directory,
             shards=self.shards,
             recorder=Recorder(client, instance="test"),
@@ -51,7 +55,10 @@ class Stage:
     def close(self, name: str, **options: Any) -> Json:
         run = finished(name, **options)
         del run["status"]["commit"]
-        self.runs[name] = run
+        return self.note(run)
+
+    def note(self, run: Json) -> Json:
+        self.runs[run["metadata"]["name"]] = run
         self.directory.put(run)
         self.archiver.update(run["metadata"]["uid"])
         return run
@@ -167,6 +174,21 @@ async def test_runs_are_given_up_only_if_the_archive_is_down_for_long(stage: Sta
         assert not stage.archiver.gives_up(run)
     with at(BEGIN + timedelta(minutes=1)):
         assert stage.archiver.gives_up(run) is may_go
+
+
+async def test_the_large_payloads_of_a_run_are_archived_with_it(stage: Stage) -> None:
+    content = b"x" * 100_000
+    reference = blobs.refer(content)
+    stored = blobs.first_part(reference["payloads"], "shop", None)
+    stage.runs[stored["metadata"]["name"]] = stored
+    run = finished("large")
+    del run["status"]["commit"]
+    run["status"]["output"] = reference
+    stage.note(run)
+    await stage.work_until(lambda: len(stage.archive.rows) == 1)
+    found = await stage.archive.find("", RunKind.WORKFLOW, "", "uid-large")
+    assert found is not None
+    assert payloads_of(found) == {stored["metadata"]["name"]: content}
 
 
 @pytest.mark.parametrize("stage", [ArchiveSettings(retention=timedelta(days=30))], indirect=True)

@@ -4,9 +4,9 @@ Large payloads are stored separately from runs, and read for messages to clients
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -48,7 +48,14 @@ from perdure.frontend.messages.values import UNLIMITED
 from perdure.frontend.transport.door import MessageMemory
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
-from perdure.runtime.archive import Archive, ArchiveRejectedError, ArchiveUnavailableError, omitted_bytes
+from perdure.runtime.archive import (
+    EMPTY,
+    Archive,
+    ArchiveRejectedError,
+    ArchiveUnavailableError,
+    omitted_bytes,
+    payloads_of,
+)
 
 NO_RUN = {
     RunKind.WORKFLOW: "workflow not found for ID: {}",
@@ -82,6 +89,8 @@ class View:
     """The state; None before the run has begun."""
     start: Sequence[ev.AnyEvent] = ()
     """The whole history of a run whose start is not recorded yet; only workers see it."""
+    payloads: Mapping[str, bytes] = field(default_factory=dict)
+    """The large payloads of an archived run, by name; those of a run in the cluster are read when they are needed."""
 
     @property
     def tail(self) -> list[kube.Object]:
@@ -346,7 +355,7 @@ class RunGateway:
                 f"the history of this run has {size:,} bytes: too large for the archive, which has only its summary"
             )
         try:
-            return View(entry_of(found), found, stored_state(found))
+            return View(entry_of(found), found, stored_state(found), payloads=payloads_of(found))
         except DamagedStateError as wrong:
             raise damaged(str(wrong)) from wrong
         except NewerStateError as wrong:
@@ -531,8 +540,8 @@ class _RunLookup:
 
     async def _read_all(self, namespace: str, workflow_id: str) -> bool:
         url, found = kube.path(kube.PERDURE, namespace, "workflowruns"), False
-        for field in ("spec.workflowId", "metadata.name"):  # a run without a workflow ID has its name as the ID
-            selector = f"{field}={escaped(workflow_id)}"
+        for selected in ("spec.workflowId", "metadata.name"):  # a run without a workflow ID has its name as the ID
+            selector = f"{selected}={escaped(workflow_id)}"
             async for page in self._client.lists.versions(url, fieldSelector=selector, limit=_ALL_AT_ONCE):
                 for each in page:
                     if self._directory.get(each.uid) is None:
@@ -556,19 +565,27 @@ class LargePayloads:
         self._directory = directory
         self._memory = MessageMemory(_MEMORY, each=_MEMORY // 2)
 
-    async def build(self, namespace: str, make: Callable[[], _Message], limit: int = UNLIMITED) -> _Message:
+    async def build(
+        self,
+        namespace: str,
+        make: Callable[[], _Message],
+        limit: int = UNLIMITED,
+        *,
+        payloads: Mapping[str, bytes] = EMPTY,
+    ) -> _Message:
         """Build a message from a run's state or events, with the large payloads that it needs.
 
         Args:
             namespace: Namespace of the run.
             make: Builds the message. It is called again once the payloads were read.
             limit: The total size limit of large payloads in bytes; payloads beyond it stay empty.
+            payloads: Large payloads that are known, by name.
 
         Raises:
             RpcError: A payload does not exist.
             RequestError: The Kubernetes API request failed.
         """
-        known = KnownBlobs(limit=limit)
+        known = KnownBlobs(dict(payloads), limit=limit)
 
         async def read() -> None:
             async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
@@ -580,12 +597,20 @@ class LargePayloads:
 
         return await resolved(known, make, read)
 
-    async def page(self, namespace: str, events: Sequence[ev.AnyEvent], *, by_step: bool = False) -> list[HistoryEvent]:
+    async def page(
+        self,
+        namespace: str,
+        events: Sequence[ev.AnyEvent],
+        *,
+        by_step: bool = False,
+        payloads: Mapping[str, bytes] = EMPTY,
+    ) -> list[HistoryEvent]:
         """Convert the first events, up to the size limit of a response, to Temporal's events.
 
-        See `Historian` for `by_step`.
+        See `Historian` for `by_step`, and `build` for `payloads`.
         """
-        return await self.build(namespace, lambda: self.historian(namespace, by_step=by_step).page(events))
+        historian = self.historian(namespace, by_step=by_step)
+        return await self.build(namespace, lambda: historian.page(events), payloads=payloads)
 
     def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
         """Build a Historian for a namespace."""

@@ -91,7 +91,7 @@ class WorkflowDescriptions:
             _describe_versioning(response, view.state.code.versioning)
         pending = list(view.state.left_activities.values() or view.state.open_activities())
         activities = await self._payloads.build(
-            entry.namespace, lambda: list(map(_describe_activity, pending)), MAX_BYTES
+            entry.namespace, lambda: list(map(_describe_activity, pending)), MAX_BYTES, payloads=view.payloads
         )
         response.pending_activities.extend(activities)
         _describe_operations(response, view.state)

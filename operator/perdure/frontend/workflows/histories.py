@@ -61,7 +61,7 @@ class Histories:
             return GetWorkflowExecutionHistoryResponse(history=History(events=[await self._closing(view, call)]))
         events = list(await self._runs.history(view, first))
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
-        page = await self._payloads.page(request.namespace, wanted, by_step=view.by_step)
+        page = await self._payloads.page(request.namespace, wanted, by_step=view.by_step, payloads=view.payloads)
         return GetWorkflowExecutionHistoryResponse(
             history=History(events=page),
             next_page_token=self._token(view.entry, first + len(page)) if len(events) > len(page) else b"",
@@ -131,7 +131,8 @@ class Histories:
 
     async def _closing(self, view: View, call: CallContext) -> HistoryEvent:
         """The closing event of a run, as the client understands it."""
-        closing = (await self._payloads.page(view.entry.namespace, [await self._runs.last(view)]))[0]
+        last = [await self._runs.last(view)]
+        closing = (await self._payloads.page(view.entry.namespace, last, payloads=view.payloads))[0]
         if _FOLLOWS_NEXT_RUN in call.header("supported-features").split(","):
             return closing
         return as_continued(closing)
@@ -173,7 +174,7 @@ class Histories:
             entry = view.entry
         events = [event for event in reversed(await self._runs.history(view)) if last is None or event.event_id <= last]
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
-        page = await self._payloads.page(entry.namespace, wanted, by_step=view.by_step)
+        page = await self._payloads.page(entry.namespace, wanted, by_step=view.by_step, payloads=view.payloads)
         rest = events[len(page) :]
         return GetWorkflowExecutionHistoryReverseResponse(
             history=History(events=page),

@@ -143,6 +143,12 @@ request.resource.resource in ['workflows', 'workflowdefaults'] ? variables.{{ . 
 : variables.{{ . }}.?spec.?inline.orValue(null)
 {{- end }}
 
+{{/* CEL: the name of the Workflow that an object of Perdure, `old` or `new`, runs; empty if it names none. */}}
+{{- define "perdure.workflowOf" -}}
+request.resource.resource == 'schedules' ? variables.{{ . }}.?spec.?workflowRunTemplate.?spec.?workflow.?name.orValue('')
+: request.resource.resource == 'workflowruns' ? variables.{{ . }}.?spec.?workflow.?name.orValue('') : ''
+{{- end }}
+
 {{/* CEL: the owner references of an object, `old` or `new`, that Perdure relies on. */}}
 {{- define "perdure.ownersOf" -}}
 variables.{{ . }}.metadata.?ownerReferences.orValue([]).filter(owner,

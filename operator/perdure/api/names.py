@@ -320,7 +320,7 @@ def revision_name(workflow: str | None, content_hash: str) -> str:
         content_hash: SHA-256 of the content, which includes the name of the Workflow, in hexadecimal digits.
     """
     ending = f"-{content_hash[:12]}"
-    readable = (workflow or "inline")[: MAX_RUN_NAME - len(ending)].rstrip("-.")
+    readable = (workflow or "inline").replace("/", ".")[: MAX_RUN_NAME - len(ending)].rstrip("-.")
     return f"{readable}{ending}"
 
 

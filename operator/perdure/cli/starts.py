@@ -95,10 +95,12 @@ async def check_input(
     if "${" in str(value):  # the checks take long to import
         for warning in await asyncio.to_thread(_expression_warnings, workflow, value):
             click.echo(f"Warning: {warning}", err=True)
+    where, _, name = workflow.rpartition("/")
+    home = cluster.within(where) if where else cluster
     try:
-        found = await cluster.read("Workflow", "workflows", workflow)
+        found = await home.read("Workflow", "workflows", name)
     except NotFoundError:
-        problem = f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}`"
+        problem = f"there is no Workflow `{name}` in namespace `{home.namespace}`"
         if may_wait != "":
             advice = f"create it first, or pass {may_wait}" if may_wait else "create it first"
             raise NotStartedError(f"{problem}; nothing was created: {advice}") from None

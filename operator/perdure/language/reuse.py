@@ -168,6 +168,28 @@ def allows(library: Mapping[str, Any], namespace: str) -> bool:
     return isinstance(allowed, list) and (namespace in allowed or "*" in allowed)
 
 
+def at_home(definition: Json, home: str) -> Json:
+    """A definition for a run in another namespace than its Workflow: its references name the namespace of the Workflow.
+
+    Args:
+        definition: The definition as JSON; not modified.
+        home: The Workflow, of another namespace by `<namespace>/<name>`.
+    """
+    where, separator, _ = home.rpartition("/")
+    if not separator:
+        return definition
+
+    def located(entry: Any) -> Any:
+        reference = mapping(mapping(entry).get("from"))
+        workflow = text(reference.get("workflow"))
+        if not workflow or "/" in workflow:
+            return entry
+        return {**entry, "from": {**reference, "workflow": f"{where}/{workflow}"}}
+
+    lists = {kind: definition[kind] for kind in _NOUNS if isinstance(definition.get(kind), list)}
+    return {**definition, **{kind: [located(entry) for entry in entries] for kind, entries in lists.items()}}
+
+
 def compose(definition: Json, libraries: Libraries, namespace: str = "") -> Composition:
     """Copy the parts that a definition takes from libraries.
 

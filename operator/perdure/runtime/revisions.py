@@ -142,4 +142,6 @@ def is_needed_by(run: Mapping[str, Any], name: str, workflow: str | None) -> boo
         return True
     if status.get("state"):
         return False
-    return bool(spec.get("inline")) if workflow is None else of_workflow.get("name") == workflow
+    if workflow is None:
+        return bool(spec.get("inline"))
+    return str(of_workflow.get("name")).removeprefix(f"{run['metadata']['namespace']}/") == workflow

@@ -249,7 +249,7 @@ class _Documents:
             raise BadFileError(
                 f"{where}: {path}.nexusOperation: SDK workers handle Nexus operations, which are not simulated"
             )
-        workflow = (spec.workflow and spec.workflow.name) or ""
+        workflow = ((spec.workflow and spec.workflow.name) or "").rpartition("/")[2]
         if workflow not in programs:
             raise BadFileError(
                 f"{where}: {path}.workflow: there is no Workflow `{workflow}` in the files, which have "

@@ -122,6 +122,19 @@ def test_writing_a_definition_requires_permission_to_create_pods(scene: Cluster)
     assert 'unknown field "spec.signalWithStart.start.inline"' in refused
 
 
+def test_running_a_workflow_of_another_namespace_requires_permission_to_create_pods(scene: Cluster) -> None:
+    foreign: Json = {"workflow": {"name": "tools/report"}}
+    for obj in (run_manifest("foreign", foreign), schedule("foreign", **foreign)):
+        refused = create(scene, OWNER, obj)
+        may_not = (
+            f'"owner" must be allowed to create pods in namespace "{scene.namespace}" to run Workflow "tools/report"'
+        )
+        assert may_not in refused
+        assert not create(scene, EDITOR, obj, "--dry-run=server")
+    own = {"workflow": {"name": f"{scene.namespace}/report"}}
+    assert not create(scene, OWNER, run_manifest("own", own), "--dry-run=server")
+
+
 def test_writing_a_claim_template_requires_permission_to_create_claims(scene: Cluster) -> None:
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
     scene.apply(

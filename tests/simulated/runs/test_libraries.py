@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from perdure.api.labels import API_VERSION
 from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.scenarios.definitions import activity
 from simulated.world import Setting, World, simulate
@@ -156,5 +157,40 @@ def test_an_inline_definition_whose_own_call_does_not_match_the_library_fails() 
         reason, message = condition(world, "workflowruns", "inline")
         assert reason == "InvalidWorkflow"
         assert message.startswith("spec.inline.steps[0].call.input: does not match the params of block `shared`")
+
+    passes(scenario)
+
+
+def test_a_run_uses_a_workflow_of_another_namespace_once_that_allows_it() -> None:
+    """The run, its child, and that of a Schedule live in their own namespace; what the Workflow copies is of its own."""
+
+    async def scenario(world: World) -> None:
+        def workflow(name: str, spec: Object) -> None:
+            body = {"apiVersion": API_VERSION, "kind": "Workflow", "metadata": {"name": name}, "spec": spec}
+            world.server.create("workflows", body, namespace="tools")
+
+        world.begin()
+        workflow("library", {"allowedNamespaces": ["default"], **library("tools")})
+        workflow("etl", {"allowedNamespaces": ["shop"], **USER})
+        world.create("Workflow", "library", library("own"))
+        world.create("WorkflowRun", "r", {"workflow": {"name": "tools/etl"}})
+        child = {"name": "child", "childWorkflow": {"workflow": {"name": "tools/etl"}, "workflowId": "child"}}
+        world.create("WorkflowRun", "parent", {"inline": {"steps": [child]}})
+        template = {"spec": {"workflow": {"name": "tools/etl"}}}
+        world.create("Schedule", "s", {"workflowRunTemplate": template, "cron": ["* * * * *"], "remainingActions": 1})
+        await asyncio.sleep(SECONDS)
+        refused = "there is no Workflow `etl` in namespace `tools` with `default` in its `allowedNamespaces`"
+        for plural, name in (("workflowruns", "r"), ("schedules", "s")):
+            assert condition(world, plural, name) == ("WorkflowNotFound", f"{refused}; the run starts once it exists")
+        etl = ObjectKey("workflows", "tools", "etl")
+        world.server.update(etl, lambda obj: obj["spec"].update(allowedNamespaces=["default"]))
+        await asyncio.sleep(SECONDS)
+        assert condition(world, "schedules", "s")[0] == "Accepted"
+        await world.rest()
+        runs = world.runs()
+        assert len(runs) == 4
+        assert {run["metadata"]["namespace"] for run in runs.values()} == {"default"}
+        assert {run["status"]["output"] for run in runs.values()} == {"tools"}
+        assert runs["r"]["status"]["sources"][0]["workflow"] == "tools/library"
 
     passes(scenario)

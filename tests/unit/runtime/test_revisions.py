@@ -26,7 +26,7 @@ def test_a_revision_is_named_by_its_workflow_and_its_content() -> None:
     assert others[2].reference().name.startswith("inline-")
 
 
-@pytest.mark.parametrize("workflow", ["a" * 253, f"{'a' * 239}.{'b' * 13}", "a.b", None])
+@pytest.mark.parametrize("workflow", ["a" * 253, f"{'a' * 239}.{'b' * 13}", "a.b", "bank/a", None])
 def test_a_revision_has_a_valid_name(workflow: str | None) -> None:
     name = revision_name(workflow, "0f" * 32)
     assert is_name(name)
@@ -83,6 +83,8 @@ STARTED = {"state": {"status": "Running"}}
     [
         ({"spec": {"workflow": {"name": "order"}}}, True),
         ({"spec": {"workflow": {"name": "order"}}, "status": {"phase": "Pending"}}, True),
+        ({"spec": {"workflow": {"name": "shop/order"}}}, True),
+        ({"spec": {"workflow": {"name": "bank/order"}}}, False),
         ({"spec": {"workflow": {"name": "refund"}}}, False),
         ({"spec": {"inline": STEPS}}, False),
         ({"spec": {"workflow": {"name": "order"}}, "status": STARTED}, False),
@@ -90,10 +92,21 @@ STARTED = {"state": {"status": "Running"}}
         ({"spec": {"workflow": {"name": "order"}}, "status": {**STARTED, "revision": {"name": "order-0"}}}, False),
         ({"spec": {"workflow": {"name": "order", "revision": NAME}}, "status": STARTED}, True),
     ],
-    ids=["new", "waiting", "another Workflow", "inline", "of an earlier version", "refers", "another", "names"],
+    ids=[
+        "new",
+        "waiting",
+        "its namespace",
+        "another namespace",
+        "another Workflow",
+        "inline",
+        "of an earlier version",
+        "refers",
+        "another",
+        "names",
+    ],
 )
 def test_a_run_needs_what_it_refers_to_and_what_it_may_start_with(run: dict[str, Any], *, needed: bool) -> None:
-    assert is_needed_by(run, NAME, "order") is needed
+    assert is_needed_by({"metadata": {"namespace": "shop"}, **run}, NAME, "order") is needed
 
 
 def test_a_run_with_a_definition_of_its_own_may_start_with_any_such_revision() -> None:

@@ -113,6 +113,11 @@ class SignalStart(RunOptions):
             lambda start: start.workflow is not None,
             reason="FieldValueRequired",
         ),
+        Rule(
+            "`workflow.name` must be a Workflow in the same namespace: only definitions, runs and Schedules refer to others",
+            "!has(self.workflow) || !has(self.workflow.name) || !self.workflow.name.contains('/')",
+            lambda start: start.workflow is None or "/" not in (start.workflow.name or ""),
+        ),
     )
 
 

@@ -21,6 +21,7 @@ from perdure.api.fields import (
     Name,
     PlainName,
     Positive,
+    QualifiedName,
     Reference,
     ResourceName,
     Template,
@@ -81,6 +82,14 @@ class WorkflowReference(SpecModel):
 
     task_queue: Identifier | None = None
     """Task queue that the workers poll."""
+
+
+class QualifiedWorkflowReference(WorkflowReference):
+    """A Workflow, by name, also of another namespace, or a workflow type that Temporal SDK workers run."""
+
+    name: QualifiedName | None = None
+    """Name of a Workflow in the same namespace, or `<namespace>/<name>` of one whose `allowedNamespaces` has this namespace. Its
+    pods run in this namespace."""
 
 
 class BlockCall(SpecModel):
@@ -169,7 +178,7 @@ class WaitUntil(SpecModel):
 class ChildWorkflow(SpecModel):
     """Starts another run and waits for it. Its output is the output of the step."""
 
-    workflow: WorkflowReference
+    workflow: QualifiedWorkflowReference
     """Workflow to run: a Workflow by `name`, or `type` and `taskQueue` of a workflow that Temporal SDK workers run."""
 
     workflow_id: Annotated[Template, Field(min_length=1)] | None = None

@@ -659,8 +659,8 @@ class WorkflowSpec(SpecModel):
     """A definition: activities and steps."""
 
     allowed_namespaces: Annotated[list[NamespaceChoice], set_list(100)] = Field(default_factory=list, exclude_if=not_)
-    """Namespaces whose definitions can copy activities and blocks of this Workflow (`from`); `*` stands for all. Default: only
-    its own."""
+    """Namespaces whose runs, Schedules and children can use this Workflow, and whose definitions can copy its activities and
+    blocks (`from`); `*` stands for all. Default: only its own."""
 
     input: InputSpec | None = None
     """Schema and default of the input of a run. Default: any value."""

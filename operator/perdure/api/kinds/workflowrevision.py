@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from perdure.api.fields import Hash, JsonObject, Positive, ResourceName
+from perdure.api.fields import Hash, JsonObject, Positive, QualifiedName
 from perdure.api.models import Column, KindInfo, Resource, SpecModel
 from perdure.api.rules import immutable
 
@@ -12,8 +12,9 @@ class WorkflowRevisionSpec(SpecModel):
 
     rules = (immutable("`spec` must not change: runs execute it; change the Workflow instead"),)
 
-    workflow: ResourceName | None = None
-    """Name of the Workflow. Not set for definitions of runs that have their own (`inline`)."""
+    workflow: QualifiedName | None = None
+    """Name of the Workflow, `<namespace>/<name>` if it is of another namespace. Not set for definitions of runs that have their
+    own (`inline`)."""
 
     number: Positive = 1
     """Number of the revision among those of its Workflow, in the order in which they were stored."""

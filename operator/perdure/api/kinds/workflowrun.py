@@ -25,7 +25,7 @@ from perdure.api.fields import (
 from perdure.api.json_values import mapping
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
 from perdure.api.kinds.status import HISTORY_GROWS, RECORD_STAYS, CommitStatus, Conditions
-from perdure.api.kinds.steps import WorkflowReference
+from perdure.api.kinds.steps import QualifiedWorkflowReference
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.api.kinds.workflowlimit import Priority
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
@@ -38,11 +38,11 @@ MAX_PENDING = 2000
 """Maximum number of pending activities, timers, signals or children of one run, as in Temporal."""
 
 
-class RunWorkflow(WorkflowReference):
-    """The workflow of a run: a Workflow, by name, or a workflow type that Temporal SDK workers run."""
+class RunWorkflow(QualifiedWorkflowReference):
+    """The workflow of a run: a Workflow, by name, also of another namespace, or a workflow type that Temporal SDK workers run."""
 
     rules = (
-        *WorkflowReference.rules,
+        *QualifiedWorkflowReference.rules,
         Rule(
             "`revision` must be used with `name`",
             "!has(self.revision) || has(self.name)",

@@ -145,7 +145,8 @@ def start(
         if workflow is None:
             raise click.BadParameter("requires WORKFLOW, the Workflow of the revision", param_hint="--revision")
         what = {"name": workflow, "revision": asyncio.run(_revision(workflow, revision, launch, program_of(context)))}
-    base: Object = {"metadata": {"generateName": f"{workflow or _name_prefix(kind or 'run')}-"}, "spec": {}}
+    prefix = _name_prefix(kind or "run") if workflow is None else workflow.rpartition("/")[2]
+    base: Object = {"metadata": {"generateName": f"{prefix}-"}, "spec": {}}
     if file is not None:
         base = documents.read_run(file)
     meta, started = base["metadata"], base["spec"] if what is None else {"workflow": what}

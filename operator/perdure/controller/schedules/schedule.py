@@ -83,15 +83,9 @@ class TemplateCheck:
         """Record that the template or its Workflow has changed."""
         self._checked = False
 
-    def uses(self, workflow: str, template: Mapping[str, Any]) -> bool:
-        """Whether a change of a Workflow can change the result.
-
-        Args:
-            workflow: Name of the Workflow.
-            template: The spec of the template, as stored in the API server.
-        """
-        named = (template.get("workflow") or {}).get("name")
-        return workflow == named or self._libraries is None or workflow in self._libraries
+    def uses(self, workflow: str) -> bool:
+        """Whether a change of a Workflow (`<namespace>/<name>` in another namespace) can change the result."""
+        return self._libraries is None or workflow in self._libraries
 
     async def check(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> bool:
         """Check whether a run could start; return whether the result has changed.
@@ -237,7 +231,7 @@ class ReconciledSchedule:
 
     def update_workflow(self, name: str) -> bool:
         """Process a change of a Workflow; return whether runs of the schedule use it."""
-        if not self._template.uses(name, self._stored_template()):
+        if not self._template.uses(name):
             return False
         self._template.expire()
         return True

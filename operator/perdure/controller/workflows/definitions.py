@@ -46,7 +46,7 @@ from perdure.language.defaults import (
     with_handlers,
 )
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
-from perdure.language.reuse import Composition, Library, MissingLibrary, allows, compose, is_of_library
+from perdure.language.reuse import Composition, Library, MissingLibrary, allows, at_home, compose, is_of_library
 from perdure.observe import metrics
 from perdure.runtime.revisions import Content, Reference
 
@@ -141,22 +141,24 @@ class Definitions:
         workflow = spec.workflow.name if spec.workflow is not None else None
         if workflow is None:
             raise InvalidWorkflowError([Finding("spec.workflow", "must name a Workflow")])
+        workflow = workflow.removeprefix(f"{namespace}/")
         if spec.workflow is not None and spec.workflow.revision is not None:
             return await self._of_chosen_revision(namespace, workflow, spec.workflow.revision, defaults)
-        try:
-            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
-        except kube.NotFoundError:
-            message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts once it exists"
-            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
+        found = await self._library(namespace, workflow)
+        if found is None:
+            missing = MissingLibrary("", workflow).sentence(namespace).removeprefix(": ")
+            message = f"{missing}; the run starts once it exists"
+            uses = frozenset({workflow})
+            raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
         unusable = f"Workflow `{workflow}` cannot be run: "
-        composed = await self._complete(namespace, found["spec"], defaults, unusable, "spec")
-        uses = composed.libraries
+        composed = await self._complete(namespace, found.spec, defaults, unusable, "spec", home=workflow)
+        uses = composed.libraries | {workflow}
         try:
             program = self._program(namespace, composed)
         except InvalidWorkflowError as error:
             message = f"{unusable}{error}; the run starts once you fix it"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
-        content = content_of(workflow, found["spec"], composed)
+        content = content_of(workflow, dict(found.spec), composed)
         return Definition(program, workflow, content, sources=composed.sources, libraries=uses, defaults=defaults)
 
     async def _of_chosen_revision(
@@ -190,7 +192,14 @@ class Definitions:
         return Definition(program, name, content, sources=composed.sources, libraries=uses, defaults=defaults)
 
     async def _complete(
-        self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults, unusable: str, path: str
+        self,
+        namespace: str,
+        spec: dict[str, Any],
+        defaults: NamespaceDefaults,
+        unusable: str,
+        path: str,
+        *,
+        home: str = "",
     ) -> Composition:
         """Complete the definition of a run with the parts of other Workflows and the defaults of its namespace.
 
@@ -200,24 +209,33 @@ class Definitions:
             defaults: The defaults.
             unusable: How the message begins if one of the Workflows is missing.
             path: Where the definition is.
+            home: The Workflow that has it; empty: the run.
 
         Raises:
             NotReadyError: One of the Workflows is missing.
         """
-        composed = await self.complete(namespace, spec, defaults)
+        composed = await self.complete(namespace, spec, defaults, home)
         if composed.missing:
-            uses = composed.libraries
+            uses = composed.libraries | ({home} if home else frozenset())
             message = f"{unusable}{_missing(composed, namespace, path)}; the run starts once there is one"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message, _check_again(uses), uses)
         return composed
 
-    async def complete(self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults) -> Composition:
+    async def complete(
+        self, namespace: str, spec: dict[str, Any], defaults: NamespaceDefaults, home: str = ""
+    ) -> Composition:
         """Copy the parts that a definition takes from other Workflows and from the defaults of its namespace.
+
+        Args:
+            namespace: Namespace of what runs it.
+            spec: The definition.
+            defaults: The defaults.
+            home: The Workflow that has it, of another namespace by `<namespace>/<name>`; empty: none.
 
         Raises:
             RequestError: The Kubernetes API request failed.
         """
-        handled = with_handlers(spec, defaults.spec)
+        handled = with_handlers(at_home(spec, home), defaults.spec)
         return completed(await self.compose(namespace, handled.definition), handled, defaults)
 
     async def defaults(self, namespace: str) -> NamespaceDefaults:
@@ -343,6 +361,7 @@ class Definitions:
         """
         status = status or {}
         workflow = spec.workflow.name if spec.workflow else None
+        workflow = workflow.removeprefix(f"{namespace}/") if workflow else None
         reference = Reference.of(status)
         if reference is not None:
             return await self._of_revision(namespace, workflow or name, workflow, inline, reference)
@@ -385,12 +404,12 @@ class Definitions:
         """Store a lost revision again if the Workflow, or the run itself, still has the same definition."""
         written = inline
         if written is None:
-            try:
-                found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow or ""))
-            except kube.NotFoundError:
+            found = await self._library(namespace, workflow or "")
+            if found is None:
                 return None
-            written = found["spec"]
-        composed = await self.complete(namespace, written, await self.defaults(namespace))
+            written = found.spec
+        home = workflow or "" if inline is None else ""
+        composed = await self.complete(namespace, written, await self.defaults(namespace), home=home)
         content = content_of(workflow, written, composed)
         if content.reference() != reference:
             return None

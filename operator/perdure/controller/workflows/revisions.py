@@ -358,10 +358,11 @@ class RevisionCollector:
         """Whether a revision is that of its Workflow now, or a Schedule names it."""
         if workflow is None:
             return False
-        with suppress(kube.NotFoundError):
-            found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
-            if mapping(found.get("status")).get("revision") == name:
-                return True
+        if "/" not in workflow:  # the Workflows of other namespaces have their own revisions there
+            with suppress(kube.NotFoundError):
+                found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
+                if mapping(found.get("status")).get("revision") == name:
+                    return True
         async for schedule in self._client.lists.each(kube.path(kube.PERDURE, namespace, "schedules")):
             template = mapping(mapping(schedule["spec"].get("workflowRunTemplate")).get("spec"))
             if mapping(template.get("workflow")).get("revision") == name:
@@ -371,9 +372,13 @@ class RevisionCollector:
     async def _is_needed(self, namespace: str, name: str, workflow: str | None) -> bool:
         """Whether a run needs a revision, or may be about to."""
         url = kube.path(kube.PERDURE, namespace, "workflowruns")
-        of_workflow = {} if workflow is None else {"fieldSelector": f"spec.workflow.name={workflow}"}
-        async for run in self._client.lists.each(url, **of_workflow):
-            is_newer = bool(state_versions().unreadable(mapping(run.get("status"))))
-            if is_newer or revisions.is_needed_by(run, name, workflow):
-                return True
+        selectors: list[dict[str, str]] = [{}]
+        if workflow is not None:
+            spellings = (workflow,) if "/" in workflow else (workflow, f"{namespace}/{workflow}")
+            selectors = [{"fieldSelector": f"spec.workflow.name={each}"} for each in spellings]
+        for selector in selectors:
+            async for run in self._client.lists.each(url, **selector):
+                is_newer = bool(state_versions().unreadable(mapping(run.get("status"))))
+                if is_newer or revisions.is_needed_by(run, name, workflow):
+                    return True
         return False

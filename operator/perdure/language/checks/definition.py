@@ -608,7 +608,7 @@ def check_references(checked: CheckedDefinition, documents: Documents, *, name: 
         name: The name of the Workflow; empty for the definition of a single run.
     """
     for child in checked.children:
-        other = documents.workflows.get(child.workflow)
+        other = documents.workflows.get(child.workflow.rpartition("/")[2])
         if other is None:
             known = sorted(documents.workflows.keys() - {name})
             yield _unknown(f"{child.path}.workflow.name", "Workflow", child.workflow, known)
@@ -646,7 +646,7 @@ def run_input(
         path: Path of the spec of the run.
         knows_input: Whether the input is known before the run starts.
     """
-    other = documents.workflows.get(workflow)
+    other = documents.workflows.get(workflow.rpartition("/")[2])
     if other is None:
         yield _unknown(f"{path}.workflow.name", "Workflow", workflow, sorted(documents.workflows))
         return

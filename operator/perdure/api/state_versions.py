@@ -9,7 +9,7 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | --- | --- | --- |
 | 1 | before 0.1.0 | objects do not carry a version |
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
-| 3 | 0.2.0 | a run refers to a WorkflowRevision, which has its definition; `continuedFailure` in the options of a start |
+| 3 | 0.2.0 | runs refer to WorkflowRevisions; `continuedFailure` in the options of a start; loads of task queues; WorkerDeployments |
 """
 
 from collections.abc import Collection, Mapping
@@ -23,6 +23,8 @@ REVISIONS: Final = 3
 """From this version on, runs refer to WorkflowRevisions."""
 CONTINUED_FAILURES: Final = 3
 """From this version on, the options of a start have a place for `continuedFailure`."""
+QUEUE_LOADS: Final = 3
+"""From this version on, a member tells others the loads of its task queues."""
 FIELD: Final = "stateVersion"
 """The field with the version, in the status of an object, or in the spec of one that only operators write."""
 _FIRST_WITH_FIELD: Final = 2

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.fields import Count, Identifier, Large, Positive, ResourceName, Time, atomic_list, map_list, set_list
+from perdure.api.fields import Count, Identifier, Large, Positive, ResourceName, Time, atomic_list, set_list
 from perdure.api.kinds.status import Conditions
 from perdure.api.kinds.workflow import PodTemplate
 from perdure.api.models import Column, KindInfo, Resource, Scale, SpecModel, StatusModel, condition_path
@@ -184,7 +184,7 @@ class WorkerDeploymentStatus(StatusModel):
     selector: Annotated[str, Field(max_length=1024)] | None = None
     """Label selector of the pods of the current version; an autoscaler reads it."""
 
-    versions: Annotated[list[WorkerVersionStatus], map_list("build_id", MAX_VERSIONS)] = Field(default_factory=list)
+    versions: Annotated[list[WorkerVersionStatus], atomic_list(MAX_VERSIONS)] = Field(default_factory=list)
     """The versions that have a Deployment, the newest first."""
 
 

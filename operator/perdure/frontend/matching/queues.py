@@ -23,8 +23,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from perdure.api.state_versions import QUEUE_LOADS
 from perdure.api.stored import MessageStruct
 from perdure.controller.fleet.shards import shard_of
+from perdure.controller.state_versions import state_versions
 from perdure.frontend.errors import exhausted
 from perdure.frontend.matching.dispatch import (
     NO_SETTINGS,
@@ -504,7 +506,7 @@ class QueueLoad(MessageStruct, frozen=True, kw_only=True):
         )
 
 
-class PolledQueues(MessageStruct, frozen=True, kw_only=True):
+class PolledQueues(MessageStruct, frozen=True, kw_only=True, omit_defaults=True):
     """The response to a batch: the task queues of the member that workers poll, and the tasks of versions."""
 
     known: bool
@@ -512,6 +514,7 @@ class PolledQueues(MessageStruct, frozen=True, kw_only=True):
     alive: list[QueueName]
     polled: list[QueueName]
     loads: list[QueueLoad] = []
+    """Empty as long as a member does not know the field."""
 
 
 class UnreachableError(Exception):
@@ -707,7 +710,8 @@ class Matching:
             for key, offers in batch.offers.items():
                 self._place(f"{member}/{key}", {replace(offer, member=member): to for offer, to in offers})
         alive, polled = self.queues.polled()
-        return PolledQueues(known=known, alive=alive, polled=polled, loads=self._loads())
+        loads = self._loads() if state_versions().writes >= QUEUE_LOADS else []
+        return PolledQueues(known=known, alive=alive, polled=polled, loads=loads)
 
     def _withdraw_all_of(self, member: str, but: Any) -> None:
         start = f"{member}/"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,8 +54,10 @@ def manifests_of(environment: Environment, placement: Placement) -> list[Object]
     found = [account, binding, workflow_of(environment, placement), _worker(environment, name, placement)]
     if placement.source is not None:
         code = {placement.module: placement.source}
-        metadata = {"name": _code_name(environment)}
-        found.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": code})
+        metadata = {"name": _code_name(environment, placement.source)}
+        found.insert(
+            0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": code, "immutable": True}
+        )
     for each in found:
         each["metadata"].setdefault("labels", {})[ENVIRONMENT_LABEL] = environment.name
     return found
@@ -121,8 +124,7 @@ def _policy(retry: Retry) -> Object:
     return found
 
 
-def _worker(environment: Environment, name: str, placement: Placement) -> Object:
-    labels = {ENVIRONMENT_LABEL: environment.name}
+def _worker(environment: Environment, account: str, placement: Placement) -> Object:
     container: Object = {
         "name": "worker",
         "image": placement.image,
@@ -141,7 +143,7 @@ def _worker(environment: Environment, name: str, placement: Placement) -> Object
     sources = [{"serviceAccountToken": token}, {"configMap": authority}]
     profile = {"type": "RuntimeDefault"}
     spec: Object = {
-        "serviceAccountName": name,
+        "serviceAccountName": account,
         "automountServiceAccountToken": False,
         "securityContext": {"runAsNonRoot": True, "runAsUser": _USER, "seccompProfile": profile},
         "containers": [container],
@@ -149,13 +151,12 @@ def _worker(environment: Environment, name: str, placement: Placement) -> Object
     }
     _mount_code(spec, environment, placement)
     return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "WorkerDeployment",
+        "metadata": {"name": environment.name},
         "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
+            "taskQueues": [environment.name],
+            "podTemplate": {"metadata": {"labels": {ENVIRONMENT_LABEL: environment.name}}, "spec": spec},
         },
     }
 
@@ -168,10 +169,13 @@ def _mount_code(spec: Object, environment: Environment, placement: Placement) ->
     """Mount the ConfigMap with the module into the first container of a pod."""
     if placement.source is None:
         return
-    spec.setdefault("volumes", []).append({"name": "code", "configMap": {"name": _code_name(environment)}})
+    spec.setdefault("volumes", []).append(
+        {"name": "code", "configMap": {"name": _code_name(environment, placement.source)}}
+    )
     mounts = spec["containers"][0].setdefault("volumeMounts", [])
     mounts.append({"name": "code", "mountPath": _CODE, "readOnly": True})
 
 
-def _code_name(environment: Environment) -> str:
-    return f"{environment.name}-code"
+def _code_name(environment: Environment, source: str) -> str:
+    """The name of the ConfigMap with a module: each content has its own, because open runs keep the code they started with."""
+    return f"{environment.name}-code-{hashlib.sha256(source.encode()).hexdigest()[:10]}"

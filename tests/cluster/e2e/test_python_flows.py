@@ -1,25 +1,14 @@
 """The example of a flow in Python: `perdure deploy` starts its worker, and its activities are pods."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from support.cluster.command import perdure
 from support.cluster.namespace import IMAGE, Cluster
 from support.manuals import REPOSITORY
 
 pytestmark = pytest.mark.cluster
 
 EXAMPLE = REPOSITORY / "examples" / "flow" / "etl.py"
-
-
-def perdure(namespace: Cluster, *arguments: str) -> str:
-    command = [sys.executable, "-c", "from perdure.cli.app import main; main()", *arguments, "-n", namespace.namespace]
-    environment = {**os.environ, "KUBECONFIG": str(namespace.kubeconfig)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_flow_is_deployed_and_its_activities_run_in_pods(namespace: Cluster) -> None:

@@ -7,8 +7,10 @@ import yaml
 from click.testing import Result
 
 import perdure.flow as pf
+from perdure.api.kinds.workerdeployment import WorkerDeploymentSpec
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.flow.manifests import Placement, manifests_of, workflow_of
+from perdure.runtime.workers.versions import build_id
 from support.cli import perdure
 from support.manuals import REPOSITORY
 
@@ -68,21 +70,32 @@ def test_a_mounted_module_reaches_the_worker_and_the_activities() -> None:
     placement = Placement(image="python", module="etl.py", source="import perdure.flow\n")
     code, *_, workflow, worker = manifests_of(train, placement)
     assert code["data"] == {"etl.py": "import perdure.flow\n"}
-    for spec in (workflow["spec"]["activities"][0]["podTemplate"]["spec"], worker["spec"]["template"]["spec"]):
-        assert {"name": "code", "configMap": {"name": "train-code"}} in spec["volumes"]
+    name = code["metadata"]["name"]
+    for spec in (workflow["spec"]["activities"][0]["podTemplate"]["spec"], worker["spec"]["podTemplate"]["spec"]):
+        assert {"name": "code", "configMap": {"name": name}} in spec["volumes"]
         assert spec["containers"][0]["command"][-1] == "/flow/etl.py"
+
+
+def test_changed_code_is_another_version_of_the_worker_and_leaves_that_of_open_runs() -> None:
+    builds, names = set(), set()
+    for source in ("import perdure.flow\n", "import perdure.flow as pf\n"):
+        code, *_, worker = manifests_of(train, Placement(image="python", module="etl.py", source=source))
+        assert worker["kind"] == "WorkerDeployment"
+        builds.add(build_id(WorkerDeploymentSpec.parse(worker["spec"])))
+        names.add(code["metadata"]["name"])
+    assert (len(builds), len(names)) == (2, 2)
 
 
 def test_the_command_prints_the_manifests() -> None:
     done = deploy(str(EXAMPLE), "--image", "example.com/etl:1", "--mount", "--dry-run")
     assert done.exit_code == 0, done.output
     found = {each["kind"]: each["metadata"]["name"] for each in yaml.safe_load_all(done.stdout)}
+    assert found.pop("ConfigMap").startswith("etl-code-")
     assert found == {
-        "ConfigMap": "etl-code",
         "ServiceAccount": "etl-worker",
         "RoleBinding": "etl-worker",
         "Workflow": "etl",
-        "Deployment": "etl-worker",
+        "WorkerDeployment": "etl",
     }
 
 

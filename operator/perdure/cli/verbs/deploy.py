@@ -45,9 +45,10 @@ def deploy(
 ) -> None:
     """Deploy the flows of a Python module: a worker, and the activities.
 
-    For each Environment of the module, applies a Deployment with the worker, its
-    ServiceAccount and RoleBinding, and a Workflow with the activities. It
-    requires kubectl. Deploy again after each change.
+    For each Environment of the module, applies a WorkerDeployment, the
+    ServiceAccount and RoleBinding of its workers, and a Workflow with the
+    activities. It requires kubectl. Deploy again after each change: open runs
+    stay on the code they started with.
 
     Exit status: 0 deployed, 2 error.
 

@@ -17,6 +17,7 @@ _TITLES: Final = {
     "workflowrun": "WorkflowRun",
     "schedule": "Schedule",
     "retrypolicy": "RetryPolicy",
+    "workflowrevision": "WorkflowRevision",
     "workflowlimit": "WorkflowLimit",
     "workflowdefaults": "WorkflowDefaults",
     "webhook": "Webhook",

@@ -22,6 +22,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.START_DELAYED: _UNKNOWN,
             ConditionReason.COMPILING: _UNKNOWN,
             ConditionReason.WORKFLOW_NOT_FOUND: _UNKNOWN,
+            ConditionReason.REVISION_NOT_FOUND: _UNKNOWN,
             ConditionReason.INVALID_WORKFLOW: f"{_UNKNOWN} or {_FALSE}",
             ConditionReason.RETRY_POLICY_NOT_FOUND: _UNKNOWN,
             ConditionReason.LIMIT_REACHED: f"{_UNKNOWN} or {_FALSE}",
@@ -220,6 +221,7 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.DOUBTFUL_RESULT: _WARNING,
         EventReason.DEAD_LETTERED: _WARNING,
         EventReason.WORKFLOW_NOT_FOUND: _WARNING,
+        EventReason.REVISION_NOT_FOUND: _WARNING,
         EventReason.INVALID_WORKFLOW: _WARNING,
         EventReason.RETRY_POLICY_NOT_FOUND: _WARNING,
         EventReason.LIMIT_REACHED: _WARNING,
@@ -338,7 +340,8 @@ it says what exactly is wrong.
     kubectl describe wfr order-1001
     kubectl get events -A --field-selector involvedObject.kind=WorkflowRun,type={_WARNING}
 
-Conditions are in the status of the object. A HistorySegment, a Payload, an ArtifactSet, and a CachedResult have none.
+Conditions are in the status of the object. A HistorySegment, a Payload, an ArtifactSet, a CachedResult, and a
+WorkflowRevision have none.
 
 `perdure.dev/operator` reports Events on the object that they concern, for people. The API server deletes them after
 an hour by default, and some can be lost. Do not rely on them: conditions and histories are the record. The Events of

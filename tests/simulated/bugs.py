@@ -501,8 +501,8 @@ BUGS = (
         changes=(
             Change(
                 file="controller/workflows/definitions.py",
-                good='snapshot, sources = (status or {}).get("definition"),',
-                bad='snapshot, sources = inline or (status or {}).get("definition"),',
+                good="        reference = Reference.of(status)\n",
+                bad="        reference = None if inline is not None else Reference.of(status)\n",
             ),
         ),
         scenario="libraries",

@@ -14,6 +14,7 @@ import orjson
 from perdure.api.crdgen import KINDS
 from perdure.api.state_versions import NEWEST
 from perdure.controller.upgrades import UpgradeSettings
+from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.frontend.settings import Settings
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.kubelet import ContainerExit
@@ -22,6 +23,7 @@ from perdure.simulation.cluster.process import Trace, task_factory
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.checks.checker import Checker
 from simulated.checks.fleet import FleetChecker
+from simulated.checks.run_facts import with_definition
 from simulated.ids import seeded_ids
 from simulated.kubelet import SlowKubelet, Stops
 from simulated.loop import ShuffledLoop
@@ -88,6 +90,8 @@ class World:
     """Of all processes that there were."""
     limits: Limits = field(default_factory=Limits)
     """The limits of the namespace's finished runs."""
+    revisions: RevisionRetention = field(default_factory=RevisionRetention)
+    """How long revisions are kept that no run refers to."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
     stops: Stops = lambda _: None
     frontends: Frontends | None = None
@@ -146,12 +150,20 @@ class World:
             self.server.delete(key)
 
     def run(self, name: str) -> Object:
-        """A WorkflowRun, as it is now."""
+        """A WorkflowRun as it is now, with its definition."""
+        return self._complete(self.server.get(ObjectKey("workflowruns", "default", name)))
+
+    def run_as_stored(self, name: str) -> Object:
+        """A WorkflowRun as it is now, without what it only refers to."""
         return self.checker.decoded.of(self.server.get(ObjectKey("workflowruns", "default", name)))
 
     def runs(self) -> dict[str, Object]:
         """All WorkflowRuns, by name."""
-        return {obj["metadata"]["name"]: self.checker.decoded.of(obj) for obj in self.server.of("workflowruns")}
+        return {obj["metadata"]["name"]: self._complete(obj) for obj in self.server.of("workflowruns")}
+
+    def _complete(self, run: Object) -> Object:
+        """A stored run with the values of its status, and the definition that it refers to."""
+        return with_definition(self.server, self.checker.decoded.of(run))
 
     # Faults of operators
 
@@ -193,6 +205,7 @@ class World:
             lag=random.choice([0.01, 0.1, 1.0, 3.0]),
             skew=random.choice([0.0, 0.0, random.uniform(-0.5, 0.5)]),
             limits=self.limits,
+            revisions=self.revisions,
             trace=self.tracer,
             crashed=self.checker.fail,
             frontend=frontend,

@@ -16,6 +16,7 @@ from perdure.api.kinds.schedule import ScheduleStatus
 from perdure.api.kinds.webhook import WebhookStatus
 from perdure.api.kinds.workerdeployment import WorkerDeploymentStatus
 from perdure.api.kinds.workflowlimit import WorkflowLimitStatus
+from perdure.api.kinds.workflowrevision import WorkflowRevisionSpec
 from perdure.api.kinds.workflowrun import WorkflowRunStatus
 from perdure.engine.events import AnyEvent
 from perdure.engine.starts import StartExtras
@@ -50,7 +51,7 @@ STORED = [
 MODELS = [
     *(WorkflowRunStatus, ScheduleStatus, WorkflowLimitStatus, RetryPolicyStatus, DeadLetterStatus),
     *(OperationStatus, WebhookStatus, WorkerDeploymentStatus),
-    *(HistorySegmentSpec, CachedResultSpec, ArtifactSetSpec, PayloadSpec),
+    *(HistorySegmentSpec, CachedResultSpec, ArtifactSetSpec, PayloadSpec, WorkflowRevisionSpec),
 ]
 """The statuses, and the specs that only operators write."""
 

@@ -138,7 +138,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "perdure.definitionOf" -}}
 request.resource.resource in ['workflows', 'workflowdefaults'] ? variables.{{ . }}.?spec.orValue(null)
 : request.resource.resource == 'schedules' ? variables.{{ . }}.?spec.?workflowRunTemplate.?spec.?inline.orValue(null)
-: request.resource.resource == 'deadletters' ? variables.{{ . }}.?spec.?definition.orValue(null)
+: request.resource.resource in ['deadletters', 'workflowrevisions'] ? variables.{{ . }}.?spec.?definition.orValue(null)
 : request.?subResource.orValue('') == 'status' ? variables.{{ . }}.?status.?definition.orValue(null)
 : variables.{{ . }}.?spec.?inline.orValue(null)
 {{- end }}

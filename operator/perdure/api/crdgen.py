@@ -36,6 +36,7 @@ from perdure.api.kinds.workerdeployment import WorkerDeployment
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.kinds.workflowdefaults import WorkflowDefaults
 from perdure.api.kinds.workflowlimit import WorkflowLimit
+from perdure.api.kinds.workflowrevision import WorkflowRevision
 from perdure.api.kinds.workflowrun import WorkflowRun
 from perdure.api.labels import GROUP, SERVED_VERSIONS, VERSION
 from perdure.api.models import AGE, CATEGORY, ApiModel, Column, Resource
@@ -332,6 +333,7 @@ KINDS: tuple[type[Resource], ...] = (
     Payload,
     ArtifactSet,
     CachedResult,
+    WorkflowRevision,
 )
 """All kinds of the group."""
 

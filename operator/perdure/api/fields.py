@@ -393,6 +393,8 @@ Identifier = Annotated[str, Field(min_length=1, max_length=MAX_WORKFLOW_ID)]
 """A type, task queue, signal or other name that code defines."""
 Uid = Annotated[str, Field(max_length=128)]
 """The UID of an object, or a run ID."""
+Hash = Annotated[str, Field(max_length=128, pattern="^([a-z0-9]+:)?[0-9a-f]{32,}$")]
+"""A hash in hexadecimal digits, optionally with the name of its algorithm before."""
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 """A text for people."""
 Template = Annotated[str, Field(max_length=MAX_EXPRESSION)]

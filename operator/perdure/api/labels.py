@@ -68,6 +68,16 @@ RESET_ANNOTATION: Final = "perdure.dev/reset"
 """Annotation on runs that begin with a part of the history of another run, written by the operator: the run and the last event,
 JSON."""
 
+WORKFLOW_LABEL: Final = "perdure.dev/workflow"
+"""Label on WorkflowRevisions: the name of the Workflow (with a hash if it exceeds 63 characters)."""
+
+REVISION_LABEL: Final = "perdure.dev/revision"
+"""Label on WorkflowRevisions: the number of the revision among those of its Workflow, decimal."""
+
+UNUSED_ANNOTATION: Final = "perdure.dev/unused-since"
+"""Annotation on WorkflowRevisions, written by the operator: since when nothing needs it. What needs it again removes the
+annotation."""
+
 UNCLAIMED_LABEL: Final = "perdure.dev/unclaimed"
 """Label on Payloads whose run is not created yet. The operator deletes them if the run is never created."""
 

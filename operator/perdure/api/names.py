@@ -312,6 +312,18 @@ def artifact_set_name(run_id: str) -> str:
     return f"artifacts-{run_id}"
 
 
+def revision_name(workflow: str | None, content_hash: str) -> str:
+    """Name a WorkflowRevision: ``<workflow>-<start of the hash>``.
+
+    Args:
+        workflow: Name of the Workflow; None for a definition of a run that has its own.
+        content_hash: SHA-256 of the content, which includes the name of the Workflow, in hexadecimal digits.
+    """
+    ending = f"-{content_hash[:12]}"
+    readable = (workflow or "inline").replace("/", ".")[: MAX_RUN_NAME - len(ending)].rstrip("-.")
+    return f"{readable}{ending}"
+
+
 def cached_result_name(activity: str, definition_hash: str, key: str) -> str:
     """Name the CachedResult of an activity: ``<activity>-<hash>``.
 

@@ -86,6 +86,10 @@ class ConditionReason(StrEnum):
     WorkflowRun: The run starts then. Workflow: Its runs wait until then. Schedule: Runs are created when they are due, and wait
     for the Workflow."""
 
+    REVISION_NOT_FOUND = "RevisionNotFound"
+    """The WorkflowRevision with the definition of the run was deleted or replaced, or the one that the spec names does not exist.
+    The run continues once it exists: restore it from a backup, or give the Workflow the same spec again."""
+
     INVALID_WORKFLOW = "InvalidWorkflow"
     """The definition or another field has errors, which the message lists. WorkflowRun: Unknown means that the run waits until
     you fix the Workflow. False means that the error is in the run itself, so it has failed: create another run. Schedule:
@@ -387,6 +391,9 @@ class EventReason(StrEnum):
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
     """The run, or the runs of the Workflow or of the Schedule, wait for a Workflow that does not exist. Create it."""
+
+    REVISION_NOT_FOUND = "RevisionNotFound"
+    """The run waits for a WorkflowRevision that was deleted or replaced, or does not exist. Restore it."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
     """The run, or the runs of the Schedule, wait for a Workflow that has errors. Fix the Workflow."""

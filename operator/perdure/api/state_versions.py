@@ -9,7 +9,7 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | --- | --- | --- |
 | 1 | before 0.1.0 | objects do not carry a version |
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
-| 3 | 0.2.0 | `continuedFailure` in the options of a start; the loads of task queues in messages; WorkerDeployments |
+| 3 | 0.2.0 | WorkflowRevisions; `continuedFailure` in the options of a start; loads of task queues; WorkerDeployments |
 """
 
 from collections.abc import Collection, Mapping
@@ -19,6 +19,8 @@ OLDEST: Final = 1
 """The oldest version that this operator reads."""
 NEWEST: Final = 3
 """The newest version that this operator reads and writes."""
+REVISIONS: Final = 3
+"""From this version on, runs refer to WorkflowRevisions."""
 CONTINUED_FAILURES: Final = 3
 """From this version on, the options of a start have a place for `continuedFailure`."""
 QUEUE_LOADS: Final = 3

@@ -68,6 +68,7 @@ VERBS: Final = {
     "retrypolicy": ("retrypolicies:retrypolicy", "Preview retry policies."),
     "task-queue": ("workers:task_queue", "Show task queues that SDK workers poll."),
     "worker": ("workers:worker", "Show SDK workers."),
+    "workflow": ("workflows:workflow", "Show and compare the revisions of a Workflow, and roll it back."),
 }
 """The module and function of each verb, and the first sentence of its help, in the order of the help.
 
@@ -101,7 +102,8 @@ OTHER_NAMES: Final = {
     "tree": "use `{program} describe NAME`",
     "validate": "use `{program} lint -f FILE`",
     "watch": "use `{program} wait NAME`, or `{program} describe NAME --watch`",
-    "workflow": "leave out `workflow`: `{program} list`, `{program} describe NAME`, `{program} start`",
+    "undo": "use `{program} workflow rollback NAME`",
+    "rollout": "use `{program} workflow history NAME`, or `{program} workflow rollback NAME`",
 }
 """What to use in place of the commands of argo, tkn, temporal, gcloud, and kubectl, by the name of the command."""
 

@@ -20,6 +20,7 @@ from perdure.cli.command import AnyCase, option, stacked
 from perdure.cli.options import Named, seconds_of
 from perdure.client.errors import CliError, NotFoundError
 from perdure.kube import clock
+from perdure.kube.paths import escaped
 from perdure.lazy import lazily
 
 with lazily():
@@ -90,12 +91,14 @@ class Selection:
     """Runs that were created longer ago."""
     prefix: str = ""
     """The beginning of their names."""
+    revision: str | None = None
+    """Name of the WorkflowRevision that they execute."""
 
     @property
     def filters(self) -> bool:
         """Whether it selects by more than the phase."""
         return (
-            bool(self.workflow or self.selector or self.attributes or self.prefix)
+            bool(self.workflow or self.selector or self.attributes or self.prefix or self.revision)
             or self.since is not None
             or self.older is not None
         )
@@ -146,6 +149,9 @@ class Selection:
             others = [f"status.phase!={phase}" for phase in Phase if phase not in self.phases]
             one = len(self.phases) == 1 and "Pending" not in self.phases
             query["fieldSelector"] = f"status.phase={next(iter(self.phases))}" if one else ",".join(others)
+        if self.revision is not None:
+            of_revision = f"status.revision.name={escaped(self.revision)}"
+            query["fieldSelector"] = ",".join(filter(None, (query.get("fieldSelector"), of_revision)))
         return query
 
     def matches(self, run: Object, now: datetime) -> bool:
@@ -153,6 +159,8 @@ class Selection:
         if self.phases and phase_of(run) not in self.phases:
             return False
         if self.workflow is not None and self.workflow != _workflow_of(run):
+            return False
+        if self.revision is not None and self.revision != _revision_of(run):
             return False
         if self.since is not None and created(run) < now - self.since:
             return False
@@ -308,12 +316,18 @@ def created(run: Object) -> datetime:
 def _brief(row: TableRow) -> Object:
     """Return the part of a run that a row of the table has."""
     workflow = {"workflow": {"name": row.cells["Workflow"]}} if row.cells.get("Workflow") else {}
-    return {**_TYPE, "metadata": row.metadata, "spec": workflow, "status": {"phase": row.cells["Phase"]}}
+    revision = {"revision": {"name": row.cells["Revision"]}} if row.cells.get("Revision") else {}
+    return {**_TYPE, "metadata": row.metadata, "spec": workflow, "status": {"phase": row.cells["Phase"], **revision}}
 
 
 def _workflow_of(run: Object) -> str | None:
     reference = mapping(mapping(run.get("spec")).get("workflow"))
     return reference.get("name") or reference.get("type")
+
+
+def _revision_of(run: Object) -> str | None:
+    name = mapping(mapping(run.get("status")).get("revision")).get("name")
+    return None if name is None else str(name)
 
 
 async def _reread(cluster: Cluster, run: Object) -> Object | None:

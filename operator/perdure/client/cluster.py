@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perdure.api.labels import FLEET_LABEL
 from perdure.client.errors import CliError, NotFoundError
 from perdure.client.requests import Object, Requests
+from perdure.client.revisions import ClusterRevisions
 from perdure.client.runs import ClusterRuns
 from perdure.kube import clock, errors, paths
 
@@ -41,6 +42,7 @@ class Cluster:
     def __init__(self, requests: Requests) -> None:
         self.namespace = requests.namespace
         self.runs = ClusterRuns(requests)
+        self.revisions = ClusterRevisions(requests)
         self.config_maps = ConfigMaps(requests)
         self.diagnosis = Diagnosis(requests)
         self.one_time_pods = OneTimePods(requests)

@@ -13,7 +13,7 @@ from perdure.kube import errors, paths
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.runtime import chains, segments
+    from perdure.runtime import chains, revisions, segments
     from perdure.view import open_work
 
 if TYPE_CHECKING:
@@ -225,12 +225,34 @@ class ClusterRuns:
             found = await self._requests.list_objects("historysegments", namespace, fieldSelector=of_run)
         return segments.gather(run, found)
 
-    async def with_history(self, run: Object) -> Object:
-        """Return the run with its whole remaining history in its status.
+    async def with_definition(self, run: Object) -> Object:
+        """Return the run with the definition of its WorkflowRevision in its status, if that can be read.
+
+        Raises:
+            UnreachableError: The API server does not respond.
+        """
+        status = run.get("status") or {}
+        reference = revisions.Reference.of(status)
+        if reference is None:
+            return run
+        try:
+            url = paths.path(paths.PERDURE, run["metadata"]["namespace"], "workflowrevisions", reference.name)
+            found = await self._requests.client.get(url)
+        except errors.ApiError:  # deleted, or no permission: the rest of the run can be shown
+            return run
+        except errors.NoResponseError as error:
+            raise self._requests.unreachable(error) from error
+        if revisions.fault(found) or revisions.Content.of(found).reference() != reference:
+            return run
+        return {**run, "status": {**status, "definition": found["spec"]["definition"]}}
+
+    async def whole(self, run: Object) -> Object:
+        """Return the run with its definition and its whole remaining history in its status.
 
         Raises:
             CliError: The segments cannot be read.
         """
+        run = await self.with_definition(run)
         status = run.get("status") or {}
         history = status.get("history") or {}
         if not history.get("segments"):

@@ -136,7 +136,7 @@ class Pages:
     async def run(self, request: Request) -> Response:
         """Show a run: its steps as a graph and as a table, and the logs of its attempts."""
         async with self._site.open(request) as cluster:
-            found = await cluster.runs.with_history(await cluster.runs.get(request.path_params["name"]))
+            found = await cluster.runs.whole(await cluster.runs.get(request.path_params["name"]))
             live = await cluster.runs.live_state(found)
             pods = [] if live is None else await cluster.runs.pods(found)
             later = await _later(cluster, found)

@@ -24,6 +24,7 @@ from perdure.controller.payloads import Blobs, LostBlobError, NewerBlobError
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.recorded_state import distrust
 from perdure.controller.runs.store import past_of
+from perdure.controller.workflows.revisions import with_definition
 from perdure.engine.payloads import references
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -292,6 +293,7 @@ class Archiver:
             return None
         try:
             past = await past_of(self._client, run)
+            run = await with_definition(self._client, run)
         except NewerStateError:
             return None  # an operator that can read it archives it
         payloads = await self._payloads(entry.namespace, [run, past.events])

@@ -22,6 +22,25 @@ class RefusedError(Exception):
         self.message = message
 
 
+class NotReadyError(Exception):
+    """A run cannot start until someone fixes something; it is retried when the Workflow changes."""
+
+    def __init__(
+        self,
+        reason: ConditionReason,
+        message: str,
+        until: datetime | None = None,
+        libraries: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.until = until
+        """When to retry the run, regardless of events."""
+        self.libraries = libraries
+        """The Workflows from which the definition copies parts: a change of one of them can fix it."""
+
+
 class NotYetError(Exception):
     """Work on a key needs a result that is not available yet. Meanwhile, a queue gives its worker to other keys.
 

@@ -49,6 +49,7 @@ from perdure.controller.worker_deployments import WorkerDeployments
 from perdure.controller.workers import Workers
 from perdure.controller.workflows.namespace_defaults import DefaultsReadiness
 from perdure.controller.workflows.readiness import Readiness
+from perdure.controller.workflows.revisions import RevisionCollector, RevisionRetention
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime import status_encoding
@@ -68,6 +69,7 @@ class Manager:
         workers: int = 32,
         finished: Limits | None = None,
         upgrades: UpgradeSettings | None = None,
+        revisions: RevisionRetention | None = None,
         archive: Archive | None = None,
         archiving: ArchiveSettings | None = None,
     ) -> None:
@@ -78,6 +80,7 @@ class Manager:
             served: The served namespaces.
             workers: How many objects are processed concurrently.
             finished: The limits of finished runs per namespace; None for the defaults.
+            revisions: How long revisions are kept that no run refers to; None for the defaults.
             upgrades: The settings of upgrades; None: the operator writes the same state version all the time, as in simulations.
             archive: Archives finished runs; None: there is no archive.
             archiving: The settings of the archive; None for the defaults.
@@ -162,6 +165,10 @@ class Manager:
         self._claims = ReleasedClaims(services.client, index.directory, services.pods.settings.pod_ttl)
         deletions = DeletionPods(services.client, services.recorder, services.pods.settings)
         self._artifacts = ArtifactCollector(services.client, index.directory, deletions)
+
+        self._revisions = RevisionCollector(
+            services.client, services.definitions.revisions, services.definitions, revisions or RevisionRetention()
+        )
 
         self._upgrades = None
         if upgrades is not None:
@@ -257,6 +264,7 @@ class Manager:
                 group.create_task(delete_forever(self.client, kind, self.served, self.shards))
             group.create_task(check_forever(self._claims.release, self.served, self.shards, "released-claims"))
             group.create_task(self._artifacts.collect_forever(self.served, self.shards))
+            group.create_task(self._revisions.collect_forever(self.served, self.shards))
             group.create_task(self.services.blobs.remove_unclaimed_forever(self.served, self.shards))
 
     async def _read_first_lists(self) -> None:

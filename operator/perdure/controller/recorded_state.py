@@ -13,7 +13,7 @@ import msgspec
 from perdure.api import labels
 from perdure.api.json_values import mapping
 from perdure.api.kinds.status import CommitStatus
-from perdure.api.kinds.workflowrun import History, WorkflowRunStatus
+from perdure.api.kinds.workflowrun import History, RevisionReference, WorkflowRunStatus
 from perdure.api.models import json_fields
 from perdure.api.state_versions import unknown_in
 from perdure.api.stored import newer_annotation
@@ -38,6 +38,7 @@ _FIELDS: Final = {
     "status": json_fields(WorkflowRunStatus),
     "status.history": json_fields(History),
     "status.commit": json_fields(CommitStatus),
+    "status.revision": json_fields(RevisionReference),
 }
 """The known fields of the parts of a status that are not read by a `StoredStruct`, and not computed from those."""
 _ANNOTATIONS: Final[Mapping[str, type[Any]]] = {

@@ -23,6 +23,7 @@ from perdure.controller.retry_policies import Policies
 from perdure.controller.services import Services
 from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workflows.definitions import Definitions
+from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.runtime.archive import Archive, ArchiveSettings, OnUnavailable
@@ -62,6 +63,8 @@ class OperatorOptions:
     """Name of this pod, for Events."""
     finished: Limits = field(default_factory=Limits)
     """The limits of the finished runs that each namespace keeps."""
+    revisions: RevisionRetention = field(default_factory=RevisionRetention)
+    """How long revisions of Workflows are kept that no run refers to."""
     routine_events: bool = False
     """Whether to record Events that need no action, such as the start or completion of a run."""
     fleet: str = ""
@@ -90,7 +93,8 @@ class OperatorOptions:
 
         Raises:
             ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS,
-                PERDURE_FINISHED_MIB, PERDURE_LEASE_SECONDS, PERDURE_UPGRADE_HOLD_BACK_SECONDS, PERDURE_ARCHIVE_HISTORY_MIB,
+                PERDURE_FINISHED_MIB, PERDURE_REVISION_HISTORY, PERDURE_UNUSED_REVISION_SECONDS, PERDURE_LEASE_SECONDS,
+                PERDURE_UPGRADE_HOLD_BACK_SECONDS, PERDURE_ARCHIVE_HISTORY_MIB,
                 PERDURE_ARCHIVE_RETENTION_DAYS or PERDURE_RUN_AS_USER is not a number; PERDURE_ARCHIVE_ON_UNAVAILABLE is
                 neither `Keep` nor `Delete`; or PERDURE_FLEET and PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS
                 or POD_IP is not.
@@ -121,6 +125,10 @@ class OperatorOptions:
             finished=Limits(
                 runs=int(environment.get("PERDURE_FINISHED_RUNS") or Limits.runs),
                 size=int(environment.get("PERDURE_FINISHED_MIB") or Limits.size // MIB) * MIB,
+            ),
+            revisions=RevisionRetention(
+                history=int(environment.get("PERDURE_REVISION_HISTORY") or RevisionRetention().history),
+                unused_for=timedelta(seconds=int(environment.get("PERDURE_UNUSED_REVISION_SECONDS") or 300)),
             ),
             routine_events=environment.get("PERDURE_ROUTINE_EVENTS") == "true",
             fleet=fleet,
@@ -215,6 +223,7 @@ def assemble(client: Client, options: OperatorOptions, archive: Archive | None =
         workers=options.workers,
         finished=options.finished,
         upgrades=options.upgrades,
+        revisions=options.revisions,
         archive=archive,
         archiving=options.archiving,
     )

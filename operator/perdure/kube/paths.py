@@ -17,7 +17,9 @@ WATCHED: Final = (
     "operations",
 )
 """The resource names of the kinds of `PERDURE` that the operator watches, and whose statuses it writes."""
-PLURALS: Final = frozenset({*WATCHED, "deadletters", "historysegments", "payloads", "artifactsets", "cachedresults"})
+PLURALS: Final = frozenset(
+    {*WATCHED, "workflowrevisions", "deadletters", "historysegments", "payloads", "artifactsets", "cachedresults"}
+)
 """The resource names of all kinds of `PERDURE`."""
 APPS: Final = "/apis/apps/v1"
 COORDINATION: Final = "/apis/coordination.k8s.io/v1"

@@ -158,6 +158,13 @@ SEGMENTS = Counter(
     "perdure_history_segments", "Parts of histories that were stored as HistorySegments.", registry=REGISTRY
 )
 BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
+REVISIONS = Counter(
+    "perdure_revisions",
+    "WorkflowRevisions by outcome: Stored, Restored after somebody had deleted them, Deleted because nothing needed them, or "
+    "Refused by the API server, so that a run contains its definition.",
+    ["outcome"],
+    registry=REGISTRY,
+)
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Reconciliations that were repeated because the object had changed.", registry=REGISTRY
 )

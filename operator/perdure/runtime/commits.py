@@ -71,8 +71,8 @@ RESTORED_LABEL: Final = "velero.io/restore-name"
 """Label that Velero puts on every object that it restores."""
 
 OF_RUNS: Final = (
-    *("attempt", "completionTime", "definition", "failure", "firstRunId", "history", "output", "phase", "runId"),
-    *("startTime", "state", STATE_VERSION),
+    *("attempt", "completionTime", "definition", "failure", "firstRunId", "history", "output", "phase", "revision"),
+    *("runId", "startTime", "state", STATE_VERSION),
 )
 """Fields of a run's status that the operator relies on.
 

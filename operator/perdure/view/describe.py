@@ -103,6 +103,8 @@ def header(run: RunView, page: Page) -> Iterator[Text]:
         yield _field("Endpoint", run.endpoint)
     else:
         yield _field("Workflow", run.workflow or "inline")
+    if run.revision:
+        yield _field("Revision", run.revision)
     yield from _sources(run)
     yield from _workers(run)
     if run.workflow_id != run.name:

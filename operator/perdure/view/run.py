@@ -119,6 +119,8 @@ class RunView(RunSummary):
     output: Any
     failure: Json | None
     chain: ChainView
+    revision: str
+    """Name of the WorkflowRevision that it executes; empty if it has its own definition."""
     sources: tuple[Json, ...]
     """What its definition has copied from other Workflows: `workflow`, `generation`, `activities`, and `blocks`."""
     claims: tuple[tuple[str, str], ...]
@@ -213,6 +215,7 @@ def read_run(
         output=readable(status.get("output")),
         failure=failure or None,
         chain=_chain(metadata, status, history),
+        revision=str(mapping(status.get("revision")).get("name") or ""),
         sources=tuple(mappings(status.get("sources"))),
         claims=tuple(_claims(obj, source.definition)),
         search_attributes=search_attributes_of(obj) or None,

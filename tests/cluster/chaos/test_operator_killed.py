@@ -73,8 +73,7 @@ def test_no_run_is_lost_and_no_attempt_duplicated_when_the_operator_is_killed(
     assert all(open_at_kill)
     attempts: set[str] = set()
     for name in names:
-        run = namespace.get("workflowrun", name)
-        assert run is not None
+        run = namespace.with_history(name)
         assert run["status"]["phase"] == "Completed", run["status"]
         check_history(run)
         started = [e for e in recorded(run) if isinstance(e, ev.ActivityTaskStarted)]

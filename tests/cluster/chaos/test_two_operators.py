@@ -58,8 +58,7 @@ def test_two_operators_create_each_pod_once(namespace: Cluster, tmp_path: Path) 
                 namespace.closed(name, seconds=600)
     attempts: set[str] = set()
     for name in names:
-        run = namespace.get("workflowrun", name)
-        assert run is not None
+        run = namespace.with_history(name)
         assert run["status"]["phase"] == "Completed", run["status"]
         check_history(run)
         started = [event for event in recorded(run) if isinstance(event, ev.ActivityTaskStarted)]

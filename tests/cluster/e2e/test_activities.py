@@ -23,8 +23,7 @@ def test_an_activity_gets_its_input_and_returns_a_result(namespace: Cluster) -> 
     status = namespace.closed("echo")
     assert status["phase"] == "Completed"
     assert status["output"] == value
-    run = namespace.get("workflowrun", "echo")
-    assert run is not None
+    run = namespace.with_history("echo")
     check_history(run)
 
 
@@ -72,8 +71,7 @@ def test_a_failure_is_retried_with_backoff_and_each_attempt_is_one_pod(namespace
     namespace.start("flaky", one_step(python(code, retryPolicy=QUICK)))
     status = namespace.closed("flaky")
     assert status["output"] == "done"
-    run = namespace.get("workflowrun", "flaky")
-    assert run is not None
+    run = namespace.with_history("flaky")
     check_history(run)
     started = next(e for e in recorded(run) if isinstance(e, ev.ActivityTaskStarted))
     assert started.attempt == 3

@@ -103,8 +103,7 @@ def check_reported_once_and_restored(namespace: Cluster, name: str, change: Json
     namespace.condition("workflowrun", name, "Running")
     wake(namespace, name)
     assert namespace.closed(name)["output"] == "rested"
-    run = namespace.get("workflowrun", name)
-    assert run is not None
+    run = namespace.with_history(name)
     check_history(run)
 
     def reported() -> int:

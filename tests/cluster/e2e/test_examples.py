@@ -46,7 +46,7 @@ class Example:
     def chain(self, workflow_id: str) -> list[Json]:
         """The started runs of a workflow ID, oldest first."""
         runs = [
-            run
+            self.cluster.with_definition(run)
             for run in self.cluster.list("workflowruns")
             if (run["spec"].get("workflowId") or run["metadata"]["name"]) == workflow_id
             and (run.get("status") or {}).get("startTime")

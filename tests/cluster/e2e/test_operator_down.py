@@ -47,8 +47,7 @@ def test_pods_that_ended_or_stopped_their_heartbeats_during_a_downtime_are_evalu
     assert outputs == {"finished": "done", "failed": "retried", "silent": "working", "created": "begun late"}
     attempts = {}
     for name in (*endings, "created"):
-        run = namespace.get("workflowrun", name)
-        assert run is not None
+        run = namespace.with_history(name)
         check_history(run)
         attempts[name] = next(e.attempt for e in recorded(run) if isinstance(e, ev.ActivityTaskStarted))
     assert attempts == {"finished": 1, "failed": 2, "silent": 2, "created": 1}

@@ -204,8 +204,7 @@ def test_the_history_of_a_scheduled_run_replays(namespace: Cluster) -> None:
     namespace.condition("schedule", "telling", "OutOfActions")
     (run,) = namespace.wait("its run", lambda: namespace.list("workflowruns"))
     namespace.closed(run["metadata"]["name"])
-    complete = namespace.get("workflowrun", run["metadata"]["name"])
-    assert complete is not None
+    complete = namespace.with_history(run["metadata"]["name"])
     assert complete["status"]["output"] == {"at": nominal(complete).strftime("%Y-%m-%dT%H:%M:%SZ")}
     check_history(complete)
 

@@ -26,8 +26,7 @@ def test_steps_see_input_outputs_variables_the_run_and_the_time_of_the_event(nam
     status = namespace.closed("sums")
     assert status["output"]["total"] == 2
     assert status["output"]["who"] == "sums/of 2 things"
-    run = namespace.get("workflowrun", "sums")
-    assert run is not None
+    run = namespace.with_history("sums")
     check_history(run)
     fired = next(e for e in recorded(run) if isinstance(e, ev.TimerFired))
     began = next(e for e in recorded(run) if isinstance(e, ev.TimerStarted))

@@ -61,6 +61,11 @@ DEFINITIONS = {
 }
 
 
+REVISION = manifest(
+    "WorkflowRevision", "written-0b1c", {"workflow": "written", "definition": STEPS, "hash": f"sha256:{'0b1c' * 16}"}
+)
+
+
 @pytest.fixture
 def scene(namespace: Cluster) -> Cluster:
     """A namespace with an editor, a Temporal client, and an owner of Perdure's kinds."""
@@ -95,6 +100,17 @@ def test_writing_a_definition_requires_permission_to_create_pods(scene: Cluster)
     for where in ("spec.inline", "spec", "spec.workflowRunTemplate.spec.inline"):
         assert not create(scene, EDITOR, DEFINITIONS[where], "--dry-run=server"), where
     assert not create(scene, OPERATOR, LETTER)
+    refused = create(scene, OWNER, REVISION)
+    assert f'spec.definition: "owner" must be allowed to create pods in namespace "{scene.namespace}"' in refused
+    assert 'User "editor" cannot create resource' in create(scene, EDITOR, REVISION)
+    assert not create(scene, OPERATOR, REVISION)
+    changed = {"spec": {"definition": OTHER}}
+    assert (
+        "`spec` must not change"
+        in scene.run(
+            "patch", OPERATOR, "workflowrevision", "written-0b1c", "--type=merge", "-p", json.dumps(changed)
+        ).stderr
+    )
     assert not create(scene, OPERATOR, DEFINITIONS["spec.inline"])
     by_name = {"workflow": {"name": "written"}}
     assert not create(scene, OWNER, run_manifest("by-name", by_name))

@@ -2,10 +2,10 @@
 
 At every write: histories grow without gaps, are never changed, and end with one closing event. One run of a workflow ID is
 open. No name of a pod or run is used twice, and no attempt follows one that has succeeded. Nothing that is still waited for is
-deleted or released, and no pod that stays after its activity has completed is deleted. The containers of two attempts do not run
-at the same time, unless their activity permits it or a node is lost. A parent and a Schedule record the end of a run only as it
-has ended. At the end: nothing is held, no pod runs for a run that has closed, nothing is left to do for it, and nothing is
-written any more.
+deleted or released. A revision to which a run refers exists. No pod that stays after its activity has completed is deleted. The
+containers of two attempts do not run at the same time, unless their activity permits it or a node is lost. A parent and a
+Schedule record the end of a run only as it has ended. At the end: nothing is held, no pod runs for a run that has closed, nothing
+is left to do for it, and nothing is written any more.
 """
 
 from collections import Counter
@@ -23,6 +23,7 @@ from simulated.checks.attempts import AttemptChecks
 from simulated.checks.event_order import ACTIVITY_CLOSED
 from simulated.checks.histories import HistoryChecks
 from simulated.checks.removals import CHORES, RemovalChecks
+from simulated.checks.revisions import RevisionChecks
 from simulated.checks.run_facts import DecodedRuns, continues, existing_runs, state
 
 _FINALIZER = "perdure.dev/outcome"
@@ -44,6 +45,7 @@ class Checker:
         self.failed_by_clients: set[str] = set()
         """Names of runs of which clients fail attempts, also those that have succeeded a moment ago."""
         self.removals = RemovalChecks(server, self._at)
+        self.revisions = RevisionChecks(server, self._at)
         self._server = server
         self._operators = operators
         self.decoded = DecodedRuns()
@@ -72,8 +74,12 @@ class Checker:
                 self._check_pod(write, judged=judged)
             case "workflowruns":
                 self._check_run(write)
+                if judged:
+                    self.revisions.check_run(write)
                 if judged and write.delete_requested:
                     self.removals.check_run(write)
+            case "workflowrevisions" if judged:
+                self.revisions.check_revision(write)
             case "schedules" if write.before is not None and write.type == "MODIFIED":
                 self.removals.observe_schedule(write)
                 self._check_schedule(write)

@@ -4,7 +4,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.runtime import status_encoding
 from perdure.runtime.chains import continuation_of
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.store import Object
+from perdure.simulation.cluster.store import Object, ObjectKey
 
 
 class DecodedRuns:
@@ -21,6 +21,15 @@ class DecodedRuns:
             found = status_encoding.decode(run)
             self._last[run["metadata"]["uid"]] = run, found
         return found
+
+
+def with_definition(server: ApiServer, run: Object) -> Object:
+    """A decoded run with the definition of its revision in its status, if it refers to one."""
+    status = run.get("status") or {}
+    if "revision" not in status:
+        return run
+    key = ObjectKey("workflowrevisions", run["metadata"]["namespace"], status["revision"]["name"])
+    return {**run, "status": {**status, "definition": server.objects[key]["spec"]["definition"]}}
 
 
 def state(obj: Object) -> Object:

@@ -36,6 +36,7 @@ from simulated.scenarios.libraries import libraries
 from simulated.scenarios.limits import activity_limits, limits, newest_wins, selecting_limits, step_limits, together
 from simulated.scenarios.neighbors import neighbors
 from simulated.scenarios.replacements import replacements
+from simulated.scenarios.revisions import revisions
 from simulated.scenarios.upgrades import upgrades
 from simulated.scenarios.workspaces import workspaces
 from simulated.sdk.limits import limited_code
@@ -532,6 +533,7 @@ SCENARIOS: dict[str, Scenario] = {
         selecting_limits,
         neighbors,
         libraries,
+        revisions,
         workspaces,
         artifacts,
         caching,

@@ -25,7 +25,7 @@ def record_as_before(obj: Object) -> None:
 
 def test_an_open_run_of_an_earlier_version_continues_and_completes() -> None:
     async def scenario(world: World) -> None:
-        world.begin()
+        world.begin(reads=2)
         world.create("Workflow", "greeting", STEPS)
         world.create("WorkflowRun", "run", {"workflow": {"name": "greeting"}})
         await asyncio.sleep(20)

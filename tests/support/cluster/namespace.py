@@ -27,6 +27,7 @@ from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import load_memory
 from perdure.runtime.chains import reset_of
+from perdure.runtime.revisions import Content, Reference
 from perdure.runtime.segments import gather
 from perdure.schedule.run_manifests import scheduled_by
 from support.cluster.objects import Objects, objects
@@ -106,13 +107,25 @@ class Cluster:
         return self.objects.get(kind, self.namespace, name)
 
     def with_history(self, name: str) -> Json:
-        """A WorkflowRun with its whole history in its status: nothing of it may be missing, or other than it was sealed."""
+        """A WorkflowRun with its definition and its whole history in its status: nothing of them may be missing or changed."""
         run = self.get("workflowrun", name)
         assert run is not None
+        run = self.with_definition(run)
         past = gather(run, self.segments(run))
         assert past.damage == ()
         run.setdefault("status", {}).setdefault("history", {})["events"] = past.events
         return run
+
+    def with_definition(self, run: Json) -> Json:
+        """A WorkflowRun with the definition of its revision in its status, if it refers to one."""
+        status = run.get("status") or {}
+        reference = Reference.of(status)
+        if reference is None:
+            return run
+        revision = self.get("workflowrevision", reference.name)
+        assert revision is not None
+        assert Content.of(revision).reference() == reference
+        return {**run, "status": {**status, "definition": revision["spec"]["definition"]}}
 
     def segments(self, run: Json) -> list[Json]:
         """The HistorySegments of a run, in their order."""

@@ -9,6 +9,7 @@ from perdure.api.state_versions import NEWEST
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.manager import Manager
 from perdure.controller.upgrades import UpgradeSettings
+from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions
@@ -47,6 +48,7 @@ class FaultyOperator(Operator):
         lease_seconds: int = 10,
         reads: int = NEWEST,
         upgrades: UpgradeSettings | None = None,
+        revisions: RevisionRetention | None = None,
         archive: Archive | None = None,
         archiving: ArchiveSettings | None = None,
     ) -> None:
@@ -61,6 +63,7 @@ class FaultyOperator(Operator):
             lag: Mean delay of its watches, seconds.
             skew: Seconds that its clock is ahead.
             limits: What each namespace may keep of its finished runs.
+            revisions: How long it keeps revisions that no run refers to.
             trace: Takes the timeline.
             crashed: Called if its work ends by itself.
             frontend: The settings of its frontend; None: it serves no Temporal SDKs.
@@ -85,6 +88,7 @@ class FaultyOperator(Operator):
             namespaces=namespaces,
             instance=name,
             finished=limits,
+            revisions=revisions or RevisionRetention(),
             fleet=fleet,
             address=address,
             lease_seconds=lease_seconds,

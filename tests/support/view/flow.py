@@ -19,6 +19,7 @@ from perdure.engine.state import PendingActivity
 from perdure.engine.step import RunTransition, start, step
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
+from perdure.runtime.revisions import Content
 from perdure.view.open_work import LiveState
 from perdure.view.page import Page
 from perdure.view.replay import trace
@@ -83,7 +84,8 @@ class Flow:
     def _commit(self, transition: RunTransition) -> "Flow":
         self.state = transition.state
         composer, snapshot = StatusComposer(UID), yaml.safe_load(self.definition)
-        composer.define(RunDecider(decider=self.decider, definition=Definition(self.program, "order-flow", snapshot)))
+        content = Content(workflow="order-flow", definition=snapshot)
+        composer.define(RunDecider(decider=self.decider, definition=Definition(self.program, "order-flow", content)))
         run = {"metadata": {"name": self.name, "uid": UID}, "status": self.status}
         self.status = composer.compose(run, self.state, transition.events, self.now)
         return self

@@ -66,6 +66,7 @@ def test_the_group_has_all_kinds() -> None:
         "payloads",
         "artifactsets",
         "cachedresults",
+        "workflowrevisions",
     ]
     assert {kind.info.plural for kind in KINDS} == PLURALS
 
@@ -92,7 +93,7 @@ def test_a_crd_has_category_subresources_and_columns(kind: type[Resource]) -> No
     assert spec["names"]["categories"] == ["perdure"]
     version = spec["versions"][0]
     assert ("subresources" in version) is (
-        kind.__name__ not in {"HistorySegment", "Payload", "ArtifactSet", "CachedResult"}
+        kind.__name__ not in {"HistorySegment", "Payload", "ArtifactSet", "CachedResult", "WorkflowRevision"}
     )
     assert version["additionalPrinterColumns"][-1]["name"] == "Age"
     assert all(" " not in column["name"] for column in version["additionalPrinterColumns"])
@@ -115,6 +116,7 @@ def test_kinds_have_the_specified_short_names() -> None:
         "wpl",
         "arts",
         "cres",
+        "wfrev",
     ]
 
 

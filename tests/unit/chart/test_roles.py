@@ -61,6 +61,7 @@ def test_the_operator_has_its_permissions_and_cannot_watch_leases(render: Render
         "historysegments": {"get", "create"},
         "payloads": {"get", "list", "create", "patch", "delete"},
         "artifactsets": {"get", "list", "create", "patch", "delete"},
+        "workflowrevisions": {"get", "list", "create", "patch", "delete"},
         "cachedresults": {"get", "list", "create", "delete"},
         "workflows/status": {"update"},
     }
@@ -117,7 +118,7 @@ def test_the_default_user_roles_include_perdures_kinds(render: Render) -> None:
     assert set(view) == PLURALS
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
     of_frontend = {f"{each}/temporal" for each in ("workerdeployments", "taskqueues", "searchattributes")}
-    of_operators = {"historysegments", "payloads", "artifactsets"}
+    of_operators = {"historysegments", "payloads", "artifactsets", "workflowrevisions"}
     assert set(edit) == PLURALS - of_operators | of_frontend | {"workflowruns/tasks", "workerdeployments/scale"}
     assert edit["deadletters"] == edit["cachedresults"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]

@@ -95,6 +95,9 @@ CALLS: dict[str, list[str]] = {
     "wait": ["run"],
     "webhooks": [],
     "worker": ["list"],
+    "workflow": ["history", "flow"],
+    "workflow diff": ["flow"],
+    "workflow rollback": ["flow", "--to", "2"],
 }
 
 EXECUTED = """

@@ -109,6 +109,10 @@ async def test_a_workflow_is_reconciled_when_its_policies_are_created_or_deleted
             return web.json_response(known[0] if known else {"reason": "NotFound"}, status=200 if known else 404)
         if "/workflows/" in request.path:
             return web.json_response({"apiVersion": API_VERSION, "kind": "Workflow", "metadata": meta, "spec": spec})
+        if "workflowdefaults" in request.path:
+            return web.json_response({"reason": "NotFound"}, status=404)
+        if "workflowrevisions" in request.path:
+            return web.json_response({"metadata": {"uid": "r"}}, status=201 if request.method == "POST" else 404)
         return web.json_response({})
 
     async with api_server(answer) as client:

@@ -21,6 +21,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.step import MAX_BYTES, MAX_EVENTS
 from perdure.language.compiler import compile_program
 from perdure.language.step_failures import as_json
+from perdure.runtime.revisions import Content
 from support.engine.coded import Coded
 from support.engine.script import T0, Drive, Reacting, activity, application, seconds, timer
 from support.language.resumed import Run, do
@@ -314,9 +315,26 @@ def test_the_status_contains_the_state_for_a_restart() -> None:
 def test_the_definition_is_stored_if_it_came_from_a_workflow() -> None:
     definition = {"steps": [{"name": "a", "set": {"x": None}}]}
     composer, program = StatusComposer("uid-1"), compile_program(WorkflowSpec.parse(definition))
-    composer.define(RunDecider(decider=None, definition=Definition(program, "order", definition)))
+    content = Content(workflow="order", definition=definition)
+    composer.define(RunDecider(decider=None, definition=Definition(program, "order", content)))
     status = composer.compose(run_with(), Drive.of(activity("book")).state, (), T0)
     assert (status["definition"], status["progress"]) == (definition, "0/1")
+    assert "revision" not in status
+
+
+def test_a_run_refers_to_its_revision_and_never_to_another_one() -> None:
+    definition = {"steps": [{"name": "a", "set": {"x": None}}]}
+    composer, program = StatusComposer("uid-1"), compile_program(WorkflowSpec.parse(definition))
+    content = Content(workflow="order", definition=definition)
+    kept = Definition(program, "order", content, revision=content.reference())
+    composer.define(RunDecider(decider=None, definition=kept))
+    status = composer.compose(run_with(), Drive.of(activity("book")).state, (), T0)
+    assert status["revision"] == content.reference().stored()
+    assert "definition" not in status
+    composer.define(RunDecider(decider=None, definition=None))
+    assert (
+        composer.compose(run_with(status), Drive.of(activity("book")).state, (), T0)["revision"] == status["revision"]
+    )
 
 
 @pytest.mark.parametrize("run", ["a" * 253, "with.dots", "order-1"], ids=["a long name", "a name with dots", "a name"])

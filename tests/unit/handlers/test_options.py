@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from perdure.controller.upgrades import UpgradeSettings
+from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 
@@ -33,6 +34,8 @@ def test_environment_variables_set_the_options() -> None:
             "PERDURE_RUN_AS_USER": "None",
             "PERDURE_FINISHED_RUNS": "0",
             "PERDURE_FINISHED_MIB": "64",
+            "PERDURE_REVISION_HISTORY": "3",
+            "PERDURE_UNUSED_REVISION_SECONDS": "0",
             "PERDURE_FLEET": "perdure",
             "PERDURE_LEASE_SECONDS": "15",
             "PERDURE_ROUTINE_EVENTS": "true",
@@ -55,6 +58,7 @@ def test_environment_variables_set_the_options() -> None:
         pull_secrets=("one", "two"),
         run_as_user=None,
         finished=Limits(runs=0, size=64 * 1024 * 1024),
+        revisions=RevisionRetention(history=3, unused_for=timedelta(0)),
         instance="perdure-0",
         fleet="perdure",
         pod_uid="1234",

@@ -4,13 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.fields import Count, JsonObject, Large, Positive, atomic_list
+from perdure.api.fields import Count, Hash, JsonObject, Large, Positive, atomic_list
 from perdure.api.kinds.deadletter import RunReference
 from perdure.api.models import Column, KindInfo, Resource, SpecModel
 from perdure.api.rules import Rule, immutable
-
-Hash = Annotated[str, Field(max_length=128, pattern="^([a-z0-9]+:)?[0-9a-f]{32,}$")]
-"""A hash in hexadecimal digits, optionally with the name of its algorithm before."""
 
 
 class HistorySegmentSpec(SpecModel):

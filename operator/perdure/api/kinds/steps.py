@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from enum import StrEnum
 from operator import not_
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -63,7 +63,7 @@ class CancellationType(StrEnum):
 class WorkflowReference(SpecModel):
     """A Workflow, by name, or a workflow type that Temporal SDK workers run."""
 
-    rules = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "must have either `name` (a Workflow), or `type` and `taskQueue` (code that Temporal SDK workers run)",
             "has(self.name) ? !has(self.type) && !has(self.taskQueue) : has(self.type) && has(self.taskQueue)",

@@ -745,6 +745,9 @@ class WorkflowStatus(StatusModel):
     conditions: Conditions = Field(default_factory=list)
     """`Ready`: runs can use the definition. If False, the message says what is wrong and where."""
 
+    revision: Annotated[str, Field(max_length=253)] | None = None
+    """Name of the WorkflowRevision with the newest definition that runs can use."""
+
 
 class Workflow(Resource):
     """A reusable definition: activities and steps. WorkflowRuns run it."""

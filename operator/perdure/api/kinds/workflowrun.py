@@ -10,11 +10,13 @@ from perdure.api.fields import (
     Count,
     FieldShape,
     Flag,
+    Hash,
     Identifier,
     Json,
     JsonObject,
     Large,
     Positive,
+    ResourceName,
     Time,
     Uid,
     WorkflowId,
@@ -36,12 +38,28 @@ MAX_PENDING = 2000
 """Maximum number of pending activities, timers, signals or children of one run, as in Temporal."""
 
 
+class RunWorkflow(QualifiedWorkflowReference):
+    """The workflow of a run: a Workflow, by name, also of another namespace, or a workflow type that Temporal SDK workers run."""
+
+    rules = (
+        *QualifiedWorkflowReference.rules,
+        Rule(
+            "`revision` must be used with `name`",
+            "!has(self.revision) || has(self.name)",
+            lambda ref: ref.revision is None or ref.name is not None,
+        ),
+    )
+
+    revision: ResourceName | None = None
+    """Name of a WorkflowRevision of the Workflow to run. Default: the definition that the Workflow has when the run starts."""
+
+
 class RunOptions(SpecModel):
     """What to start, and how, without an inline definition."""
 
-    workflow: QualifiedWorkflowReference | None = None
+    workflow: RunWorkflow | None = None
     """Workflow to run: a Workflow by `name`, or `type` and `taskQueue` of a workflow that Temporal SDK workers run.
-    The run keeps the definition that the Workflow has when the run starts."""
+    The run keeps the definition that the Workflow has when the run starts, or that of `revision`."""
 
     workflow_id_reuse_policy: WorkflowIdReusePolicy = WorkflowIdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
     """Whether the run can use the workflow ID of closed runs. Default: AllowDuplicateFailedOnly."""
@@ -299,6 +317,16 @@ class PendingChildStatus(StatusModel):
     """When the child started."""
 
 
+class RevisionReference(StatusModel):
+    """A reference to the definition that a run executes."""
+
+    name: Annotated[str, Field(max_length=253)]
+    """Name of the WorkflowRevision."""
+
+    hash: Hash
+    """Hash of its content."""
+
+
 Recorded = Annotated[Any, FieldShape(lambda value: value, {"x-kubernetes-preserve-unknown-fields": True})]
 """A JSON text that only the operator writes. Earlier versions wrote the value itself."""
 
@@ -382,9 +410,12 @@ class WorkflowRunStatus(StatusModel):
     pending_children: Annotated[list[PendingChildStatus], atomic_list(MAX_PENDING)] = Field(default_factory=list)
     """Child runs that have not closed."""
 
+    revision: RevisionReference | None = None
+    """The WorkflowRevision with the definition as it was when the run started. Later changes do not affect the run. Not set for
+    `inline` without `from`. `perdure describe` shows its steps."""
+
     definition: Recorded = None
-    """The definition as it was when the run started, as a JSON text. Later changes do not affect the run. Not set for `inline`
-    without `from`. `perdure describe` shows its steps."""
+    """The same definition, as a JSON text, in runs without `revision`: of earlier versions, or where none could be stored."""
 
     sources: Annotated[list[JsonObject], atomic_list(100)] | None = None
     """The Workflows from which the definition has copied parts (`from`): `workflow`, its `generation`, and the names of the
@@ -439,6 +470,7 @@ class WorkflowRun(Resource):
             Column(
                 "Schedule", r".metadata.labels.perdure\.dev/schedule", "The Schedule that started the run", wide=True
             ),
+            Column("Revision", ".status.revision.name", "The WorkflowRevision that the run executes", wide=True),
             Column("Message", condition_path("Succeeded", "message"), "Message of the condition Succeeded", wide=True),
         ),
         selectable=(
@@ -448,6 +480,7 @@ class WorkflowRun(Resource):
             ".spec.workflow.type",
             ".spec.workflow.taskQueue",
             ".status.firstRunId",
+            ".status.revision.name",
         ),
     )
 

@@ -82,7 +82,8 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
     found = [document for document in documents if definition_of(document) is not None]
     if not found:
         raise CliError(
-            f"{source} has neither a Workflow nor a WorkflowRun with `spec.inline`; use a manifest of either"
+            f"{source} has neither a Workflow, nor a WorkflowRevision, nor a WorkflowRun with its definition; use a manifest of "
+            "one of them"
         )
     chosen = next((document for document in found if _name(document) == wanted), found[0])
     return _composed(chosen, found, source)
@@ -106,12 +107,14 @@ def _composed(manifest: dict[str, Any], documents: Sequence[dict[str, Any]], sou
 
 
 def definition_of(manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the definition in a Workflow or WorkflowRun: its spec, `spec.inline`, or the definition that a run is pinned to."""
+    """Return the definition in a Workflow, WorkflowRevision, or WorkflowRun; None if a manifest has none."""
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
         return None
     if manifest.get("kind") == "Workflow":
         return spec
+    if manifest.get("kind") == "WorkflowRevision":
+        return spec.get("definition")
     if manifest.get("kind") == "WorkflowRun":
         pinned = (manifest.get("status") or {}).get("definition")
         return pinned or spec.get("inline")

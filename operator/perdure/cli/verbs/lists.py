@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -38,6 +39,23 @@ if TYPE_CHECKING:
     from perdure.view.runs import GrowingTable, RunSummary
 
 
+async def _of_revision(
+    selection: Selection, revision: str, route: RouteOptions, program: str, *, everywhere: bool
+) -> Selection:
+    """Select only the runs of a revision.
+
+    Raises:
+        BadParameter: The Workflow is not named, or is in no particular namespace.
+        CliError: There is no such revision.
+    """
+    if selection.workflow is None:
+        raise click.BadParameter("requires --workflow, the Workflow of the revision", param_hint="--revision")
+    if everywhere:
+        raise click.BadParameter("a revision is of one namespace; leave out --all-namespaces", param_hint="--revision")
+    async with connect(context=route.cluster, namespace=route.namespace, program=program) as cluster:
+        return replace(selection, revision=await cluster.revisions.name_of(selection.workflow, revision))
+
+
 _PAGE_SIZE = "1000"
 query_option = option("--query", "-q", metavar="FILTER", help="Only runs that match this filter of Temporal clients")
 
@@ -45,6 +63,7 @@ query_option = option("--query", "-q", metavar="FILTER", help="Only runs that ma
 @verb("list")
 @everywhere_option("List the runs of all namespaces")
 @selects_runs
+@option("--revision", metavar="REV", help="With --workflow: only runs of this revision, by number or name")
 @option("--limit", type=WholeNumber(min=1), help="Only the newest N runs")
 @option("--reverse", is_flag=True, help="List the oldest run first")
 @option("--watch", "-W", is_flag=True, help="Then print a line for each change")
@@ -59,6 +78,7 @@ def list_(
     *,
     everywhere: bool,
     selection: Selection,
+    revision: str | None,
     query: str | None,
     limit: int | None,
     reverse: bool,
@@ -83,11 +103,14 @@ def list_(
       {program} list --prefix nightly-
       {program} list -l team=shop --search-attribute Customer=C-7
       {program} list --query "WorkflowType = 'Order' AND Amount > 7"
+      {program} list --workflow order-flow --revision 3 --running
       {program} list --running --watch
       {program} list --completed --older-than 7d --reverse --output name
       {program} list --output custom-columns=RUN:.metadata.name
     """
     screen = Screen(color)
+    if revision is not None:
+        selection = asyncio.run(_of_revision(selection, revision, route, program_of(context), everywhere=everywhere))
     if watch:
         if not is_for_users(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")

@@ -61,6 +61,7 @@ with lazily():
 )
 @option("--type", "kind", help="Instead of WORKFLOW: workflow type of code")
 @option("--task-queue", help="With --type: task queue of the workers")
+@option("--revision", metavar="REV", help="Revision of the Workflow, by number or name")
 @option("--file", "-f", help="Instead of WORKFLOW: file with a WorkflowRun; -: stdin")
 @option("--name", help="Name of the WorkflowRun; default: generated")
 @option("--workflow-id", "-w", help="Workflow ID; default: the name")
@@ -95,6 +96,7 @@ def start(
     workflow: str | None,
     kind: str | None,
     task_queue: str | None,
+    revision: str | None,
     file: str | None,
     name: str | None,
     workflow_id: str | None,
@@ -131,6 +133,7 @@ def start(
       {program} start order-flow -p id=A-1001 -p amount=349
       {program} start order-flow --label team=shop --watch --timeout 5m
       {program} start order-flow --input @order.json --logs
+      {program} start order-flow --revision 3 --input @order.json
       {program} start order-flow --dry-run=client > run.yaml
       {program} start --type Order --task-queue orders -w A-1001
       {program} start --type Bill --task-queue bills -i '"A-1"' -i 7
@@ -138,6 +141,10 @@ def start(
     """
     what = _workflow_of(workflow, kind, task_queue, file)
     launch.check()
+    if revision is not None:
+        if workflow is None:
+            raise click.BadParameter("requires WORKFLOW, the Workflow of the revision", param_hint="--revision")
+        what = {"name": workflow, "revision": asyncio.run(_revision(workflow, revision, launch, program_of(context)))}
     prefix = _name_prefix(kind or "run") if workflow is None else workflow.rpartition("/")[2]
     base: Object = {"metadata": {"generateName": f"{prefix}-"}, "spec": {}}
     if file is not None:
@@ -160,6 +167,16 @@ def start(
         "spec": {**base["spec"], **{key: each for key, each in spec.items() if each is not None}},
     }
     start_run(context, body, replace(launch, namespace=launch.namespace or meta.get("namespace")))
+
+
+async def _revision(workflow: str, revision: str, launch: Launch, program: str) -> str:
+    """Return the name of a revision.
+
+    Raises:
+        CliError: There is no such revision.
+    """
+    async with connect(context=launch.cluster, namespace=launch.namespace, program=program) as cluster:
+        return await cluster.revisions.name_of(workflow, revision)
 
 
 def _with_name(meta: Object, name: str | None) -> Object:
@@ -260,11 +277,16 @@ def rerun(
     async def read() -> list[Object]:
         async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
             if not choice.matching:
-                return [await reached.runs.find(name, workflow_id) for name in dict.fromkeys(names) or (None,)]
-            matching = await choice.matches(reached, UNSUCCESSFUL)
-            if launch.dry_run is None:
-                choice.confirm("rerun", matching)
-            return [await reached.runs.get(run["metadata"]["name"]) for run in matching]
+                found = [await reached.runs.find(name, workflow_id) for name in dict.fromkeys(names) or (None,)]
+            else:
+                matching = await choice.matches(reached, UNSUCCESSFUL)
+                if launch.dry_run is None:
+                    choice.confirm("rerun", matching)
+                found = [await reached.runs.get(run["metadata"]["name"]) for run in matching]
+            return [
+                await reached.runs.with_definition(run) if run_manifests.scheduled_by(run) is not None else run
+                for run in found
+            ]
 
     bodies = []
     for found in asyncio.run(read()):
@@ -403,7 +425,7 @@ async def _paths_of(context: click.Context, choice: Choice, launch: Launch, step
         raise click.UsageError("--from names items by their values, which needs exactly one run")
     async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
         found = await reached.runs.find(choice.names[0] if choice.names else None, choice.workflow_id)
-        found = await reached.runs.with_history(found)
+        found = await reached.runs.whole(found)
     view = run_view.read_run(found, now=clock.now(), trace=replay.trace(found))
     paths = []
     for step in steps:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from perdure.api.kinds.workflowrun import StandaloneActivity, StandaloneNexusOperation, WorkflowRunSpec
+from perdure.controller.errors import NotReadyError
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.reconcile.reconciler import Inbox
 from perdure.controller.reconcile.record import Record
@@ -87,11 +88,13 @@ class RunDeciders:
         self._record = record
         self._inbox = inbox
 
-    def resume(self, state: RunState) -> RunDecider:
+    async def resume(self, state: RunState) -> RunDecider:
         """Find the decider of a run that has already begun.
 
         Raises:
             NotYetError: The definition of the run is being compiled.
+            NotReadyError: The WorkflowRevision of the run was deleted.
+            RequestError: The Kubernetes API request failed.
             DamagedStateError: The stored definition has changed or is not valid.
             NewerStateError: A newer version has written the spec or the definition.
         """
@@ -101,9 +104,13 @@ class RunDeciders:
             standalone = self.standalone(spec)
             if standalone is not None:
                 return RunDecider(decider=standalone)
-            definition = self._services.definitions.pinned(
+            definition = await self._services.definitions.pinned(
                 self._run.namespace, self._run.name, spec, stored.get("inline"), self._record.status
             )
+        except NotReadyError:
+            if self._inbox.has(inputs.TerminateRequested):
+                return RunDecider(decider=Idle())
+            raise
         except InvalidWorkflowError as error:
             at = "spec.inline" if snapshot is None else "status.definition"
             if why := newer_definition(snapshot or stored.get("inline"), at):

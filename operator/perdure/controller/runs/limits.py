@@ -12,13 +12,12 @@ from perdure.api.kinds.workflowlimit import LimitEntry, LimitTaker, LimitTakers,
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.reasons import ConditionReason
 from perdure.api.times import parse_time
-from perdure.controller.errors import RefusedError
+from perdure.controller.errors import NotReadyError, RefusedError
 from perdure.controller.limits import Claim, Full, Unusable, Wanted, limit_entry, names_of, taken_together
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.deciders import scope_of
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.services import Services
-from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.state import HeldLimits
 from perdure.language.keys import limit_keys, requested_limits

@@ -7,6 +7,7 @@ run or the activity has ended (`controller.limits`).
 
 from datetime import datetime
 
+from perdure.controller.errors import NotReadyError
 from perdure.controller.pods.attempt_pods import PodKey
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.admission import Admission, Blocked
@@ -14,7 +15,7 @@ from perdure.controller.runs.attempts.attempts import RunAttempts
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.limits import RunLimits
 from perdure.controller.services import Services
-from perdure.controller.workflows.definitions import NotReadyError, read_spec
+from perdure.controller.workflows.definitions import read_spec
 from perdure.engine.inputs import AttemptWaiting
 from perdure.engine.state import RunState
 

@@ -25,14 +25,14 @@ from perdure.api.names import reset_name, successor_name
 from perdure.api.phases import kind_of
 from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
-from perdure.controller.errors import RefusedError
+from perdure.controller.errors import NotReadyError, RefusedError
 from perdure.controller.pods.workspaces import WorkspaceVolumes
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.recorded_state import stored_state
 from perdure.controller.runs.deciders import scope_of
 from perdure.controller.runs.store import past_of
 from perdure.controller.state_versions import state_versions
-from perdure.controller.workflows.definitions import Definition, Definitions, NotReadyError, read_spec
+from perdure.controller.workflows.definitions import Definition, Definitions, read_spec
 from perdure.engine import events as ev
 from perdure.engine import history, inputs, resets
 from perdure.engine.commands import UndecidableError
@@ -451,7 +451,9 @@ async def _definitions(definitions: Definitions, base: kube.Object, spec: Workfl
     with suppress(NotReadyError, InvalidWorkflowError):
         yield await definitions.find(meta["namespace"], meta["name"], spec, base["spec"].get("inline"))
     with suppress(InvalidWorkflowError):
-        yield definitions.pinned(meta["namespace"], meta["name"], spec, base["spec"].get("inline"), base.get("status"))
+        yield await definitions.pinned(
+            meta["namespace"], meta["name"], spec, base["spec"].get("inline"), base.get("status")
+        )
 
 
 async def since_fork(client: kube.Client, fork: Fork, origin: ResetOrigin) -> list[inputs.RunInput]:

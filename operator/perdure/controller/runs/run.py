@@ -35,7 +35,7 @@ import structlog
 from perdure.api.json_values import mapping
 from perdure.api.phases import workflow_of
 from perdure.api.reasons import ConditionReason, EventReason
-from perdure.controller.errors import NotYetError
+from perdure.controller.errors import NotReadyError, NotYetError
 from perdure.controller.payloads import add_owner_to_all, inlined
 from perdure.controller.queue import RunKey
 from perdure.controller.reconcile.newer_states import NewerStateError
@@ -54,7 +54,7 @@ from perdure.controller.runs.status import Hindrances, StatusComposer, is_near_l
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
 from perdure.controller.services import Peers, Services
 from perdure.controller.workers import next_poll_check, unserved
-from perdure.controller.workflows.definitions import Definition, NotReadyError
+from perdure.controller.workflows.definitions import Definition
 from perdure.engine import inputs
 from perdure.engine.commands import Decider
 from perdure.engine.events import AnyEvent
@@ -294,9 +294,13 @@ class Run:
                 if state is None:
                     return await self._begin(now)
             if not state.closed and state.code is None:
-                self._decide_by(self._deciders.resume(state))
+                self._decide_by(await self._deciders.resume(state))
         except NewerStateError as error:
             self._try_again = await self._conditions.report_newer(str(error), now)
+            return False
+        except NotReadyError as error:  # the definition of the run is lost
+            await self._conditions.wait(error.reason, error.message, now)
+            self._try_again = error.until
             return False
         except DamagedStateError as error:
             await self._conditions.wait(ConditionReason.STATE_DAMAGED, str(error), now)

@@ -19,7 +19,7 @@ from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import search_marks
 from perdure.controller.directory import Entry, IdInUse, Standing, Wait, entry_of
-from perdure.controller.errors import NotYetError, RefusedError
+from perdure.controller.errors import NotReadyError, NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.payloads import add_owner
 from perdure.controller.pods.attempt_pods import stopping
@@ -37,7 +37,6 @@ from perdure.controller.services import ALREADY_STARTED, Peers, Services
 from perdure.controller.workers import Workers
 from perdure.controller.workflows.definitions import (
     Definition,
-    NotReadyError,
     check_options,
     newer_definition,
     read_spec,
@@ -205,6 +204,7 @@ class RunStarter:
         draft.policy = await self._find_policies(spec, definition.program.retry_policies)
         await self._await_pods(definition.program, now)
         await self._limits.acquire(definition.program, draft.input, spec, now)
+        definition = await self._services.definitions.keep(self._run.namespace, definition)
         draft.decider, draft.definition = self._deciders.interpreter(definition, spec, now), definition
         await self._record.mark(*run_marks(self._record.object, definition.defaults))
 
@@ -313,6 +313,7 @@ class RunStarter:
             values = with_defaults(fork.definition.program, spec.input)
             await self._await_pods(fork.definition.program, now)
             await self._limits.acquire(fork.definition.program, values, spec, now, fork.state.holds.values())
+            fork = replace(fork, definition=await definitions.keep(self._run.namespace, fork.definition))
         reapplied = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         if fork.definition is not None:

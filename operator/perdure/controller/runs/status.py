@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time
 from perdure.controller.reconcile.record import Status
 from perdure.controller.runs.deciders import Pointer, RunDecider
+from perdure.controller.workflows.definitions import Definition
 from perdure.engine import history
 from perdure.engine.events import AnyEvent, WorkflowExecutionCompleted, WorkflowExecutionSignaled
 from perdure.engine.failures import Failure, FailureKind
@@ -168,10 +169,7 @@ class StatusComposer:
             "history": _history(old.get("history") or {}, state, new_events),
             "state": history.encode(state),
         }
-        if definition is not None and definition.snapshot is not None:
-            status["definition"] = definition.snapshot
-        if definition is not None and definition.sources:
-            status["sources"] = list(definition.sources)
+        status |= {key: old[key] for key in _PINNED if key in old} or _pinned(definition)
         if state.close_time:
             status["completionTime"] = format_time(state.close_time)
         if isinstance(closing, WorkflowExecutionCompleted) and closing.result is not None:
@@ -315,10 +313,20 @@ def truncated(status: Status, damage: Damage, now: datetime) -> Status:
     return status if marked == conditions else {**status, "conditions": [condition.dump() for condition in marked]}
 
 
+_STUCK: Final = frozenset(
+    {
+        ConditionReason.STATE_DAMAGED,
+        ConditionReason.REVISION_NOT_FOUND,
+        ConditionReason.NEWER_STATE,
+        ConditionReason.INTERNAL_ERROR,
+    }
+)
+"""Reasons for which an operator does not process a run."""
+
+
 def is_stuck(status: Status) -> bool:
-    """Whether a status says that the run cannot be processed: it is damaged, a newer version wrote it, or the operator failed."""
-    stuck = ConditionReason.STATE_DAMAGED, ConditionReason.NEWER_STATE, ConditionReason.INTERNAL_ERROR
-    return any(c.get("reason") in stuck for c in status.get("conditions") or ())
+    """Whether a status says that the run cannot be processed, for example because it is damaged."""
+    return any(c.get("reason") in _STUCK for c in status.get("conditions") or ())
 
 
 def message_of(status: Status, reason: ConditionReason) -> str:
@@ -345,6 +353,22 @@ def too_large(size: int) -> str | None:
         f"the run's status, which holds its history and outputs, would grow to {size // 1024} KiB, but the limit "
         f"is {MAX_STATUS // 1024} KiB: return less from activities, or divide the work into several runs"
     )
+
+
+_PINNED: Final = ("revision", "definition", "sources")
+"""The fields of a status with the definition of a run, which never changes."""
+
+
+def _pinned(definition: Definition | None) -> Status:
+    """The definition of a run that starts, as its status has it."""
+    if definition is None:
+        return {}
+    pinned: Status = {"sources": list(definition.sources)} if definition.sources else {}
+    if definition.revision is not None:
+        pinned["revision"] = definition.revision.stored()
+    elif definition.content is not None:
+        pinned["definition"] = definition.content.definition
+    return pinned
 
 
 def refused_as_too_large(message: str) -> str:

@@ -28,6 +28,7 @@ from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.stored import newer_annotation
+from perdure.controller.errors import NotReadyError
 from perdure.controller.reconcile.newer_states import NewerStateReports
 from perdure.controller.reconcile.reconciler import Inbox, Reconciler
 from perdure.controller.reconcile.record import Record
@@ -35,7 +36,7 @@ from perdure.controller.retry_policies import Policies
 from perdure.controller.schedules.runs import ScheduledRuns
 from perdure.controller.services import Peers
 from perdure.controller.state_versions import state_versions
-from perdure.controller.workflows.definitions import Definitions, NotReadyError, input_error
+from perdure.controller.workflows.definitions import Definitions, input_error
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import PolicyReference
 from perdure.engine.starts import StartExtras

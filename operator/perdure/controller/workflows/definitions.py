@@ -29,9 +29,10 @@ from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.models import mistakes_by_path, unknown_field
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import unfit
-from perdure.controller.errors import NotYetError
+from perdure.controller.errors import NotReadyError, NotYetError
 from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.newer_states import NewerStateError
+from perdure.controller.workflows.revisions import Revisions
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -47,6 +48,7 @@ from perdure.language.defaults import (
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
 from perdure.language.reuse import Composition, Library, MissingLibrary, allows, at_home, compose, is_of_library
 from perdure.observe import metrics
+from perdure.runtime.revisions import Content, Reference
 
 MAX_INPUT = 256 * 1024
 """Maximum size of an input, in bytes of JSON."""
@@ -59,34 +61,17 @@ THREADS = 2
 """Number of threads that compile. With more threads, each of them and the event loop get a smaller share of the interpreter."""
 
 
-class NotReadyError(Exception):
-    """A run cannot start until someone fixes something; it is retried when the Workflow changes."""
-
-    def __init__(
-        self,
-        reason: ConditionReason,
-        message: str,
-        until: datetime | None = None,
-        libraries: frozenset[str] = frozenset(),
-    ) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
-        self.until = until
-        """When to retry the run, regardless of events."""
-        self.libraries = libraries
-        """The Workflows from which the definition copies parts: a change of one of them can fix it."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Definition:
     """The definition that a run executes."""
 
     program: Program
     workflow_type: str
     """Name of the Workflow, or of the run if its definition is inline."""
-    snapshot: dict[str, Any] | None
-    """The definition as JSON if a part of it came from a Workflow: stored with the run, so that later edits do not affect it."""
+    content: Content | None
+    """The definition as JSON if a part of it came from a Workflow: the run keeps it, so that later edits do not affect it."""
+    revision: Reference | None = None
+    """The WorkflowRevision that has it; None: the run itself does."""
     sources: tuple[dict[str, Any], ...] = ()
     """What it has copied from libraries, and taken from defaults, as in `status.sources`."""
     libraries: frozenset[str] = frozenset()
@@ -118,6 +103,10 @@ class Definitions:
         """Create it without definitions. `compiler` compiles one in a thread; None: `compile_definition` does."""
         self.cached_bytes = 8 * 1024 * 1024
         """Maximum size of cached definitions, in bytes of JSON; compiled definitions take a multiple of it."""
+        self.revisions = Revisions(client)
+        """Stores and reads the WorkflowRevisions."""
+        self._shared: WeakValueDictionary[tuple[str, str, str], Definition] = WeakValueDictionary()
+        """The definitions of the runs in memory that refer to a revision, by namespace, hash, and workflow type."""
         self._client = client
         self._compiler = compiler or compile_definition
         self._compiled: OrderedDict[bytes, CompiledDefinition] = OrderedDict()
@@ -153,6 +142,8 @@ class Definitions:
         if workflow is None:
             raise InvalidWorkflowError([Finding("spec.workflow", "must name a Workflow")])
         workflow = workflow.removeprefix(f"{namespace}/")
+        if spec.workflow is not None and spec.workflow.revision is not None:
+            return await self._of_chosen_revision(namespace, workflow, spec.workflow.revision, defaults)
         found = await self._library(namespace, workflow)
         if found is None:
             missing = MissingLibrary("", workflow).sentence(namespace).removeprefix(": ")
@@ -167,7 +158,20 @@ class Definitions:
         except InvalidWorkflowError as error:
             message = f"{unusable}{error}; the run starts once you fix it"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
-        return Definition(program, workflow, composed.definition, composed.sources, uses, defaults)
+        content = content_of(workflow, dict(found.spec), composed)
+        return Definition(program, workflow, content, sources=composed.sources, libraries=uses, defaults=defaults)
+
+    async def _of_chosen_revision(
+        self, namespace: str, workflow: str, name: str, defaults: NamespaceDefaults
+    ) -> Definition:
+        """Find the definition of a run that names a revision of its Workflow."""
+        content = await self.revisions.named(namespace, name, workflow)
+        try:
+            program = self.compile(namespace, content.definition)
+        except InvalidWorkflowError as error:
+            message = f"WorkflowRevision `{name}` cannot be run: {error}; start the run with another one"
+            raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
+        return Definition(program, workflow, content, defaults=defaults)
 
     async def _of_run(
         self, namespace: str, name: str, inline: dict[str, Any], defaults: NamespaceDefaults
@@ -184,8 +188,8 @@ class Definitions:
             where = "that Workflow" if all(map(is_of_library, error.findings)) else "the WorkflowDefaults"
             message = f"{'; '.join(map(str, findings))}; the run starts once you fix {where}"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message, _check_again(uses), uses) from error
-        snapshot = composed.definition if composed.sources else None
-        return Definition(program, name, snapshot, composed.sources, uses, defaults)
+        content = content_of(None, inline, composed) if composed.sources else None
+        return Definition(program, name, content, sources=composed.sources, libraries=uses, defaults=defaults)
 
     async def _complete(
         self,
@@ -314,7 +318,36 @@ class Definitions:
             )
         return definition
 
-    def pinned(
+    async def keep(self, namespace: str, definition: Definition) -> Definition:
+        """Store the definition of a run that is about to start as a revision, for the run to refer to.
+
+        Returns:
+            The definition with its revision; without one if the run must contain it.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        if definition.content is None:
+            return definition
+        reference = await self.revisions.keep(namespace, definition.content)
+        if reference is None:
+            return replace(definition, revision=None)
+        key = namespace, reference.hash, definition.workflow_type
+        known = self._shared.get(key, definition)
+        kept = replace(definition, program=known.program, content=known.content, revision=reference)
+        self._shared[key] = kept
+        return kept
+
+    def held(self) -> list[tuple[str, Content, Reference]]:
+        """The revisions of the runs in memory, with their namespaces."""
+        found = {
+            (namespace, each.revision.name): (namespace, each.content, each.revision)
+            for (namespace, _, _), each in list(self._shared.items())
+            if each.content is not None and each.revision is not None
+        }
+        return list(found.values())
+
+    async def pinned(
         self, namespace: str, name: str, spec: WorkflowRunSpec, inline: Any, status: Mapping[str, Any] | None
     ) -> Definition:
         """Return the definition of a started run. `status` is its status; see `find` for the other arguments.
@@ -322,15 +355,66 @@ class Definitions:
         Raises:
             NotYetError: The definition is being compiled.
             InvalidWorkflowError: This version of the operator can no longer run it.
+            NotReadyError: Its WorkflowRevision was deleted.
+            NewerStateError: A newer version has stored its WorkflowRevision.
+            RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        snapshot, sources = (status or {}).get("definition"), (status or {}).get("sources") or ()
+        status = status or {}
+        workflow = spec.workflow.name if spec.workflow else None
+        workflow = workflow.removeprefix(f"{namespace}/") if workflow else None
+        reference = Reference.of(status)
+        if reference is not None:
+            return await self._of_revision(namespace, workflow or name, workflow, inline, reference)
+        snapshot = status.get("definition")
         if snapshot is None:
             if inline is None:
                 raise InvalidWorkflowError([Finding("status.definition", "is missing")])
             return Definition(self.compile(namespace, inline, pinned=True), name, None)
-        workflow = (spec.workflow.name if spec.workflow else None) or name
-        workflow = workflow.removeprefix(f"{namespace}/")
-        return Definition(self.compile(namespace, snapshot, pinned=True), workflow, snapshot, tuple(sources))
+        content = Content(workflow=workflow, definition=snapshot, written=inline)
+        return Definition(self.compile(namespace, snapshot, pinned=True), workflow or name, content)
+
+    async def _of_revision(
+        self, namespace: str, workflow_type: str, workflow: str | None, inline: Any, reference: Reference
+    ) -> Definition:
+        """The definition of a run that refers to a revision. The runs of one revision share it."""
+        key = namespace, reference.hash, workflow_type
+        known = self._shared.get(key)
+        if known is not None:
+            return known
+        try:
+            content = await self.revisions.read(namespace, reference)
+        except NotReadyError:
+            restored = await self._restored(namespace, workflow, inline, reference)
+            if restored is None:
+                raise
+            content = restored
+        try:
+            program = self.compile(namespace, content.definition, pinned=True)
+        except InvalidWorkflowError as error:
+            if why := newer_definition(content.definition, f"WorkflowRevision `{reference.name}`: spec.definition"):
+                raise NewerStateError(why) from error
+            raise
+        definition = Definition(program, workflow_type, content, reference)
+        self._shared[key] = definition
+        return definition
+
+    async def _restored(
+        self, namespace: str, workflow: str | None, inline: Any, reference: Reference
+    ) -> Content | None:
+        """Store a lost revision again if the Workflow, or the run itself, still has the same definition."""
+        written = inline
+        if written is None:
+            found = await self._library(namespace, workflow or "")
+            if found is None:
+                return None
+            written = found.spec
+        home = workflow or "" if inline is None else ""
+        composed = await self.complete(namespace, written, await self.defaults(namespace), home=home)
+        content = content_of(workflow, written, composed)
+        if content.reference() != reference:
+            return None
+        await self.revisions.keep(namespace, content)
+        return content
 
     def compile(self, namespace: str, spec: dict[str, Any], *, pinned: bool = False) -> Program:
         """Return a compiled definition, or schedule its compilation.
@@ -420,6 +504,18 @@ class Definitions:
         while self._cached > self.cached_bytes and len(self._compiled) > 1:
             oldest, _ = self._compiled.popitem(last=False)
             self._cached -= len(oldest)
+
+
+def content_of(workflow: str | None, written: dict[str, Any], composed: Composition) -> Content:
+    """The content of the revision of a definition.
+
+    Args:
+        workflow: Name of the Workflow; None for a definition of a run that has its own.
+        written: The definition as written.
+        composed: The definition with what it copies.
+    """
+    as_written = written if composed.definition != written else None
+    return Content(workflow=workflow, definition=composed.definition, written=as_written)
 
 
 def _check_again(libraries: frozenset[str]) -> datetime | None:

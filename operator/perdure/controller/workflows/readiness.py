@@ -23,7 +23,7 @@ from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.workspaces import claim_refusal
 from perdure.controller.reconcile.record import write_status
 from perdure.controller.retry_policies import Policies
-from perdure.controller.workflows.definitions import Definitions
+from perdure.controller.workflows.definitions import Definitions, content_of
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 from perdure.language.compiler import NO_STEPS
@@ -82,10 +82,13 @@ class _Checked:
     ready: bool
     reason: ConditionReason
     message: str
+    revision: str | None = None
+    """Name of the revision with the definition, if it was stored."""
 
     def status(self, now: datetime) -> dict[str, Any]:
         before, generation = self.workflow.get("status") or {}, self.workflow["metadata"].get("generation", 0)
-        return status(before, self.ready, self.reason, self.message, generation=generation, now=now)
+        checked = status(before, self.ready, self.reason, self.message, generation=generation, now=now)
+        return checked if self.revision is None else {**checked, "revision": self.revision}
 
 
 class Readiness:
@@ -203,7 +206,16 @@ class Readiness:
             # Some stored pods cannot be sent to the API server again, for example because values nest too deeply.
             ready, reason = False, ConditionReason.INVALID_SPEC
             message = f"the pods of its activities cannot be checked: {type(error).__name__}: {error}"
-        return _Checked(workflow, ready, reason, message)
+        revision = await self._stored(namespace, name, spec) if ready else None
+        return _Checked(workflow, ready, reason, message, revision)
+
+    async def _stored(self, namespace: str, name: str, spec: dict[str, Any]) -> str | None:
+        """Store a valid definition as a revision, and return its name; None if that is not possible."""
+        composed = await self._definitions.complete(namespace, spec, await self._definitions.defaults(namespace))
+        if composed.missing or composed.findings:
+            return None
+        reference = await self._definitions.revisions.keep(namespace, content_of(name, spec, composed))
+        return None if reference is None else reference.name
 
     async def _missing_policies(self, workflow: kube.Object, composed: Composition) -> str:
         """The missing RetryPolicies that a Workflow names; empty if all exist."""

@@ -25,7 +25,7 @@ from temporalio.api.workflowservice.v1 import QueryWorkflowRequest, QueryWorkflo
 
 from perdure.api.names import pod_name
 from perdure.controller.directory import Entry
-from perdure.controller.errors import NotYetError, when_ready
+from perdure.controller.errors import NotReadyError, NotYetError, when_ready
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.workflows.definitions import Definition, Definitions, read_spec
 from perdure.engine.failures import Failure
@@ -318,7 +318,7 @@ class WorkflowQueries:
         spec, status = view.object["spec"], view.object.get("status")
 
         async def find() -> Definition:
-            return self._definitions.pinned(
+            return await self._definitions.pinned(
                 view.entry.namespace, view.entry.name, read_spec(spec), spec.get("inline"), status
             )
 
@@ -328,6 +328,8 @@ class WorkflowQueries:
             raise unavailable("the definition of the run is being compiled; retry later") from None
         except NewerStateError as error:
             raise unavailable(message_for(str(error))) from error
+        except NotReadyError as error:
+            raise precondition(error.message) from error
         except InvalidWorkflowError as error:
             raise precondition(f"The definition that the run started with cannot be read: {error}") from error
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 import structlog
 
@@ -18,6 +18,7 @@ from perdure.controller.runs.effects import nexus_callbacks, relations
 from perdure.controller.runs.effects.context import EffectContext, PendingInputs
 from perdure.controller.runs.store import past_of
 from perdure.controller.services import Peers
+from perdure.controller.workflows.revisions import Revisions
 from perdure.engine import effects as fx
 from perdure.engine import events as ev
 from perdure.engine import history, inputs
@@ -30,6 +31,7 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import ResetOrigin, depth_of, is_successor, successor_run
 from perdure.runtime.circuits import holder
 from perdure.runtime.deadletters import dead_letter, is_same_dead_letter
+from perdure.runtime.revisions import Reference
 
 _SOON_SECONDS = 0.2
 """The delay before a retry of an effect whose target run is changing."""
@@ -236,7 +238,7 @@ async def _write_dead_letter(context: EffectContext, marker: ev.MarkerRecorded, 
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
     scheduled = await _scheduled_activity(context, marker, run)
-    activities = definition_of(run).get("activities") or ()
+    activities = (await _definition(context, run)).get("activities") or ()
     for number in range(_NAMES_TRIED):
         if await _create_dead_letter(context, dead_letter(context.run, marker, scheduled, activities, number)):
             break
@@ -244,6 +246,20 @@ async def _write_dead_letter(context: EffectContext, marker: ev.MarkerRecorded, 
         where = {"namespace": context.run.namespace, "run": context.run.name, "event_id": marker.event_id}
         _log.error("Could not create the DeadLetter: all its names are taken", **where)
     context.pending.enqueue(inputs.EffectDone(effect=WriteDeadLetter(marker.event_id)))
+
+
+async def _definition(context: EffectContext, run: kube.Object) -> dict[str, Any]:
+    """The definition of a run, from its WorkflowRevision if it refers to one.
+
+    Raises:
+        NotReadyError: The WorkflowRevision was deleted.
+        NewerStateError: A newer version has stored it.
+        RequestError: The Kubernetes API request failed. Call again to retry.
+    """
+    reference = Reference.of(run["status"])
+    if reference is None:
+        return definition_of(run)
+    return (await Revisions(context.client).read(context.run.namespace, reference)).definition
 
 
 async def _create_dead_letter(context: EffectContext, body: kube.Object) -> bool:

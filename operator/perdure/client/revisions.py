@@ -38,7 +38,7 @@ class RevisionHistory:
         if len(found) > 1:
             names = " and ".join(f"`{each['metadata']['name']}`" for each in found)
             raise CliError(
-                f"{names} have the number {wanted}, because two operators stored them at once; pass the name"
+                f"{names} have the number {wanted}, because two operators stored them at the same time; pass the name"
             )
         if not found:
             known = ", ".join(str(each["spec"].get("number")) for each in self.revisions) or "none"

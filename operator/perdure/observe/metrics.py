@@ -160,7 +160,7 @@ SEGMENTS = Counter(
 BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
 REVISIONS = Counter(
     "perdure_revisions",
-    "WorkflowRevisions by outcome: Stored, Restored after somebody had deleted them, Deleted because nothing needed them, or "
+    "WorkflowRevisions by outcome: Stored, Restored after a client had deleted them, Deleted because nothing needed them, or "
     "Refused by the API server, so that a run contains its definition.",
     ["outcome"],
     registry=REGISTRY,

@@ -2,7 +2,7 @@
 
     status.revision of a run: { name: <workflow>-<hash>, hash: sha256 of the content }  ──▶  WorkflowRevision
 
-The name of a WorkflowRevision depends on its content and on nothing else, so whoever needs it creates the same object. The
+The name of a WorkflowRevision depends on its content and on nothing else, so all who need it create the same object. The
 hash in the reference is part of the digest of a run, so a definition that was replaced is found out.
 """
 
@@ -128,7 +128,7 @@ def number_of(meta: Mapping[str, Any]) -> int:
 def is_needed_by(run: Mapping[str, Any], name: str, workflow: str | None) -> bool:
     """Whether a run needs a revision, or may be about to.
 
-    A run that has not started can start with any revision of its Workflow: whoever starts it may have looked at the revision
+    A run that has not started can start with any revision of its Workflow: its starter may have looked at the revision
     already.
 
     Args:

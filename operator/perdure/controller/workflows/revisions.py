@@ -252,7 +252,7 @@ class Held(Protocol):
 
 
 class RevisionCollector:
-    """Deletes revisions that nothing needs, and restores those that somebody else has deleted."""
+    """Deletes revisions that nothing needs, and restores those that another client has deleted."""
 
     def __init__(self, client: kube.Client, store: Revisions, definitions: Held, retention: RevisionRetention) -> None:
         """Create it.

@@ -377,9 +377,11 @@ class TaskQueues:
                 self._on_last_poller_lost(queue)
             raise
         self._leave(queue, poller, through)
-        queue.last_poll = now()
         # Offers in the meantime were not sent here, because no poller was waiting.
-        return poller.result() if poller.done() else None
+        offer = poller.result() if poller.done() else None
+        if offer is not None or not poller.done():
+            queue.last_poll = now()  # the worker is still there
+        return offer
 
     def _leave(self, queue: _Queue, poller: "asyncio.Future[Offer | None]", through: str) -> None:
         if poller in queue.waiting:

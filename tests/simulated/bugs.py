@@ -214,8 +214,8 @@ BUGS = (
         changes=(
             Change(
                 file="controller/retention.py",
-                good='        return await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])\n',
-                bad="        return True\n",
+                good='        deleted = await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])\n',
+                bad="        deleted = True\n",
             ),
         ),
         scenario="bounded",

@@ -1,4 +1,4 @@
-"""Converts the containers of Argo's templates to containers of activities, and the fields of their pods.
+"""Converts what Argo writes inside `container`, `script`, and `containerSet`; `templates` has the other fields of a template.
 
 A `containerSet` has several containers in one pod, some of which wait for others. Fields of pods with tags become a
 `podSpecPatch`, because Perdure only evaluates expressions there. Argo's own patches are applied as strategic merges.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS
-from perdure.importing.argo.activities import (
+from perdure.importing.argo.templates import (
     ActivityBuilder,
     PodDefaults,
     deletion,

@@ -5,7 +5,7 @@ import re
 from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
-from perdure.importing.argo.activities import POD_FIELDS, PodDefaults
+from perdure.importing.argo.templates import POD_FIELDS, PodDefaults
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.cron import cron_workflow

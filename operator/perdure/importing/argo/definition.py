@@ -11,13 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS
-from perdure.importing.argo.templates import (
-    ActivityBuilder,
-    PodDefaults,
-    deletion,
-    has_required_outputs,
-    service,
-)
 from perdure.importing.argo.artifacts import (
     global_outputs,
     of_block,
@@ -31,6 +24,13 @@ from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import retries_of_child, timeout
 from perdure.importing.argo.scope import Scope, Shape, WorkflowFacts
 from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
+from perdure.importing.argo.templates import (
+    ActivityBuilder,
+    PodDefaults,
+    deletion,
+    has_required_outputs,
+    service,
+)
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text, walk
 from perdure.importing.writer import Names, valid_name
 

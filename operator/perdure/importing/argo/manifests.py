@@ -5,7 +5,6 @@ import re
 from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
-from perdure.importing.argo.templates import POD_FIELDS, PodDefaults
 from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.cron import cron_workflow
@@ -14,6 +13,7 @@ from perdure.importing.argo.library import Library, default_of, reads_json, stru
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import timeout
 from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
+from perdure.importing.argo.templates import POD_FIELDS, PodDefaults
 from perdure.importing.cron import checked
 from perdure.importing.expressions import TAG, UntranslatableError, expression
 from perdure.importing.reader import (

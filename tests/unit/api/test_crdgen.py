@@ -141,6 +141,17 @@ def test_schemas_are_structural() -> None:
     assert not [path for path, field in every_field() if field.get("type") == "number"]
 
 
+def test_the_keys_of_list_maps_are_fields_that_every_item_has() -> None:
+    """The API server refuses a CRD otherwise (apiextensions validation: `x-kubernetes-list-map-keys`)."""
+    maps = [(path, field) for path, field in every_field() if field.get("x-kubernetes-list-type") == "map"]
+    assert maps
+    for path, field in maps:
+        item = field["items"]
+        for key in field["x-kubernetes-list-map-keys"]:
+            assert item["properties"][key]["type"] in {"string", "integer", "boolean"}, (path, key)
+            assert key in item["required"] or "default" in item["properties"][key], (path, key)
+
+
 def test_every_validation_rule_has_a_message_with_must() -> None:
     rules = [rule for _, field in every_field() for rule in field.get("x-kubernetes-validations", [])]
     assert len(rules) > 100

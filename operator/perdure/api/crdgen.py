@@ -401,7 +401,8 @@ def _version(kind: type[Resource], name: str) -> dict[str, Any]:
     """
     info, schema = kind.info, structural_schema(kind)
     if kind is WorkflowRun:
-        _describe_fields_only(schema["properties"]["spec"]["properties"]["inline"])
+        spec = schema["properties"]["spec"]["properties"]
+        spec["inline"] = _reduced(spec["inline"], rules=True) | {"description": spec["inline"]["description"]}
     elif kind is Schedule:
         template = schema["properties"]["spec"]["properties"]["workflowRunTemplate"]["properties"]["spec"]
         _describe_fields_only(template)

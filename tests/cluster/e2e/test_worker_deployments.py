@@ -112,7 +112,7 @@ def test_a_version_that_crashes_gets_no_runs_and_says_why(namespace: Cluster, tm
 
 def test_the_example_runs_its_workers_on_demand(namespace: Cluster, tmp_path: Path) -> None:
     for file in EXAMPLE.iterdir():
-        (tmp_path / file.name).write_text(file.read_text().replace("localhost/perdure:0.1.0", IMAGE))
+        (tmp_path / file.name).write_text(file.read_text().replace("localhost/perdure:dev", IMAGE))
     namespace("apply", "-k", str(tmp_path))
     namespace.wait(
         "the workers to poll", lambda: reason(namespace, "RolledOut", "greetings") == "RolledOut", seconds=240

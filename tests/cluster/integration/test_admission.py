@@ -202,7 +202,7 @@ def test_duplicate_condition_types_are_rejected(kubectl: Cluster, stored: str) -
             True,
             (
                 "NAME PHASE PROGRESS REASON AWAITS STARTED COMPLETED"
-                " WORKFLOW ACTIVITY OPERATION WORKFLOW-ID SCHEDULE MESSAGE AGE"
+                " WORKFLOW ACTIVITY OPERATION WORKFLOW-ID SCHEDULE REVISION MESSAGE AGE"
             ),
         ),
         ("wsch", False, "NAME READY SPEC PAUSED LAST NEXT AGE"),

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from perdure.kube.paths import WATCHED
 from support.cluster.namespace import Cluster
 from support.ports import free_port
 
 pytestmark = pytest.mark.cluster
 
 
-WATCHES = 8
-"""Of the one namespace: each kind that the operator reconciles, and the pods of runs."""
+WATCHES = len(WATCHED) + 1
+"""Of the one namespace: each kind that the operator watches, and the pods of runs."""
 
 
 def test_a_signal_ends_the_operator_without_waiting_for_tasks_that_hang(namespace: Cluster, tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def test_the_operator_gets_its_settings_as_environment_variables(render: Render)
         "PERDURE_LEASE_SECONDS": "10",
         "PERDURE_UPGRADE_RECORD": "perdure-state-version",
         "PERDURE_UPGRADE_HOLD_BACK_SECONDS": "86400",
+        "PERDURE_REVISION_HISTORY": "10",
+        "PERDURE_UNUSED_REVISION_SECONDS": "300",
         "PERDURE_PEER_ADDRESS": "[::]:7234",
         "PERDURE_PEER_TOKEN": "/peer-token/token",
         "PERDURE_WATCH_NAMESPACES": "",

@@ -250,19 +250,21 @@ class ConditionReason(StrEnum):
     Schedule: The message has the warnings of the static checks (docs/linting.md), if there are any."""
 
     INVALID_SPEC = "InvalidSpec"
-    """Workflow: The definition has errors. Fix the fields that the message names; runs wait with `InvalidWorkflow` until then.
-    Schedule: The spec has errors. Fix the fields that the message names; no runs start until then. RetryPolicy: The spec
-    has errors. Fix the fields that the message names; runs that name the policy wait with `RetryPolicyNotFound` until
-    then. WorkflowLimit: The spec has errors. Fix the fields that the message names; runs that take the limit wait with
-    `LimitNotFound` until then. Webhook: The spec has errors. Fix the fields that the message names; requests are rejected until
-    then. WorkerDeployment: The spec has errors. Fix the fields that the message names; the workers stay as they are until
-    then. Operation: The Operation, its target or the run that it would start is invalid. The
-    message says what to fix."""
+    """Workflow: The definition has errors. Fix the fields that the message names; runs wait with `InvalidWorkflow` until
+    then. Schedule: The spec has errors. Fix the fields that the message names; no runs start until then. RetryPolicy: The
+    spec has errors. Fix the fields that the message names; runs that name the policy wait with `RetryPolicyNotFound`
+    until then. WorkflowLimit: The spec has errors. Fix the fields that the message names; runs that take the limit wait
+    with `LimitNotFound` until then. Webhook: The spec has errors. Fix the fields that the message names; requests are
+    rejected until then. WorkerDeployment: The spec has errors. Fix the fields that the message names; the workers stay as
+    they are until then. WorkflowDefaults: The spec has errors. Fix the fields that the message names; new runs of the
+    namespace wait with `InvalidWorkflow` until then. Operation: The Operation, its target or the run that it would start
+    is invalid. The message says what to fix."""
 
     POD_REFUSED = "PodRefused"
-    """Workflow: The API server refused the pod of an activity in a dry run: a field is invalid, or a policy forbids it. The
-    operator retries every minute. Runs start anyway. WorkerDeployment: The API server refused the Deployment of a version. The
-    message says why; the operator retries every minute."""
+    """Workflow: The API server refused the pod of an activity in a dry run: a field is invalid, or a policy forbids it.
+    The operator retries every minute. Runs start anyway. WorkerDeployment: The API server refused the Deployment of a
+    version. The message says why; the operator retries every minute. WorkflowDefaults: The API server refused a pod with
+    these defaults in a dry run: a field is invalid, or a policy forbids it. The operator retries every minute."""
 
     UNKNOWN_TIME_ZONE = "UnknownTimeZone"
     """The time zone of the Schedule does not exist. Use a name of the IANA time zone database, such as `Europe/Berlin`."""

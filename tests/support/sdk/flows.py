@@ -117,7 +117,7 @@ class CancelsActivity:
             wait_for_cancel,
             task_queue=None if started else "nobody-polls-this",
             start_to_close_timeout=SHORT,
-            heartbeat_timeout=timedelta(seconds=2),
+            heartbeat_timeout=timedelta(seconds=10),
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
         await asyncio.sleep(1.0 if started else 0.2)

@@ -57,7 +57,7 @@ def test_each_check_of_a_healthy_cluster_is_a_line() -> None:
     done = run()
     assert done.exit_code == 0, done.output + repr(done.exception)
     lines = done.stdout.splitlines()
-    assert len(lines) == 19
+    assert len(lines) == 20
     assert all(line.startswith("✓ OK ") for line in lines), done.stdout
     assert [line[11:31].strip() for line in lines][:4] == ["API server", "CRDs", "Operator", "Versions"]
 

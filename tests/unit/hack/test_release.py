@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY
+from perdure.api.crdgen import KINDS
 from release import chart, evidence, licenses, packages, plugin
 from release.files import Entry, entries, sha256, write_tar_gz
 from release.source import Source, export
@@ -228,7 +229,7 @@ def test_the_chart_and_the_manifests_install_the_released_image(source: Source, 
     crds = list(yaml.load_all((target / "crds.yaml").read_text(), yaml.CSafeLoader))
     others = list(yaml.load_all((target / "install.yaml").read_text(), yaml.CSafeLoader))
     assert {each["kind"] for each in crds} == {"CustomResourceDefinition"}
-    assert len(crds) == 12
+    assert len(crds) == len(KINDS)
     assert others[0]["kind"] == "Namespace"
     assert "CustomResourceDefinition" not in {each["kind"] for each in others}
     images = re.findall(r"image: (\S+)", (target / "install.yaml").read_text())

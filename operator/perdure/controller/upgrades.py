@@ -24,6 +24,8 @@ from perdure.runtime.upgrades import UpgradeRecord, advance
 
 _LOOK_SECONDS: Final = 10.0
 """Pause between two looks at the record and at the other operators."""
+_FIRST_LOOK_SECONDS: Final = 0.5
+"""The same until this operator works, so that a new installation is noticed before its first run."""
 _STORED: Final = ("workflowruns", "schedules")
 """The kinds without whose objects there is nothing that another version could have stored."""
 
@@ -82,7 +84,7 @@ class Upgrades:
                 if repr(error) != self._trouble:  # such as a missing permission, which does not end by itself
                     self._trouble = repr(error)
                     self._log.warning("Could not read or write the upgrade record, retrying", error=self._trouble)
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS if self._shards.active else _FIRST_LOOK_SECONDS)
 
     async def _look(self) -> None:
         """Update the record, and write the version in it from now on."""

@@ -18,7 +18,7 @@ DAMAGE: dict[str, tuple[Json, str]] = {
     "a time without a zone": ({"state": {"runDeadline": "2030-01-01T00:00:00"}}, "`status.state` cannot be read"),
     "a memory that is none": ({"state": {"memory": {"frames": "done"}}}, "`status.state` cannot be read"),
     "of another event": ({"state": {"nextEventId": 9}}, "`status.state` is at event 9"),
-    "without its revision": ({"revision": None}, "edited after commit"),
+    "without its definition": ({"definition": None, "revision": None}, "edited after commit"),
     "with another definition": (
         {"definition": {"steps": [{"name": "other", "return": {"output": "forged"}}]}},
         "edited after commit",

@@ -26,7 +26,9 @@ from perdure.api.labels import API_VERSION, WORKER_DEPLOYMENT_LABEL, WORKER_VERS
 from perdure.api.models import mistakes, unknown_field
 from perdure.api.names import worker_version_name
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.state_versions import QUEUE_LOADS
 from perdure.controller.errors import RefusedError
+from perdure.controller.fleet.shards import Shards
 from perdure.controller.queue import Key, KeyedQueue, WorkersKey
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.controller.reconcile.record import Status, write_status
@@ -128,16 +130,18 @@ class _Outcome:
 class WorkerDeployments:
     """All WorkerDeployments that this operator watches."""
 
-    def __init__(self, client: kube.Client, recorder: Recorder, queue: KeyedQueue[Key]) -> None:
+    def __init__(self, client: kube.Client, recorder: Recorder, shards: Shards, queue: KeyedQueue[Key]) -> None:
         """Create it without WorkerDeployments.
 
         Args:
             client: For requests to the API server.
             recorder: For Events.
+            shards: The other members of the fleet, which have tasks, too.
             queue: The queue that calls `reconcile`.
         """
         self._client = client
         self._recorder = recorder
+        self._shards = shards
         self._queue = queue
         self._routing: WorkerRouting | None = None
         self._known: dict[tuple[str, str], KnownDeployment] = {}
@@ -327,7 +331,8 @@ class WorkerDeployments:
                 version = replace(version, deployed=workers.deployed(deployment, of, now))
             version = replace(version, drained_time=drained.get(build))
             versions[build] = with_memory(version, before.get(build), now)
-        return replace(facts, versions=versions)
+        loads_known = not self._shards.others or state_versions().writes >= QUEUE_LOADS
+        return replace(facts, versions=versions, loads_known=loads_known)
 
     async def _apply(
         self, known: KnownDeployment, spec: WorkerDeploymentSpec, routing: WorkerRouting, facts: Facts, decided: Plan

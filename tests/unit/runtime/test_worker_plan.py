@@ -291,3 +291,10 @@ def test_tasks_that_wait_and_changes_of_the_pods_strain_a_version() -> None:
     assert with_memory(version("a", deployed(), load=WAITS), first, later).strained == later
     scaled = with_memory(version("a", deployed(2)), first, later)
     assert (scaled.strained, scaled.scaled) == (later, later)
+
+
+def test_a_version_keeps_a_pod_while_the_tasks_at_other_members_are_not_known() -> None:
+    idle = version("a", deployed(), idle=60 * MINUTE)
+    old = version("b", deployed(), idle=60 * MINUTE, open_runs=1)
+    assert planned(idle, old, current="a").replicas == {"a": 0, "b": 0}
+    assert planned(idle, old, current="a", loads_known=False).replicas == {"a": 1, "b": 1}

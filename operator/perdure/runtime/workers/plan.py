@@ -131,6 +131,8 @@ class Facts:
     """The share, in percent."""
     ramped: datetime | None = None
     """When the share was last changed."""
+    loads_known: bool = True
+    """Whether the members of a fleet tell each other which tasks wait; not before an upgrade to 0.2 is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,7 @@ def plan(spec: WorkerDeploymentSpec, build_id: str, template: str, facts: Facts,
             elif over and version.known and not version.polled:
                 forget.append(build)
         if build not in remove and (version.deployed is not None or build == build_id):
-            replicas[build] = _replicas(spec, version, now, serves=build in routed)
+            replicas[build] = _replicas(spec, version, now, serves=build in routed, loads_known=facts.loads_known)
     return Plan(
         replicas=replicas,
         update=target.deployed is not None and target.deployed.template != template,
@@ -206,7 +208,9 @@ def plan(spec: WorkerDeploymentSpec, build_id: str, template: str, facts: Facts,
 # Pods
 
 
-def _replicas(spec: WorkerDeploymentSpec, version: Version, now: datetime, *, serves: bool) -> int | None:
+def _replicas(
+    spec: WorkerDeploymentSpec, version: Version, now: datetime, *, serves: bool, loads_known: bool
+) -> int | None:
     """The number of pods of a version; None to leave it to an autoscaler.
 
     Args:
@@ -214,8 +218,11 @@ def _replicas(spec: WorkerDeploymentSpec, version: Version, now: datetime, *, se
         version: The version.
         now: The time.
         serves: Whether it is, or is about to be, the current or the ramping version.
+        loads_known: Whether all tasks that wait are known; if not, a version keeps a pod for those of other members.
     """
     fewest = spec.min_replicas if serves else 0
+    if version.registered and not loads_known:
+        fewest = max(1, fewest)
     if serves and spec.replicas is not None:
         if version.deployed is not None and version.registered and version.deployed.replicas == spec.replicas:
             return None

@@ -4,10 +4,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from perdure.api.phases import RunKind
-from perdure.runtime.archive import ArchivedRun, ArchiveRejectedError, ArchiveUnavailableError, Position, restored
+from perdure.runtime.archive import ArchivedRun, ArchiveRejectedError, ArchiveUnavailableError, restored
 from perdure.runtime.attempts import KubeObject
-from perdure.runtime.filters import Condition
-from perdure.runtime.run_records import RunRecord
 
 
 class MemoryArchive:
@@ -39,29 +37,11 @@ class MemoryArchive:
         self._check()
         return {run_id: self.rows[run_id].record.version for run_id in run_ids if run_id in self.rows}
 
-    async def page(
-        self, namespace: str, kind: RunKind, condition: Condition, *, after: Position | None, limit: int
-    ) -> list[RunRecord]:
-        raise NotImplementedError
-
-    async def count(
-        self, namespace: str, kind: RunKind, condition: Condition, *, without: Collection[str]
-    ) -> dict[str, int]:
-        raise NotImplementedError
-
     async def find(self, namespace: str, kind: RunKind, workflow_id: str, run_id: str) -> KubeObject | None:
         self._check()
         del namespace, kind, workflow_id
         row = self.rows.get(run_id)
         return restored(row.content) if row is not None else None
-
-    async def attribute_types(self, namespace: str) -> dict[str, str]:
-        raise NotImplementedError
-
-    async def delete(self, namespace: str, run_id: str) -> None:
-        self._check()
-        del namespace
-        self.rows.pop(run_id, None)
 
     async def maintain(self, time: datetime) -> None:
         self._check()

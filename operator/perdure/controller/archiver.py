@@ -32,10 +32,10 @@ from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.archive import (
     MIB,
-    Archive,
     ArchivedRun,
     ArchiveRejectedError,
     ArchiveSettings,
+    ArchiveStore,
     ArchiveUnavailableError,
     OnUnavailable,
     archived,
@@ -64,7 +64,7 @@ class Archiver:
 
     def __init__(
         self,
-        archive: Archive,
+        archive: ArchiveStore,
         settings: ArchiveSettings,
         *,
         client: kube.Client,

@@ -82,7 +82,7 @@ class Manager:
             finished: The limits of finished runs per namespace; None for the defaults.
             revisions: How long revisions are kept that no run refers to; None for the defaults.
             upgrades: The settings of upgrades; None: the operator writes the same state version all the time, as in simulations.
-            archive: Archives finished runs; None: there is no archive.
+            archive: Archives finished runs; None without an archive.
             archiving: The settings of the archive; None for the defaults.
         """
         self.served = served
@@ -109,9 +109,9 @@ class Manager:
         """The directory of all runs."""
 
         self.archive = archive
-        """Has the finished runs; None: there is no archive."""
+        """Has the finished runs; None without an archive."""
         self.archiver = None
-        """Archives finished runs; None: there is no archive."""
+        """Archives finished runs; None without an archive."""
         if archive is not None:
             self.archiver = Archiver(
                 archive,

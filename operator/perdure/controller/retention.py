@@ -202,7 +202,7 @@ class NamespaceRetention:
             is_over: Returns whether a run has no pending work.
             holds: Returns whether this process knows the dependencies of an object, by the namespace and the name that select
                 its shard. The dependencies of other objects are read before a run is removed.
-            archiver: Archives finished runs; None: there is no archive.
+            archiver: Archives finished runs; None without an archive.
         """
         self._client = client
         self._recorder = recorder

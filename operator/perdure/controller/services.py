@@ -74,7 +74,7 @@ class Peers(Protocol):
         ...
 
     async def is_archived(self, obj: kube.Object) -> bool:
-        """Whether a finished run is archived as it was read, or there is no archive."""
+        """Whether a finished run is archived as it was read; always true without an archive."""
         ...
 
     def suspect(self, obj: kube.Object) -> None:

@@ -187,7 +187,7 @@ def assemble(client: Client, options: OperatorOptions, archive: Archive | None =
     Args:
         client: The client of the API server.
         options: The options from the environment.
-        archive: Archives finished runs; None: there is no archive.
+        archive: Archives finished runs; None without an archive.
 
     Returns:
         The manager of runs and schedules, and the processor of Operations; neither is started.

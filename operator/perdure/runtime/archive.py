@@ -94,8 +94,8 @@ Position = tuple[datetime, str]
 """The place of a run in a list: its start time and its run ID. Later runs come first."""
 
 
-class Archive(Protocol):
-    """Where finished runs are archived. Each method raises ArchiveUnavailableError if the archive cannot be used now."""
+class ArchiveStore(Protocol):
+    """Where finished runs are stored. Each method raises ArchiveUnavailableError if the archive cannot be used now."""
 
     async def store(self, runs: Sequence[ArchivedRun]) -> None:
         """Store runs, all or none. A run that is stored in the same version, or in a later one, is not changed.
@@ -108,6 +108,14 @@ class Archive(Protocol):
     async def versions(self, run_ids: Collection[str]) -> dict[str, str]:
         """Return the stored resourceVersions of those runs that are stored."""
         ...
+
+    async def maintain(self, time: datetime) -> None:
+        """Prepare for the runs that close next, and delete those that have been kept long enough."""
+        ...
+
+
+class Archive(ArchiveStore, Protocol):
+    """Where finished runs are stored, listed, and read. Each method raises ArchiveUnavailableError, as in `ArchiveStore`."""
 
     async def page(
         self, namespace: str, kind: RunKind, condition: Condition, *, after: Position | None, limit: int
@@ -153,10 +161,6 @@ class Archive(Protocol):
 
     async def delete(self, namespace: str, run_id: str) -> None:
         """Delete a run of a namespace, if it is stored."""
-        ...
-
-    async def maintain(self, time: datetime) -> None:
-        """Prepare for the runs that close next, and delete those that have been kept long enough."""
         ...
 
 

@@ -73,7 +73,7 @@ class FaultyOperator(Operator):
             lease_seconds: The duration of its Lease.
             reads: The newest state version that it reads.
             upgrades: The settings of upgrades; None: it always writes the newest version that it reads.
-            archive: Archives finished runs; None: there is no archive.
+            archive: Archives finished runs; None without an archive.
             archiving: The settings of the archive.
         """
         self.reads = reads

@@ -46,7 +46,7 @@ async def _of_revision(
 
     Raises:
         BadParameter: The Workflow is not named, or is in no particular namespace.
-        CliError: There is no such revision.
+        CliError: The revision does not exist.
     """
     if selection.workflow is None:
         raise click.BadParameter("requires --workflow, the Workflow of the revision", param_hint="--revision")

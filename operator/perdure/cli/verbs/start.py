@@ -173,7 +173,7 @@ async def _revision(workflow: str, revision: str, launch: Launch, program: str) 
     """Return the name of a revision.
 
     Raises:
-        CliError: There is no such revision.
+        CliError: The revision does not exist.
     """
     async with connect(context=launch.cluster, namespace=launch.namespace, program=program) as cluster:
         return await cluster.revisions.name_of(workflow, revision)

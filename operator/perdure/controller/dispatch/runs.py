@@ -57,7 +57,7 @@ class RunNeighbors:
             queue: The queue of their keys.
             releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with the namespace of each finished run.
-            archiver: Archives finished runs; None: there is no archive.
+            archiver: Archives finished runs; None without an archive.
             send: Delivers a request to a run.
         """
         self._index = index
@@ -164,7 +164,7 @@ class WorkflowRuns:
             expiries: The expiries of finished runs.
             releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with a namespace when one of its runs has changed.
-            archiver: Archives finished runs; None: there is no archive.
+            archiver: Archives finished runs; None without an archive.
         """
         self._services = services
         self._index = index
@@ -191,7 +191,7 @@ class WorkflowRuns:
         return self._index.runs.get(uid)
 
     async def is_archived(self, obj: kube.Object) -> bool:
-        """Whether a finished run is archived as it was read, or there is no archive."""
+        """Whether a finished run is archived as it was read; always true without an archive."""
         return self._archiver is None or await self._archiver.has(obj)
 
     def all(self) -> list[Run]:

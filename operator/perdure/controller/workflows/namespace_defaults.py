@@ -11,15 +11,14 @@ from typing import Any, Final
 
 import pydantic
 
-from perdure.api.kinds.status import find_condition, read_conditions
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.api.labels import API_VERSION
-from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.reconcile.record import write_status
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions
-from perdure.controller.workflows.readiness import RETRY_DELAY, status, verdict
+from perdure.controller.workflows.readiness import RETRY_DELAY, reported, status, verdict
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 from perdure.language.checks import default_mistakes
@@ -94,7 +93,7 @@ class DefaultsReadiness:
 
         async def compute(obj: kube.Object) -> kube.Object | None:
             nonlocal before, found
-            before = _reported(obj)
+            before = reported(obj.get("status") or {})
             found = await self._check(obj, namespace)
             generation = obj["metadata"].get("generation", 0)
             return status(
@@ -106,7 +105,7 @@ class DefaultsReadiness:
         if obj is None:
             self.forget(namespace)
             return None
-        if not found.ready and before != _reported(obj):
+        if not found.ready and before != reported(obj.get("status") or {}):
             about = {"apiVersion": API_VERSION, "kind": "WorkflowDefaults", "metadata": obj["metadata"]}
             self._recorder.record(
                 about, kind="Warning", reason=_EVENTS[found.reason], note=found.message, action="Check"
@@ -146,8 +145,3 @@ class DefaultsReadiness:
             return await self._pods.refusal(namespace, activity, {})
         except (TypeError, ValueError, RecursionError, pydantic.ValidationError) as error:
             return f"cannot be checked: {type(error).__name__}: {error}"
-
-
-def _reported(obj: kube.Object) -> tuple[str, str] | None:
-    condition = find_condition(read_conditions(obj.get("status") or {}), ConditionType.READY)
-    return (condition.reason, condition.message) if condition else None

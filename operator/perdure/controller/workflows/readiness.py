@@ -180,7 +180,7 @@ class Readiness:
         if workflow is None or checked is None:
             self.forget(namespace, name)
             return None
-        if not checked.ready and _reported(checked.workflow.get("status") or {}) != _reported(workflow["status"]):
+        if not checked.ready and reported(checked.workflow.get("status") or {}) != reported(workflow["status"]):
             self._warn(workflow, checked.reason, checked.message)
         return now + RETRY_DELAY if checked.reason in _RETRIED else None
 
@@ -339,6 +339,7 @@ def _condition(status: dict[str, Any]) -> Condition | None:
     return find_condition(conditions, ConditionType.READY)
 
 
-def _reported(status: dict[str, Any]) -> tuple[str, str] | None:
+def reported(status: dict[str, Any]) -> tuple[str, str] | None:
+    """Return the reason and the message of the condition `Ready`; None without it."""
     condition = _condition(status)
     return (condition.reason, condition.message) if condition else None

@@ -161,7 +161,7 @@ class Revisions:
         """Read the content of the revision that the spec of a run names.
 
         Raises:
-            NotReadyError: There is no such revision of the Workflow.
+            NotReadyError: The Workflow has no revision with this name.
             NewerStateError: A newer version has stored it.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """

@@ -162,10 +162,10 @@ class RunGateway:
             client: Reads the runs that are not in memory.
             directory: The entries of all runs.
             open_runs: The runs that this process works on; they get the requests.
-            archive: Has finished runs that are no longer in the cluster; None: there is no archive.
+            archive: Has finished runs that are no longer in the cluster; None without an archive.
         """
         self.archive = archive
-        """Has finished runs that are no longer in the cluster; None: there is no archive."""
+        """Has finished runs that are no longer in the cluster; None without an archive."""
         self._client = client
         self._directory = directory
         self._open_runs = open_runs

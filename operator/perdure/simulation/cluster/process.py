@@ -200,7 +200,7 @@ class Operator:
             frontend: Creates the server for workers that poll task queues; None: there is none.
             skew: How far its clock is ahead, in seconds.
             trace: Receives the timeline.
-            archive: Archives finished runs; None: there is no archive.
+            archive: Archives finished runs; None without an archive.
         """
         self._archive = archive
         self.name = options.instance

@@ -47,7 +47,8 @@ class Order:
     @workflow.run
     async def run(self, steps: int) -> int:
         for number in range(steps):
-            self.total += await workflow.execute_activity(double, number, start_to_close_timeout=timedelta(seconds=10))
+            doubled = await workflow.execute_activity(double, number, start_to_close_timeout=timedelta(seconds=10))
+            self.total += doubled  # after the await: an update may change the total meanwhile
         await workflow.wait_condition(lambda: self.done)
         return self.total
 

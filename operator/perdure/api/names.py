@@ -55,8 +55,8 @@ def pod_name(run: str, scheduled_event_id: int, attempt: int) -> str:
 def service_name(run: str, service: str, scheduled_event_id: int) -> str:
     """Name the Kubernetes Service of a service of steps: ``<run>-<service>-<event>``.
 
-    Names of services in Kubernetes begin with a letter. If the name of the run does not, contains dots, or is too long, a hash of it
-    comes first.
+    Names of services in Kubernetes begin with a letter. If the name of the run does not, contains dots, or is too long, a hash of
+    it comes first.
 
     Args:
         run: Name of the WorkflowRun.

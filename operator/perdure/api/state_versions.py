@@ -9,7 +9,7 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | --- | --- | --- |
 | 1 | before 0.1.0 | objects do not carry a version |
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
-| 3 | 0.2.0 | WorkflowRevisions; `continuedFailure` in the options of a start; loads of task queues; WorkerDeployments |
+| 3 | 0.2.0 | WorkflowRevisions; `continuedFailure` in the options of a start; loads of task queues; WorkerDeployments; services of steps |
 """
 
 from collections.abc import Collection, Mapping
@@ -25,6 +25,8 @@ CONTINUED_FAILURES: Final = 3
 """From this version on, the options of a start have a place for `continuedFailure`."""
 QUEUE_LOADS: Final = 3
 """From this version on, a member tells others the loads of its task queues."""
+SERVICES: Final = 3
+"""From this version on, runs can have services of steps."""
 FIELD: Final = "stateVersion"
 """The field with the version, in the status of an object, or in the spec of one that only operators write."""
 _FIRST_WITH_FIELD: Final = 2

@@ -1,12 +1,14 @@
 """Services of a list of steps: when the interpreter starts and stops them, and what their ends mean."""
 
 import pytest
+import yaml
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.activities import too_many_losses
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.state import AWAIT_SERVICE
+from perdure.language.step_tree import OpenPaths, step_tree
 from support.language.resumed import Run, plan, retried
 from unit.language.checking import checked
 from unit.language.play import Play
@@ -65,7 +67,10 @@ def test_the_steps_start_when_all_services_are_ready_and_read_their_addresses() 
     play = Play(GROUP)
     assert play.scheduled == {path: {"version": 18} if ":service." in path else None for path in STARTED}
     waits = [each for each in play.all(cmd.ScheduleActivityTask) if each.activity_type == AWAIT_SERVICE]
-    assert [each.schedule_to_close_timeout.total_seconds() for each in waits if each.schedule_to_close_timeout] == [120, 300]
+    assert [each.schedule_to_close_timeout.total_seconds() for each in waits if each.schedule_to_close_timeout] == [
+        120,
+        300,
+    ]
     play.completes("tests:ready.db", {"host": "h", "ip": "1", "pod": "p"})
     assert list(play.scheduled) == STARTED
     play.completes("tests:ready.mail", {"host": "m", "ip": "2", "pod": "q"})
@@ -220,3 +225,12 @@ def test_a_retry_after_the_services_have_stopped_keeps_what_used_them() -> None:
     run.done("used:ready.db", "used/in").failed("b").done(":finally/note")
     again = retried(run)
     assert [path for path in again.open() if ":" not in path] == ["b"]
+
+
+def test_the_tree_of_the_steps_shows_running_services() -> None:
+    work = OpenPaths(activities={"tests:service.db": "Running", "tests:ready.db": "Scheduled"}, timers=())
+    memory = {"frames": {"": {"steps": {"tests": {"status": "Running"}}}, "tests": {"block": "tests", "services": {}}}}
+    (tests, _) = step_tree(yaml.safe_load(GROUP), {**memory, "tasks": {"tests": {}}}, work=work, closed=False)
+    assert [(each.name, each.kind, each.state) for each in tests.steps if each.kind == "service"] == [
+        ("service db", "service", "Running")
+    ]

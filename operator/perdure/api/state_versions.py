@@ -9,7 +9,7 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | --- | --- | --- |
 | 1 | before 0.1.0 | objects do not carry a version |
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
-| 3 | 0.2.0 | WorkflowRevisions; `continuedFailure` in the options of a start; loads of task queues; WorkerDeployments; services of steps |
+| 3 | 0.2.0 | WorkflowRevisions; `continuedFailure` in options of a start; loads of queues; WorkerDeployments; services of steps |
 """
 
 from collections.abc import Collection, Mapping

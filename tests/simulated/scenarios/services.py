@@ -81,6 +81,18 @@ def _script(random: Random, failing: set[str]) -> Any:
     return script
 
 
+def _left_running(history: list[Object]) -> str:
+    """A service of a history that was neither stopped nor has ended; empty if there is none."""
+    ends = {
+        each["scheduledEventId"]
+        for each in history
+        if each["eventType"] in {"ActivityTaskCancelRequested", "ActivityTaskFailed", "ActivityTaskCompleted"}
+    }
+    scheduled = [each for each in history if each["eventType"] == "ActivityTaskScheduled"]
+    services = [each for each in scheduled if ":service." in each["activityId"]]
+    return next((each["activityId"] for each in services if each["eventId"] not in ends), "")
+
+
 async def services(world: World) -> None:
     """Runs whose steps have services, while operators die: some services end, some runs are cancelled or terminated."""
     watched = _Services(world)
@@ -100,5 +112,7 @@ async def services(world: World) -> None:
     watched.check_rest()
     for i in range(_RUNS):
         run = world.run(f"run{i}")
+        if (running := _left_running(world.checker.history(run))) and run["status"]["phase"] == "Completed":
+            world.checker.fail(f"run{i} has completed, and {running} outlives its steps")
         if run["status"]["phase"] not in _OUTCOMES[i % 4]:
             world.checker.fail(f"run{i} is {run['status']['phase']}: {run['status']['conditions']}")

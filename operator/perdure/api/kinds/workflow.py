@@ -40,7 +40,7 @@ from perdure.api.kinds.workspace import MAX_WORKSPACES, Workspace, WorkspaceMoun
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.policies import FailurePolicy
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
-from perdure.api.times import PositiveDuration
+from perdure.api.times import Duration, PositiveDuration
 
 MAX_ACTIVITIES = 200
 """Maximum number of activities of one definition."""
@@ -267,17 +267,17 @@ class GroupService(SpecModel):
 
     model_config = ConfigDict(extra="allow")
 
-    name: Annotated[str, Field(min_length=1, max_length=40, pattern=SERVICE_NAME_PATTERN)]
+    name: Annotated[str, Field(max_length=40, pattern=SERVICE_NAME_PATTERN)]
     """Name of the container, and of the service in expressions."""
 
     image: Annotated[str, Field(min_length=1, max_length=1024)]
     """Container image. All other fields of a Kubernetes container are allowed too, such as `readinessProbe`. `image`, `args`, and
     the values of `env` can contain expressions with `input` (in a block, its `params`) and `run`."""
 
-    ready_timeout: PositiveDuration = timedelta(minutes=5)
+    ready_timeout: Duration = timedelta(minutes=5)
     """How long the steps wait until the service is ready, such as `2m`, before they fail. Default: 5m."""
 
-    pod_spec_patch: Annotated[JsonObject, Field(max_length=64)] | None = None
+    pod_spec_patch: JsonObject | None = None
     """Changes to the spec of the pod, as in an activity. Default: none."""
 
 

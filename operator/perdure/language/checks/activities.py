@@ -81,6 +81,8 @@ def of_service(path: str, service: GroupService) -> Iterator[Finding]:
     if "restartPolicy" in fields:
         message = "must not be used: steps whose service ends fail, because what they stored in it may be lost"
         yield Finding(f"{path}.restartPolicy", message)
+    if not service.ready_timeout:
+        yield Finding(f"{path}.readyTimeout", "must be longer than `0s`, or left out")
     if "readinessProbe" not in fields:
         message = "is not set, so the steps start as soon as the container of the service runs"
         yield Finding(f"{path}.readinessProbe", message, Severity.WARNING)

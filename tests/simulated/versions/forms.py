@@ -145,10 +145,11 @@ def _playing(stage: _Stage) -> Any:
         stage.loop.close()
 
 
-def record(**options: Any) -> list[Object]:
+def record(more: Mapping[str, Object] | None = None, **options: Any) -> list[Object]:
     """All objects in the middle of the story, as an operator of today's code has stored them.
 
     Args:
+        more: The specs of runs that start with those of the story, by name.
         options: Options of the operator, in addition to its name.
     """
 
@@ -168,8 +169,8 @@ def record(**options: Any) -> list[Object]:
         breaker = {"failureThreshold": 1, "openDuration": "2h", "successThreshold": 1}
         retries = {"initialInterval": "1s", "maximumInterval": "1s", "maximumAttempts": 12}
         stage.create("RetryPolicy", "breaker", {"exponential": retries, "circuitBreaker": breaker})
-        for name, spec in _runs().items():
-            stage.create("WorkflowRun", name, {"inline": spec, "ttlSecondsAfterFinished": 10_000_000})
+        for name, spec in {**{name: {"inline": each} for name, each in _runs().items()}, **(more or {})}.items():
+            stage.create("WorkflowRun", name, {**spec, "ttlSecondsAfterFinished": 10_000_000})
             await asyncio.sleep(0.5)
         stage.create("WorkflowRun", "chain", {"workflow": {"name": "loop"}, "input": {"n": 3}})
         stage.create("WorkflowRun", "coded", {"workflow": {"type": "Order", "taskQueue": "orders"}})

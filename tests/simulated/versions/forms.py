@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api import labels
+from perdure.api.kinds.workflowdefaults import DEFAULTS_NAME
 from perdure.api.stored import MessageStruct
 from perdure.frontend.deployments.rules import Version, WorkerDeployment
 from perdure.frontend.matching.dispatch import QueueSettings, Rank, RateLimit
@@ -145,11 +146,12 @@ def _playing(stage: _Stage) -> Any:
         stage.loop.close()
 
 
-def record(more: Mapping[str, Object] | None = None, **options: Any) -> list[Object]:
+def record(more: Mapping[str, Object] | None = None, defaults: Object | None = None, **options: Any) -> list[Object]:
     """All objects in the middle of the story, as an operator of today's code has stored them.
 
     Args:
         more: The specs of runs that start with those of the story, by name.
+        defaults: The spec of the WorkflowDefaults; None: there are none.
         options: Options of the operator, in addition to its name.
     """
 
@@ -165,6 +167,8 @@ def record(more: Mapping[str, Object] | None = None, **options: Any) -> list[Obj
         operator = stage.operator(**options)
         stage.create("Workflow", "child", _CHILD)
         stage.create("Workflow", "loop", _LOOP)
+        if defaults is not None:
+            stage.server.create("workflowdefaults", {"metadata": {"name": DEFAULTS_NAME}, "spec": defaults})
         stage.create("WorkflowLimit", "oven", {"capacity": 1, "rate": {"count": 5, "period": "1h"}})
         breaker = {"failureThreshold": 1, "openDuration": "2h", "successThreshold": 1}
         retries = {"initialInterval": "1s", "maximumInterval": "1s", "maximumAttempts": 12}

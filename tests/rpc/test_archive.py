@@ -13,27 +13,10 @@ from temporalio.api.enums.v1 import EventType
 
 from perdure.postgres.archive import Connection, PostgresArchive
 from perdure.runtime.retention import Limits
+from rpc.archiving import in_cluster, run, until
 from support.operator import in_memory
 from support.postgres import PostgresServer, postgres
 from support.temporal import Server
-
-Json = dict[str, Any]
-SECONDS = 60.0
-
-
-def run(name: str, *, ttl: int, attributes: Json | None = None, sleep: str = "") -> Json:
-    steps = [{"name": "wait", "sleep": {"duration": sleep}}] if sleep else [{"name": "number", "set": {"number": 42}}]
-    spec = {
-        "inline": {"steps": steps, "output": {"name": name}},
-        "ttlSecondsAfterFinished": ttl,
-        "searchAttributes": attributes or {},
-    }
-    return {
-        "apiVersion": "perdure.dev/v1alpha1",
-        "kind": "WorkflowRun",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +34,6 @@ def archive(database: PostgresServer) -> Callable[[], AbstractAsyncContextManage
 def call(server: Server, rpc: str, **fields: Any) -> Any:
     method, request, _ = server.rpc(rpc)
     return method(request(**{"namespace": server.namespace, **fields}), timeout=30)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "not within a minute"
-        time.sleep(0.1)
-
-
-def in_cluster(server: Server) -> set[str]:
-    return {each["metadata"]["name"] for each in server.cluster.of("workflowruns")}
 
 
 def stored(database: PostgresServer) -> int:

@@ -196,12 +196,12 @@ class Browser:
 
 
 @asynccontextmanager
-async def opened(**settings: Any) -> AsyncIterator[Browser]:
+async def opened(frontend: Any = None, **settings: Any) -> AsyncIterator[Browser]:
     jar = aiohttp.CookieJar(unsafe=True)
     of_console = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui=WEB_UI, **settings)
     async with (
         connect(context=None, namespace=None, program="perdure") as found,
-        serve_console(KubeconfigAccess(found), of_console, 0) as guard,
+        serve_console(KubeconfigAccess(found, frontend), of_console, 0) as guard,
         aiohttp.ClientSession(cookie_jar=jar) as session,
     ):
         async with session.get(guard.url()) as answer:

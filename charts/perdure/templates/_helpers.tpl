@@ -40,6 +40,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if gt (int (include "perdure.replicas" .)) 1 }}{{ include "perdure.fullname" . }}{{ end }}
 {{- end }}
 
+{{/* Not empty if the HTTP API of the frontend reads archived runs. */}}
+{{- define "perdure.readsArchive" -}}
+{{- if and .Values.archive.enabled .Values.temporal.enabled .Values.temporal.httpApi.enabled }}yes{{ end }}
+{{- end }}
+
 {{/* Not empty if a single operator serves SDK workers: then no second one may run at the same time. */}}
 {{- define "perdure.alone" -}}
 {{- if and .Values.temporal.enabled (not (include "perdure.fleet" .)) }}alone{{ end }}

@@ -74,6 +74,12 @@ WORKFLOW_LABEL: Final = "perdure.dev/workflow"
 REVISION_LABEL: Final = "perdure.dev/revision"
 """Label on WorkflowRevisions: the number of the revision among those of its Workflow, decimal."""
 
+ARCHIVED_ANNOTATION: Final = "perdure.dev/archived"
+"""Annotation on WorkflowRuns that were read from the archive, and on no object of the cluster."""
+
+ARCHIVE_ANNOTATION: Final = "perdure.dev/archive"
+"""Annotation on the Service of the frontend, written by the chart: finished runs are archived."""
+
 UNUSED_ANNOTATION: Final = "perdure.dev/unused-since"
 """Annotation on WorkflowRevisions, written by the operator: since when nothing needs it. What needs it again removes the
 annotation."""

@@ -1,4 +1,4 @@
-"""Calls the HTTP API of the Temporal frontend, at an address or through a port-forward.
+"""Reaches the HTTP API of the Temporal frontend, at an address or through a port-forward.
 
 The port-forward is one of kubectl, which supports the authentication of any kubeconfig. The token is that of the kubeconfig, or
 one of a ServiceAccount that is renewed before it expires.
@@ -10,202 +10,25 @@ import asyncio
 import math
 import re
 import shutil
-import time
-import uuid
 from asyncio.subprocess import PIPE, Process
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from perdure import __version__
 from perdure.cli.flags import kubectl_arguments
-from perdure.client.errors import CliError, ExitCode, ForbiddenError, NotFoundError, UnreachableError
-from perdure.kube import clock, errors, paths
+from perdure.client.errors import CliError
+from perdure.client.frontend import FrontendApi
+from perdure.kube import clock, paths
 from perdure.kube.access import Access
 from perdure.kube.light import LOOPBACK, LightClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from perdure.client.cluster import Cluster
-
-
-_COMPLETED = "UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED"
-
-
-class RequestRefusedError(CliError):
-    """The workflow or the frontend rejected the request."""
-
-    status = ExitCode.NO
-
-
-class LateError(CliError):
-    """The request timed out."""
-
-    status = ExitCode.TIMEOUT
-
-
-class ExecutionRef(NamedTuple):
-    """The identity of a run on Temporal."""
-
-    workflow_id: str
-    run_id: str = ""
-    """The run ID. Empty: the open run with the workflow ID, or the run that closed last."""
-
-
-class FrontendApi:
-    """The frontend, for one namespace."""
-
-    def __init__(self, client: LightClient, namespace: str, timeout: float) -> None:
-        """`timeout`: maximum wait for a response, in seconds."""
-        self._client = client
-        self._namespace = namespace
-        self._timeout = timeout
-
-    async def query(self, run: ExecutionRef, name: str, arguments: Sequence[Any] = ()) -> Any:
-        """Query a run.
-
-        Returns:
-            The result, as JSON.
-
-        Raises:
-            CliError: The call was rejected, or timed out.
-        """
-        body = {"execution": {"runId": run.run_id}, "query": {"queryArgs": list(arguments)}}
-        answer = await self._post(f"{self._path(run)}/query/{quote(name, safe='')}", body)
-        return _single(answer.get("queryResult"))
-
-    async def update(self, run: ExecutionRef, name: str, arguments: Sequence[Any], update_id: str | None) -> Any:
-        """Update a run, and wait for the result.
-
-        Args:
-            run: The run.
-            name: Name of the update.
-            arguments: The arguments of the update.
-            update_id: The ID for deduplication of updates; None for a new ID.
-
-        Returns:
-            The result, as JSON.
-
-        Raises:
-            CliError: The call was rejected, or timed out.
-        """
-        meta = {"updateId": update_id or uuid.uuid4().hex, "identity": "perdure"}
-        body = {
-            "workflowExecution": {"runId": run.run_id},
-            "request": {"meta": meta, "input": {"args": list(arguments)}},
-            "waitPolicy": {"lifecycleStage": _COMPLETED},
-        }
-        deadline = time.monotonic() + self._timeout
-        try:
-            while time.monotonic() < deadline:
-                answer = await self._post(f"{self._path(run)}/update/{quote(name, safe='')}", body)
-                outcome = answer.get("outcome") or {}
-                if "failure" in outcome:
-                    raise RequestRefusedError(f"the update failed: {outcome['failure'].get('message') or 'no message'}")
-                if outcome or answer.get("stage") == _COMPLETED:
-                    return _single(outcome.get("success"))
-        except LateError:
-            pass
-        raise LateError(
-            f"the update has no result after {self._timeout:g}s; check that a worker is running, and run this again with "
-            f"--update-id {meta['updateId']}, which sends it at most once"
-        )
-
-    def _path(self, run: ExecutionRef) -> str:
-        return self.path("workflows", run.workflow_id)
-
-    def path(self, *segments: str) -> str:
-        """The path of a resource in the namespace."""
-        return "/".join(
-            ("/api/v1/namespaces", quote(self._namespace, safe=""), *(quote(each, safe="") for each in segments))
-        )
-
-    async def get(self, *segments: str, **query: str) -> dict[str, Any]:
-        """Read a resource in the namespace.
-
-        Raises:
-            CliError: The call was rejected, or timed out.
-        """
-        return await self._answered(self._client.get(self.path(*segments), **query))
-
-    async def each(self, items: str, *segments: str, **query: str) -> list[dict[str, Any]]:
-        """Read all pages of a list in the namespace.
-
-        Args:
-            items: The field of the response that has the items.
-            segments: The path of the list.
-            query: The parameters.
-
-        Raises:
-            CliError: The call was rejected, or timed out.
-        """
-        found: list[dict[str, Any]] = []
-        token: dict[str, str] = {}
-        while True:
-            page = await self.get(*segments, **query, **token)
-            found += page.get(items) or ()
-            if not page.get("nextPageToken"):
-                return found
-            token = {"nextPageToken": page["nextPageToken"]}
-
-    async def post(self, *segments: str, body: Any) -> dict[str, Any]:
-        """Send a request about a resource in the namespace.
-
-        Raises:
-            CliError: The call was rejected, or timed out.
-        """
-        return await self._post(self.path(*segments), body)
-
-    async def delete(self, *segments: str, **query: str) -> dict[str, Any]:
-        """Delete a resource in the namespace.
-
-        Raises:
-            CliError: The call was rejected, or timed out.
-        """
-        return await self._answered(self._client.remove(self.path(*segments), **query))
-
-    async def _post(self, path: str, body: Any) -> dict[str, Any]:
-        return await self._answered(self._client.create(path, body))
-
-    async def _answered(self, call: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        begin = time.monotonic()
-        try:
-            return await call
-        except errors.ApiError as error:
-            raise _explained(error) from error
-        except errors.NoResponseError as error:
-            if time.monotonic() - begin >= self._timeout:
-                raise LateError(f"the frontend did not answer within {self._timeout:g}s") from error
-            raise UnreachableError(
-                f"the frontend at {self._client.access.server} does not respond ({error}); check "
-                "that it serves the HTTP API (`temporal.httpApi.enabled` in the chart), or set --address"
-            ) from error
-
-
-def _explained(error: errors.ApiError) -> CliError:
-    match error.status:
-        case 401:
-            return CliError(f"the frontend does not accept your token ({error.message}); use --service-account NAME")
-        case 403:
-            return ForbiddenError(f"{error.message}; ask your administrator for the role `edit` in the namespace")
-        case 404:
-            return NotFoundError(f"{error.message}; `perdure list` shows the runs, and -n chooses the namespace")
-        case 504:
-            return LateError(f"{error.message}; check that a worker is running, or use a longer --timeout")
-        case 429 | 500 | 502 | 503:
-            return UnreachableError(f"the frontend is not available ({error.message}); try again later")
-        case _:
-            return RequestRefusedError(error.message)
-
-
-def _single(values: Any) -> Any:
-    """Return the value of a list with one value, as from most handlers; None for an empty list."""
-    if not isinstance(values, list):
-        return values
-    return values[0] if len(values) == 1 else values or None
 
 
 _EARLY = timedelta(minutes=5)

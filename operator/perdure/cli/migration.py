@@ -27,8 +27,8 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.service import RPCError
 
 from perdure.api.search_attributes import PREDEFINED, SYSTEM
-from perdure.cli.frontend import RequestRefusedError
 from perdure.client.errors import NotFoundError
+from perdure.client.frontend import RequestRefusedError
 from perdure.client.search_attributes import change_types, read_types
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from temporalio.api.workflow.v1 import WorkflowExecutionInfo
     from temporalio.client import Client
 
-    from perdure.cli.frontend import FrontendApi
     from perdure.client.cluster import Cluster
+    from perdure.client.frontend import FrontendApi
 
 _IDENTITY: Final = "perdure migrate"
 _PAGE: Final = 1000

@@ -8,7 +8,7 @@ from click.shell_completion import CompletionItem
 
 from perdure.api.labels import GROUP
 from perdure.api.times import parse_duration
-from perdure.cli.command import Decorator, WholeNumber, Words, argument, option
+from perdure.cli.command import Decorator, WholeNumber, Words, argument, option, stacked
 from perdure.cli.completion import contexts, names_of
 from perdure.cli.templates import TEMPLATES, TemplateError, parse
 from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output, TimeFormat
@@ -160,6 +160,20 @@ color_option = option("--color", type=Words(Color), default=Color.AUTO.value, he
 time_option = option(
     "--time-format", "times", type=Words(TimeFormat), default=TimeFormat.RELATIVE.value, help="Format of times"
 )
+
+
+archive_options = stacked(
+    (
+        option(
+            "--address",
+            metavar="URL",
+            help="Where the HTTP API reads archived runs; default: through a port-forward",
+        ),
+        account_option,
+        system_namespace_option,
+    )
+)
+"""The options of commands that also find archived runs: where the frontend is, and the identity of the caller."""
 
 
 def local_port_option(default: int) -> Decorator:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     import click
 
-    from perdure.cli.frontend import FrontendApi
     from perdure.client.cluster import Cluster
+    from perdure.client.frontend import FrontendApi
 
 Answer = TypeVar("Answer")
 

@@ -24,6 +24,7 @@ from perdure.kube.paths import escaped
 from perdure.lazy import lazily
 
 with lazily():
+    from perdure.client import frontend as client_frontend
     from perdure.runtime import chains
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _MAX_SINGLE_READS: Final = 100
 """Maximum number of runs that are read one by one; more are read with all others."""
+_STATUSES: Final = {"Cancelled": "Canceled"}
+"""The names of phases in filters of Temporal clients, where they differ."""
 _TYPE: Final = {"apiVersion": API_VERSION, "kind": "WorkflowRun"}
 
 phase_option = option(
@@ -153,6 +156,28 @@ class Selection:
             of_revision = f"status.revision.name={escaped(self.revision)}"
             query["fieldSelector"] = ",".join(filter(None, (query.get("fieldSelector"), of_revision)))
         return query
+
+    def archive_query(self, now: datetime, query: str | None) -> str | None:
+        """Return the filter of Temporal clients for closed runs of this phase, Workflow, and age; None if no run can match.
+
+        Args:
+            now: The time.
+            query: A further filter.
+        """
+        conditions = [] if query is None else [f"({query})"]
+        if self.phases:
+            closed = sorted(phase for phase in self.phases if Phase(phase).is_closed)
+            if not closed:
+                return None
+            named = ", ".join(f"'{_STATUSES.get(phase, phase)}'" for phase in closed)
+            conditions.append(f"ExecutionStatus IN ({named})")
+        if self.workflow is not None:
+            conditions.append(f"WorkflowType = {client_frontend.quoted(self.workflow)}")
+        if self.since is not None:
+            conditions.append(f"StartTime >= '{(now - self.since).isoformat()}'")
+        if self.older is not None:
+            conditions.append(f"StartTime <= '{(now - self.older).isoformat()}'")
+        return " AND ".join(conditions)
 
     def matches(self, run: Object, now: datetime) -> bool:
         """Return whether a run has a selected phase, the search attributes, the age, and the prefix."""

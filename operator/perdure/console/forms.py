@@ -177,7 +177,7 @@ class ActionForms:
         """Start a run with the spec of another one, once for each form, and show it."""
         form = await submitted(request)
         async with self._site.open(request) as cluster:
-            run = await cluster.runs.get(request.path_params["name"])
+            run = dict((await self._site.read_run(request, cluster))[0])
             name = f"{run['metadata']['name'][:_MAX_PREFIX]}-{form.request_id}"
             spec = {key: each for key, each in run["spec"].items() if key != "startPaused"}
             with suppress(AlreadyExistsError):  # the same form has created it before

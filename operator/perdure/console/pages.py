@@ -16,6 +16,7 @@ from perdure.api.phases import Phase
 from perdure.client.archived_logs import ArchivedLogError, ArchivedLogs
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError, UnreachableError
+from perdure.client.frontend import quoted
 from perdure.console import rows
 from perdure.console.forms import awaited_signals
 from perdure.console.graph import lay_out
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _MAX_DIGITS: Final = 7
 PAGE: Final = 50
 """Maximum number of objects on a page of a list."""
+ARCHIVED: Final = 200
+"""Maximum number of archived runs on their page."""
 STEPS: Final = 500
 """Maximum number of steps in the table of a run."""
 REDRIVABLE: Final = ("Not re-driven", "Failed")
@@ -81,6 +84,7 @@ class Pages:
             Route(f"{space}/deadletters/{{name}}", self.dead_letter),
             Route(f"{space}/schedules/{{name}}", self.schedule),
             Route(f"{space}/runs", self.runs),
+            Route(f"{space}/archive", self.archive),
             Route(f"{space}/{{kind}}", self.listing),
         ]
 
@@ -120,6 +124,16 @@ class Pages:
             request, "runs.html", rows=shown, following=following, phase=phase, phases=list(Phase), total=len(found)
         )
 
+    async def archive(self, request: Request) -> Response:
+        """Show the newest runs that are only in the archive."""
+        workflow = request.query_params.get("workflow", "").strip()
+        query = "" if not workflow else f"WorkflowType = {quoted(workflow)}"
+        async with self._site.open(request) as cluster, self._site.open_archive(request, cluster) as api:
+            found, more = await api.archived_runs(query, ARCHIVED)
+        return self._site.show(
+            request, "archive.html", rows=list(map(rows.archived_run, found)), more=more, workflow=workflow
+        )
+
     async def schedule(self, request: Request) -> Response:
         """Show a Schedule: its times, its last runs, and why it does not start runs."""
         name = request.path_params["name"]
@@ -136,7 +150,8 @@ class Pages:
     async def run(self, request: Request) -> Response:
         """Show a run: its steps as a graph and as a table, and the logs of its attempts."""
         async with self._site.open(request) as cluster:
-            found = await cluster.runs.whole(await cluster.runs.get(request.path_params["name"]))
+            read, is_archived = await self._site.read_run(request, cluster)
+            found = await cluster.runs.whole(dict(read))
             live = await cluster.runs.live_state(found)
             pods = [] if live is None else await cluster.runs.pods(found)
             later = await _later(cluster, found)
@@ -158,6 +173,7 @@ class Pages:
             retries=[rows.retry(each) for each in later],
             no_pods=live is None,
             awaited=awaited_signals(found),
+            from_archive=is_archived,
             web_ui=self._in_web_ui(shown),
             page=Page(now=now),
         )

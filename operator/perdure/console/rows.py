@@ -130,6 +130,18 @@ def run(row: TableRow) -> Row:
     return _row({"metadata": row.metadata}, facts, word=text(cells.get("Phase")) or "Pending")
 
 
+def archived_run(obj: Json) -> Row:
+    """Read a WorkflowRun in a list of the archive."""
+    spec, status = mapping(obj.get("spec")), mapping(obj.get("status"))
+    reference = mapping(spec.get("workflow"))
+    facts = {
+        "workflow": text(reference.get("name")) or text(reference.get("type")),
+        "completed": read_kubernetes_time(status.get("completionTime")),
+        "failure": text(mapping(status.get("failure")).get("message")),
+    }
+    return _row(obj, facts, word=text(status.get("phase")))
+
+
 def retry(obj: Json) -> Row:
     """Read a WorkflowRun that retries another one."""
     return _row(obj, {}, word=text(mapping(obj.get("status")).get("phase")) or "Pending")

@@ -136,6 +136,9 @@ def application(environment: os._Environ[str] | dict[str, str], ca: Path = CA) -
     web_ui = environment.get("PERDURE_WEB_UI_URL", "")
     if web_ui and urlsplit(web_ui).scheme not in {"http", "https"}:
         raise SystemExit(f"PERDURE_WEB_UI_URL: `{web_ui}` must begin with http:// or https://")
+    frontend = environment.get("PERDURE_FRONTEND_URL", "")
+    if frontend and urlsplit(frontend).scheme not in {"http", "https"}:
+        raise SystemExit(f"PERDURE_FRONTEND_URL: `{frontend}` must begin with http:// or https://")
     access = Access(server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", ca_file=str(ca))
     settings = ConsoleSettings(
         namespace=environment.get("PERDURE_CONSOLE_NAMESPACE") or "default",
@@ -147,7 +150,7 @@ def application(environment: os._Environ[str] | dict[str, str], ca: Path = CA) -
     async def healthy(_: object) -> PlainTextResponse:
         return PlainTextResponse("ok\n")
 
-    return Starlette(routes=[Route("/healthz", healthy), Mount("/", console(TokenAccess(access), settings))])
+    return Starlette(routes=[Route("/healthz", healthy), Mount("/", console(TokenAccess(access, frontend), settings))])
 
 
 def listener(port: int) -> socket.socket:

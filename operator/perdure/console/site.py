@@ -14,22 +14,23 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
 from perdure import __version__
+from perdure.api.json_values import Json, mapping, text
 from perdure.client.cluster import Cluster
-from perdure.client.errors import ForbiddenError, NoNamespaceError, NotFoundError, UnreachableError
+from perdure.client.errors import CliError, ForbiddenError, NoNamespaceError, NotFoundError, UnreachableError
+from perdure.client.frontend import FrontendApi, NoArchiveError
 from perdure.client.requests import Requests
 from perdure.kube import clock
+from perdure.kube.access import Access
 from perdure.kube.errors import ApiError
 from perdure.kube.light import LightClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
     from jinja2 import Environment
     from starlette.requests import Request
     from starlette.responses import Response
-
-    from perdure.kube.access import Access
 
 
 class ClusterAccess(Protocol):
@@ -38,25 +39,57 @@ class ClusterAccess(Protocol):
     def open(self, request: Request, namespace: str) -> AbstractAsyncContextManager[Cluster]:
         """Connect to a namespace as the user who sends the request."""
 
+    def archive(self, request: Request, cluster: Cluster) -> AbstractAsyncContextManager[FrontendApi]:
+        """Connect to the frontend, which reads archived runs, as the user who sends the request.
+
+        Raises:
+            NoArchiveError: The installation has no archive, or the console does not know where it is.
+        """
+
+
+NO_ARCHIVE: Final = "The console knows no archive."
+
 
 class KubeconfigAccess:
     """Access for the single user of a laptop, with the kubeconfig."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(
+        self, cluster: Cluster, frontend: Callable[[Cluster], AbstractAsyncContextManager[FrontendApi]] | None = None
+    ) -> None:
+        """`frontend` connects to the frontend, for archived runs; None: there are none."""
         self._cluster = cluster
+        self._frontend = frontend
 
     @asynccontextmanager
     async def open(self, _: Request, namespace: str) -> AsyncIterator[Cluster]:
         """Connect to a namespace with the kubeconfig."""
         yield self._cluster.within(namespace)
 
+    @asynccontextmanager
+    async def archive(self, _: Request, cluster: Cluster) -> AsyncIterator[FrontendApi]:
+        """Connect to the frontend.
+
+        Raises:
+            NoArchiveError: There is none.
+        """
+        if self._frontend is None:
+            raise NoArchiveError(NO_ARCHIVE)
+        async with self._frontend(cluster) as api:
+            yield api
+
 
 class TokenAccess:
     """Access for the users of a server in the cluster: the token of each request is passed to the API server."""
 
-    def __init__(self, access: Access) -> None:
-        """`access` has the address of the API server, without credentials."""
+    def __init__(self, access: Access, frontend: str = "") -> None:
+        """Create it.
+
+        Args:
+            access: Has the address of the API server, without credentials.
+            frontend: The URL of the HTTP API of the frontend, for archived runs; empty: there are none.
+        """
         self._access = access
+        self._frontend = frontend
 
     @asynccontextmanager
     async def open(self, request: Request, namespace: str) -> AsyncIterator[Cluster]:
@@ -74,7 +107,26 @@ class TokenAccess:
         async with LightClient.open(access, user_agent=f"perdure-console/{__version__}") as client:
             yield Cluster(Requests(client, namespace, "perdure"))
 
+    @asynccontextmanager
+    async def archive(self, request: Request, cluster: Cluster) -> AsyncIterator[FrontendApi]:
+        """Connect to the frontend with the token of the request.
 
+        Raises:
+            NoArchiveError: There is no frontend.
+        """
+        if not self._frontend:
+            raise NoArchiveError(NO_ARCHIVE)
+        found = await cluster.config_maps.read(_AUTHORITY) if self._frontend.startswith("https:") else None
+        authority = None if found is None else text(mapping(found.get("data")).get("ca.crt")) or None
+        token = request.headers.get("Authorization", "").partition(" ")[2].strip()
+        access = Access(server=self._frontend, token=token, ca_data=authority, timeout=_ARCHIVE_SECONDS)
+        async with LightClient.open(access, user_agent=f"perdure-console/{__version__}", connections=1) as client:
+            yield FrontendApi(client, cluster.namespace, _ARCHIVE_SECONDS)
+
+
+_AUTHORITY: Final = "perdure-temporal-ca"
+"""The ConfigMap in which the operator publishes the certificate of the frontend's authority, in each namespace."""
+_ARCHIVE_SECONDS: Final = 30.0
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 """The names of objects."""
 
@@ -114,6 +166,32 @@ class Site:
                 raise HTTPException(404, "No object can have this name.")
         return self._access.open(request, request.path_params["namespace"])
 
+    def open_archive(self, request: Request, cluster: Cluster) -> AbstractAsyncContextManager[FrontendApi]:
+        """Connect to the frontend, which reads archived runs, as the user who sends the request."""
+        return self._access.archive(request, cluster)
+
+    async def read_run(self, request: Request, cluster: Cluster) -> tuple[Json, bool]:
+        """Read the run in the path, from the cluster, otherwise from the archive.
+
+        Returns:
+            The run, and whether it is from the archive.
+
+        Raises:
+            CliError: The run is in neither of them, or cannot be read.
+        """
+        name = request.path_params["name"]
+        try:
+            return await cluster.runs.get(name), False
+        except NotFoundError as error:
+            missing = error
+        try:
+            async with self.open_archive(request, cluster) as api:
+                return await api.archived_run(name, None), True
+        except (NotFoundError, NoArchiveError):
+            raise missing from None
+        except CliError as error:
+            raise NotFoundError(f"{missing}; it may be archived, but the archive cannot be read: {error}") from error
+
     def open_system(self, request: Request) -> AbstractAsyncContextManager[Cluster]:
         """Connect to the namespace of the operators as the user who sends the request."""
         return self._access.open(request, self.settings.system_namespace)
@@ -149,6 +227,8 @@ def explain(error: Exception, role: str = "view") -> tuple[int, str, str]:
     cause = error.__cause__
     message = cause.message if isinstance(cause, ApiError) else str(error)
     match error:
+        case NoArchiveError():
+            return 404, "No archive", str(error)
         case ForbiddenError():
             return 403, "No permission", f"{message}. Ask your administrator for the role `{role}` in this namespace."
         case NotFoundError() | NoNamespaceError():

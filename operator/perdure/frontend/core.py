@@ -112,6 +112,9 @@ class Frontend:
         self.recorded_updates = RecordedUpdates(self.runs, self.updates, self.payloads)
         self.queries = Queries()
         self.query_dispatch = QueryDispatch(self.runs, self.matching, self.versions, self.visibility)
+        self.listing = Listing(
+            client, self.directory, self.runs, self.visibility, self.search_attributes, self.runs.archive
+        )
         self.first_tasks = FirstTasks(self.directory, self._open_runs, self.follow)
 
     # RPCs
@@ -139,7 +142,6 @@ class Frontend:
             visibility=self.visibility,
             deployments=deployments,
         )
-        listing = Listing(client, directory, runs, self.visibility, search_attributes, runs.archive)
         activities = ActivityTasks(
             blobs=blobs,
             directory=directory,
@@ -222,10 +224,10 @@ class Frontend:
             WorkflowDescriptions(directory, runs, payloads),
             updates,
             Histories(directory, open_runs, runs, payloads),
-            listing,
+            self.listing,
             ScheduleRpcs(client, directory, self._schedules, search_attributes),
             ActivityChanges(runs),
-            Batches(client, directory, runs, listing, control),
+            Batches(client, directory, runs, self.listing, control),
             TaskQueueRpcs(self.queues, deployments, self.task_queues),
             WorkerRpcs(self.workers),
             self._deployment_rpcs,

@@ -18,6 +18,7 @@ from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, 
 from perdure.frontend.transport.guard import Guard, Provider
 from perdure.frontend.transport.rpc import Rpc, rpcs
 from perdure.frontend.transport.tls import ServerCertificate, encryption
+from perdure.frontend.visibility.archived import ArchivedRuns, GetArchivedRunRequest, ListArchivedRunsRequest
 from perdure.kube import client as kube
 
 _REVIEW_CONNECTIONS = 8
@@ -94,13 +95,17 @@ def _listening(address: str) -> socket.socket:
 def _http_api(
     frontend: Frontend, rpcs: Sequence[Rpc], door: Door, listener: socket.socket, certificate: ServerCertificate | None
 ) -> AbstractAsyncContextManager[None]:
-    from perdure.frontend.http.connections import Budgets, HttpConnections  # noqa: PLC0415 (aiohttp.web: not without HTTP API)
+    from perdure.frontend.http.archive import ArchiveGateway  # noqa: PLC0415 (aiohttp.web: not without HTTP API)
+    from perdure.frontend.http.connections import Budgets, HttpConnections  # noqa: PLC0415 (the same)
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (the same)
     from perdure.frontend.http.server import Gateway, serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
 
     settings = frontend.settings
-    gateways: list[Gateway] = [NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, settings.nexus_headers)]
+    gateways: list[Gateway] = [
+        NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, settings.nexus_headers),
+        ArchiveGateway(*archive_rpcs(frontend, door)),
+    ]
     connections = HttpConnections(Budgets.of(settings.max_connections), door)
     if settings.webhooks:
         gateways.append(WebhookGateway(frontend.webhooks, frontend.ready, connections))
@@ -113,6 +118,16 @@ def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
     """Build the RPC for calls of Nexus handlers by clients. It is not part of Temporal's API, but has the same checks."""
     handler = NexusDispatch(frontend.shards, frontend.direct_calls).dispatch_nexus_task
     return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, frontend.served, frontend.ready, door)
+
+
+def archive_rpcs(frontend: Frontend, door: Door) -> tuple[Rpc, Rpc]:
+    """Build the calls that read WorkflowRuns from the archive, and list them. They are not part of Temporal's API, as above."""
+    archived = ArchivedRuns(frontend.listing, frontend.runs.archive)
+    served, ready = frontend.served, frontend.ready
+    return (
+        Rpc("", "GetArchivedRun", archived.get, GetArchivedRunRequest, served, ready, door),
+        Rpc("", "ListArchivedRuns", archived.list, ListArchivedRunsRequest, served, ready, door),
+    )
 
 
 def _peers(settings: Settings) -> PeerSettings:

@@ -33,6 +33,7 @@ from perdure.runtime.archive import (
     ArchivedRun,
     ArchiveRejectedError,
     ArchiveUnavailableError,
+    ListedRun,
     Position,
     filterable,
     restored,
@@ -132,8 +133,8 @@ def _storable_json(value: Any) -> Any:
 
 
 _OF_RECORDS: Final = sql.SQL(
-    "namespace, run_id, closed_at, kind, workflow_id, workflow_type, status, start_time, execution_time, task_queue,"
-    " history_length, history_size, parent_workflow_id, parent_run_id, root_workflow_id, root_run_id, first_run_id,"
+    "namespace, run_id, closed_at, kind, name, failure, workflow_id, workflow_type, status, start_time, execution_time,"
+    " task_queue, history_length, history_size, parent_workflow_id, parent_run_id, root_workflow_id, root_run_id, first_run_id,"
     " endpoint, service, request_id, version, listed"
 )
 
@@ -349,7 +350,7 @@ class PostgresArchive:
 
     async def page(
         self, namespace: str, kind: RunKind, condition: Condition, *, after: Position | None, limit: int
-    ) -> list[RunRecord]:
+    ) -> list[ListedRun]:
         """Return a page of a list; see `Archive`."""
         where, values = _where(namespace, kind, condition)
         if after is not None:
@@ -359,7 +360,7 @@ class PostgresArchive:
         ).format(_OF_RECORDS, where)
         async with self._reading(namespace, "list") as connection, connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(statement, [*values, limit])
-            return [_record(row) for row in await cursor.fetchall()]
+            return [ListedRun(_record(row), row["name"], row["failure"]) for row in await cursor.fetchall()]
 
     async def count(
         self, namespace: str, kind: RunKind, condition: Condition, *, without: Collection[str]
@@ -386,7 +387,15 @@ class PostgresArchive:
         """Return a run; see `Archive`."""
         wanted = {"WorkflowId": workflow_id, "RunId": run_id}
         named = [Among(name, [value], optional=False, negated=False) for name, value in wanted.items() if value]
-        where, values = _where(namespace, kind, And(tuple(named)))
+        return await self._newest(namespace, *_where(namespace, kind, And(tuple(named))))
+
+    async def named(self, namespace: str, name: str) -> KubeObject | None:
+        """Return the newest run of a name; see `Archive`."""
+        return await self._newest(
+            namespace, sql.SQL("namespace = %s AND name = %s"), [storable(namespace), storable(name)]
+        )
+
+    async def _newest(self, namespace: str, where: sql.Composable, values: list[Any]) -> KubeObject | None:
         statement = sql.SQL(
             "SELECT content FROM perdure.runs WHERE {} ORDER BY start_time DESC, run_id DESC LIMIT 1"
         ).format(where)

@@ -10,20 +10,22 @@ import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
 from perdure.api.json_values import mapping, text
+from perdure.api.labels import API_VERSION, ARCHIVED_ANNOTATION
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import attribute_field
+from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.runtime.attempts import KubeObject
 from perdure.runtime.commits import Commit
 from perdure.runtime.filters import Among, And, Condition, Missing, Or
-from perdure.runtime.run_records import RunRecord, record_of
+from perdure.runtime.run_records import RunRecord, phase_named, record_of
 
 Json = dict[str, Any]
 
@@ -90,6 +92,15 @@ class ArchivedRun:
         return self.record.close_time
 
 
+class ListedRun(NamedTuple):
+    """A run as lists of the archive show it."""
+
+    record: RunRecord
+    name: str
+    failure: str
+    """The beginning of the message of its failure."""
+
+
 Position = tuple[datetime, str]
 """The place of a run in a list: its start time and its run ID. Later runs come first."""
 
@@ -119,7 +130,7 @@ class Archive(ArchiveStore, Protocol):
 
     async def page(
         self, namespace: str, kind: RunKind, condition: Condition, *, after: Position | None, limit: int
-    ) -> list[RunRecord]:
+    ) -> list[ListedRun]:
         """Return runs of a namespace, the newest first.
 
         Args:
@@ -153,6 +164,10 @@ class Archive(ArchiveStore, Protocol):
             workflow_id: Its workflow ID; empty for any.
             run_id: Its run ID; empty for the newest run.
         """
+        ...
+
+    async def named(self, namespace: str, name: str) -> KubeObject | None:
+        """Return the newest WorkflowRun of a name with its whole history; None if there is none."""
         ...
 
     async def attribute_types(self, namespace: str) -> dict[str, str]:
@@ -225,6 +240,47 @@ def restored(content: bytes) -> KubeObject:
     """Return the WorkflowRun of a row."""
     found: KubeObject = _loaded(zlib.decompress(content))
     return found
+
+
+def readable(run: KubeObject) -> bytes:
+    """Return an archived WorkflowRun as JSON for readers of objects: marked as archived, and without its large payloads."""
+    meta = run["metadata"]
+    annotations = {**(meta.get("annotations") or {}), ARCHIVED_ANNOTATION: "true"}
+    rest = {key: each for key, each in run.items() if key != PAYLOADS}
+    return _dumped({**rest, "metadata": {**meta, "annotations": annotations}})
+
+
+def listed_object(run: ListedRun) -> KubeObject:
+    """Return what a list shows of an archived run as a WorkflowRun: its metadata, and the outlines of spec and status."""
+    record = run.record
+    kind = "name" if record.task_queue == WORKFLOWS_QUEUE else "type"
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "metadata": {
+            "name": run.name,
+            "namespace": record.namespace,
+            "uid": record.run_id,
+            "resourceVersion": record.version,
+            "creationTimestamp": _time(record.start_time),
+            "annotations": {ARCHIVED_ANNOTATION: "true"},
+        },
+        "spec": {
+            "workflowId": record.workflow_id,
+            "workflow": {kind: record.workflow_type},
+            "searchAttributes": record.search_attributes,
+        },
+        "status": {
+            "phase": phase_named(record.status),
+            "startTime": _time(record.start_time),
+            "completionTime": None if record.close_time is None else _time(record.close_time),
+            **({"failure": {"message": run.failure}} if run.failure else {}),
+        },
+    }
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _dumped(value: Any) -> bytes:

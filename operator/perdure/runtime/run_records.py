@@ -109,6 +109,11 @@ def status_named(phase: str) -> str:
     return _STATUS.get(phase, phase)
 
 
+def phase_named(status: str) -> str:
+    """The phase of a closed run with one of Temporal's statuses."""
+    return {"Canceled": "Cancelled"}.get(status, status)
+
+
 def was_refused(status: Mapping[str, Any]) -> bool:
     """Whether a run with this status never started because its workflow ID was in use."""
     return any(mapping(each).get("reason") == _ALREADY_STARTED for each in status.get("conditions") or ())

@@ -11,6 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from perdure.api.json_values import mapping, mappings
+from perdure.api.labels import ARCHIVED_ANNOTATION
 from perdure.api.phases import CLOSED
 from perdure.api.times import read_kubernetes_time
 from perdure.view import tables, text
@@ -39,6 +40,8 @@ class RunSummary:
     start: datetime | None
     end: datetime | None
     progress: str
+    archived: bool = False
+    """Whether it is only in the archive."""
 
     @property
     def closed(self) -> bool:
@@ -66,15 +69,20 @@ def read_summary(obj: Mapping[str, Any]) -> RunSummary:
         workflow_id=str(spec.get("workflowId") or name),
         phase=str(status.get("phase") or "Pending"),
         reason=str(succeeded.get("reason") or "") if succeeded else "",
-        message=with_cause(str(succeeded.get("message") or ""), mapping(status.get("failure"))) if succeeded else "",
+        message=with_cause(str(succeeded.get("message") or ""), mapping(status.get("failure")))
+        if succeeded
+        else str(mapping(status.get("failure")).get("message") or ""),
         created=read_kubernetes_time(metadata.get("creationTimestamp")),
         start=read_kubernetes_time(status.get("startTime")),
         end=read_kubernetes_time(status.get("completionTime")),
         progress=str(status.get("progress") or ""),
+        archived=ARCHIVED_ANNOTATION in mapping(metadata.get("annotations")),
     )
 
 
-def table(runs: Sequence[RunSummary], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
+def table(
+    runs: Sequence[RunSummary], page: Page, *, namespaces: bool = False, wide: bool = False, archived: bool = False
+) -> list[Text]:
     """Show runs. Nothing is truncated, because programs also read the lines.
 
     Args:
@@ -82,19 +90,21 @@ def table(runs: Sequence[RunSummary], page: Page, *, namespaces: bool = False, w
         page: The page for the output.
         namespaces: Whether their namespaces are shown.
         wide: Whether more columns are shown.
+        archived: Whether a column says which of them are only in the archive.
 
     Returns:
         Lines; the first one is the heading.
     """
-    return GrowingTable(namespaces=namespaces, wide=wide).lines(runs, page)
+    return GrowingTable(namespaces=namespaces, wide=wide, archived=archived).lines(runs, page)
 
 
 class GrowingTable:
     """A table of runs to which lines are added."""
 
-    def __init__(self, *, namespaces: bool, wide: bool) -> None:
+    def __init__(self, *, namespaces: bool, wide: bool, archived: bool = False) -> None:
         self._namespaces = namespaces
         self._wide = wide
+        self._archived = archived
         self._widths: list[int] = []
 
     def lines(self, runs: Sequence[RunSummary], page: Page) -> list[Text]:
@@ -102,28 +112,31 @@ class GrowingTable:
         heading = ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "DURATION", "AGE"]
         if self._namespaces:
             heading.insert(0, "NAMESPACE")
+        if self._archived:
+            heading.append("ARCHIVED")
         if self._wide:
             heading += ["WORKFLOW", "WORKFLOW-ID", "MESSAGE"]
-        rows = [_cells(run, page, namespaces=self._namespaces, wide=self._wide) for run in runs]
+        rows = [self._cells(run, page) for run in runs]
         begun = bool(self._widths)
         lines = tables.table(heading, rows, page, minimum_widths=self._widths)
         self._widths = tables.widths_of((heading, *rows), self._widths)
         return lines[1:] if begun else lines
 
-
-def _cells(run: RunSummary, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
-    length = run.duration(page.now)
-    cells = [
-        run.name,
-        run.phase,
-        run.progress,
-        run.reason,
-        tables.ago(run.start, page),
-        "" if length is None else text.duration(length),
-        tables.ago(run.created, page),
-    ]
-    if namespaces:
-        cells.insert(0, run.namespace)
-    if wide:
-        cells += [run.workflow or run.activity or run.operation or "", run.workflow_id, run.message]
-    return cells
+    def _cells(self, run: RunSummary, page: Page) -> list[str]:
+        length = run.duration(page.now)
+        cells = [
+            run.name,
+            run.phase,
+            run.progress,
+            run.reason,
+            tables.ago(run.start, page),
+            "" if length is None else text.duration(length),
+            tables.ago(run.created, page),
+        ]
+        if self._namespaces:
+            cells.insert(0, run.namespace)
+        if self._archived:
+            cells.append("yes" if run.archived else "")
+        if self._wide:
+            cells += [run.workflow or run.activity or run.operation or "", run.workflow_id, run.message]
+        return cells

@@ -36,6 +36,7 @@ def main() -> None:
     examples = [each for each in load(options.system, options.folder) if not options.only or each.name in options.only]
     converted = [each for each in examples if not each.gaps]
     sys.stdout.write(f"{len(converted)} of {len(examples)} are converted completely\n")
+    sys.stdout.writelines(f"not converted  {each.name}: {gap}\n" for each in examples for gap in each.gaps)
     missing = [Outcome(each.name, None, f"needs {what}") for each in converted if (what := needs(each))]
     if options.convert:
         _print(missing)

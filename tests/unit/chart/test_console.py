@@ -65,3 +65,14 @@ def test_the_console_can_connect_only_to_dns_and_the_api_server(render: Render) 
     policy = named(manifests, "NetworkPolicy", "perdure-console")["spec"]
     assert policy["ingress"] == []
     assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [[53, 53], [6443]]
+
+
+def test_the_console_reads_archived_runs_through_the_frontend(render: Render) -> None:
+    def urls(*values: str) -> list[str]:
+        manifests = render("console.enabled=true", "networkPolicy.enabled=true", *values)
+        (container,) = named(manifests, "Deployment", "perdure-console")["spec"]["template"]["spec"]["containers"]
+        return [each["value"] for each in container["env"] if each["name"] == "PERDURE_FRONTEND_URL"]
+
+    assert urls() == []
+    assert urls("archive.enabled=true") == ["https://perdure-temporal.perdure-system.svc:7243"]
+    assert urls("archive.enabled=true", "temporal.httpApi.enabled=false") == []

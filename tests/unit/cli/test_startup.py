@@ -28,8 +28,8 @@ SLOW = {
     "structlog",
     "urllib.request",
 }
-MAX_MODULES = 275
-"""Modules, most of them of the standard library; those of `start` have the most, 265."""
+MAX_MODULES = 280
+"""Modules, most of them of the standard library; those of `rerun` have the most, 276."""
 
 OFFLINE = {
     "completion",

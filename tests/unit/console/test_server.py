@@ -147,6 +147,7 @@ async def test_the_probe_requires_no_token(tmp_path: Path) -> None:
     [
         ({}, "runs in a pod"),
         ({"KUBERNETES_SERVICE_HOST": "h", "PERDURE_WEB_UI_URL": "javascript:1"}, "PERDURE_WEB_UI_URL"),
+        ({"KUBERNETES_SERVICE_HOST": "h", "PERDURE_FRONTEND_URL": "file:///"}, "PERDURE_FRONTEND_URL"),
     ],
 )
 def test_the_server_does_not_start_with_invalid_settings(environment: dict[str, str], message: str) -> None:

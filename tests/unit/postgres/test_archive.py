@@ -19,7 +19,8 @@ ALL: Condition = And(())
 
 
 async def page(archive: PostgresArchive, **options: Any) -> list[RunRecord]:
-    return await archive.page(NAMESPACE, KIND, ALL, **{"after": None, "limit": 100, **options})
+    found = await archive.page(NAMESPACE, KIND, ALL, **{"after": None, "limit": 100, **options})
+    return [each.record for each in found]
 
 
 def rows(count: int, **options: Any) -> list[ArchivedRun]:
@@ -130,7 +131,7 @@ async def test_operators_that_start_together_migrate_once(server: PostgresServer
     async with archives[0].run(), archives[1].run(), archives[2].run(), archives[3].run():
         await asyncio.gather(*(each.store(rows(3)) for each in archives))
         assert len(await page(archives[0])) == 3
-    assert server.statement("SELECT version_num FROM perdure.alembic_version") == "0001"
+    assert server.statement("SELECT version_num FROM perdure.alembic_version") == "0002"
 
 
 async def test_the_schema_of_a_newer_version_is_used_as_it_is(archive: PostgresArchive, server: PostgresServer) -> None:

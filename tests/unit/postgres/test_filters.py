@@ -105,7 +105,7 @@ async def test_filters_select_the_same_runs_in_postgresql_as_in_memory(filled: P
         return
     wanted = {each.run_id for each in RECORDS if condition.holds(Fields(each))}
     found = await filled.page(NAMESPACE, RunKind.WORKFLOW, condition, after=None, limit=100)
-    assert {each.run_id for each in found} == wanted, query
+    assert {each.record.run_id for each in found} == wanted, query
     counted = await filled.count(NAMESPACE, RunKind.WORKFLOW, condition, without=())
     assert sum(counted.values()) == len(wanted)
 

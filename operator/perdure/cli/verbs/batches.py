@@ -20,7 +20,7 @@ with lazily():
     from perdure.view import frontend
 
 if TYPE_CHECKING:
-    from perdure.cli.frontend import FrontendApi
+    from perdure.client.frontend import FrontendApi
 
 _job_argument = argument("job", metavar="JOB", help="ID of the batch")
 _PATH: Final = "batch-operations"

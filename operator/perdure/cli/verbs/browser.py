@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from perdure.cli.archive import ArchiveRoute, reads_archive
 from perdure.cli.command import option, verb
 from perdure.cli.connection import connect
 from perdure.cli.flags import kubectl_arguments
@@ -102,19 +103,16 @@ _CONNECTIONS = 64
     help="Address of the Web UI, for links to it; empty for none",
 )
 @option("--read-only", is_flag=True, help="Hide all actions, and reject them")
-@system_namespace_option
-@context_option
-@click.pass_context
+@reads_archive
 def console(
     context: click.Context,
+    archive: ArchiveRoute,
     *,
     namespace: str | None,
     port: int,
     browser: bool,
     web_ui: str,
     read_only: bool,
-    system: str,
-    cluster: str | None,
 ) -> None:
     """Open the console in the browser.
 
@@ -142,12 +140,14 @@ def console(
         raise click.BadParameter("must begin with http:// or https://", param_hint="--web-ui")
 
     async def serve() -> None:
-        reached = connect(context=cluster, namespace=namespace, program=program_of(context), connections=_CONNECTIONS)
+        reached = connect(
+            context=archive.cluster, namespace=namespace, program=program_of(context), connections=_CONNECTIONS
+        )
         async with reached as found:
             settings = console_site.ConsoleSettings(
-                namespace=found.namespace, system_namespace=system, web_ui=web_ui, read_only=read_only
+                namespace=found.namespace, system_namespace=archive.system, web_ui=web_ui, read_only=read_only
             )
-            async with serve_console(console_site.KubeconfigAccess(found), settings, port) as guard:
+            async with serve_console(console_site.KubeconfigAccess(found, archive.reach), settings, port) as guard:
                 await _show("console", guard.url(f"/namespaces/{found.namespace}/runs"), browser=browser)
 
     asyncio.run(serve())

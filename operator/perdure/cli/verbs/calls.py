@@ -11,14 +11,14 @@ import click
 from perdure.cli.command import argument, option, stacked, verb
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.frontend import ExecutionRef
 from perdure.cli.inputs import json_or_text
 from perdure.cli.options import Named, context_option, namespace_option, report_option
 from perdure.cli.routes import RouteOptions, address_options
 from perdure.cli.terminal import Output, Screen, program_of
+from perdure.client.frontend import ExecutionRef
 
 if TYPE_CHECKING:
-    from perdure.cli.frontend import FrontendApi
+    from perdure.client.frontend import FrontendApi
 
 _run_argument = argument(
     "run",

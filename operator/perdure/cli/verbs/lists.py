@@ -68,6 +68,7 @@ query_option = option("--query", "-q", metavar="FILTER", help="Only runs that ma
 @option("--reverse", is_flag=True, help="List the oldest run first")
 @option("--watch", "-W", is_flag=True, help="Then print a line for each change")
 @query_option
+@option("--archived", is_flag=True, help="Also list runs that are only in the archive")
 @output_option
 @time_option
 @color_option
@@ -83,6 +84,7 @@ def list_(
     limit: int | None,
     reverse: bool,
     watch: bool,
+    archived: bool,
     output: Output,
     times: TimeFormat,
     color: Color,
@@ -91,6 +93,9 @@ def list_(
 
     --query takes a filter of Temporal clients, which the Temporal frontend
     evaluates: through a port-forward (requires kubectl), or at --address.
+
+    --archived adds the workflows that were deleted from the cluster and are in the
+    archive, which the frontend reads as well: the newest 1,000, or --limit.
 
     With --watch, prints a line for each run whose phase, progress, or reason
     changes, until Ctrl-C.
@@ -104,11 +109,14 @@ def list_(
       {program} list -l team=shop --search-attribute Customer=C-7
       {program} list --query "WorkflowType = 'Order' AND Amount > 7"
       {program} list --workflow order-flow --revision 3 --running
+      {program} list --archived --since 90d --phase Failed
       {program} list --running --watch
       {program} list --completed --older-than 7d --reverse --output name
       {program} list --output custom-columns=RUN:.metadata.name
     """
     screen = Screen(color)
+    if archived:
+        _check_archived(selection, revision, watch=watch, everywhere=everywhere)
     if revision is not None:
         selection = asyncio.run(_of_revision(selection, revision, route, program_of(context), everywhere=everywhere))
     if watch:
@@ -136,6 +144,8 @@ def list_(
                 items = await selection.read_newest(found, clock.now(), limit, everywhere=everywhere)
             else:
                 items = newest(await selection.read(found, clock.now(), everywhere=everywhere), None)
+            if archived:
+                items = newest([*items, *await _archived(found, route, selection, query, limit)], limit)
             return items, found.namespace
 
     items, searched = asyncio.run(read())
@@ -159,7 +169,52 @@ def list_(
 
     page = page_of(context, screen, times=times)
     summaries = [runs_view.read_summary(item) for item in items]
-    screen.show(runs_view.table(summaries, page, namespaces=everywhere, wide=output == "wide"))
+    screen.show(runs_view.table(summaries, page, namespaces=everywhere, wide=output == "wide", archived=archived))
+
+
+_MOST_ARCHIVED = 1_000
+"""Maximum number of archived runs without --limit."""
+
+
+def _check_archived(selection: Selection, revision: str | None, *, watch: bool, everywhere: bool) -> None:
+    """Check that the archive can select runs in this way.
+
+    Raises:
+        BadParameter: It cannot.
+    """
+    if watch:
+        raise click.BadParameter("archived runs do not change; leave out --watch", param_hint="--archived")
+    if everywhere:
+        raise click.BadParameter("works in one namespace; leave out --all-namespaces", param_hint="--archived")
+    given = {
+        "--selector": selection.selector,
+        "--search-attribute": selection.attributes,
+        "--prefix": selection.prefix,
+        "--revision": revision,
+    }
+    if other := next((name for name, value in given.items() if value), None):
+        raise click.BadParameter(
+            f"the archive cannot select by {other}; use --query, such as --query \"Customer = 'C-7'\"",
+            param_hint="--archived",
+        )
+
+
+async def _archived(
+    cluster: Cluster, route: RouteOptions, selection: Selection, query: str | None, limit: int | None
+) -> list[Object]:
+    """Read what the archive lists of the selected runs. If that is not all, say so on stderr.
+
+    Raises:
+        CliError: The installation has no archive, or it cannot be read.
+    """
+    wanted = selection.archive_query(clock.now(), query)
+    if wanted is None:
+        return []
+    async with route.reach(cluster) as api:
+        found, more = await api.archived_runs(wanted, limit or _MOST_ARCHIVED)
+    if more and limit is None:
+        click.echo(f"Only the newest {_MOST_ARCHIVED:,} archived runs are listed; use --limit or --since.", err=True)
+    return found
 
 
 def _check_query(query: str | None, everywhere: bool) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from perdure.api.labels import PARENT_RUN_ID_LABEL
+from perdure.cli.archive import ArchiveRoute, is_archived, reads_archive
 from perdure.cli.command import WholeNumber, option, verb
 from perdure.cli.connection import LOG_STREAMS, connect
 from perdure.cli.options import (
     check_named,
     color_option,
-    context_option,
     namespace_option,
     output_option,
     report_option,
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 @output_option
 @time_option
 @color_option
-@context_option
-@click.pass_context
+@reads_archive
 def describe(
     context: click.Context,
+    archive: ArchiveRoute,
     *,
     name: str | None,
     workflow_id: str | None,
@@ -70,7 +70,6 @@ def describe(
     output: Output,
     times: TimeFormat,
     color: Color,
-    cluster: str | None,
 ) -> None:
     """Show a run: its steps, what it waits for, why it failed.
 
@@ -92,15 +91,15 @@ def describe(
     if last and (name or workflow_id):
         raise click.BadParameter("leave out NAME and --workflow-id", param_hint="--last")
     if last:
-        name = asyncio.run(_newest(namespace, cluster, program_of(context)))
+        name = asyncio.run(_newest(namespace, archive.cluster, program_of(context)))
     check_named(name, workflow_id)
     screen = Screen(color)
     if watch:
         if not is_for_users(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
-        asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
-    run, events = asyncio.run(_read_with_events(name, workflow_id, namespace, cluster, program_of(context)))
-    page = page_of(context, screen, times=times, cluster=cluster, brief=not every)
+        asyncio.run(Waiter(context, screen, times, archive.cluster).wait(name, workflow_id, namespace, None))
+    run, events = asyncio.run(_read_with_events(name, workflow_id, namespace, archive, program_of(context)))
+    page = page_of(context, screen, times=times, cluster=archive.cluster, brief=not every)
 
     if is_for_users(output):
         screen.show(view.describe(run, page))
@@ -123,11 +122,11 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
 
 
 async def _read_with_events(
-    name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
+    name: str | None, workflow_id: str | None, namespace: str | None, archive: ArchiveRoute, program: str
 ) -> tuple[RunView, list[Object]]:
     """Read a run and its Events."""
-    async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = await cluster.runs.whole(await cluster.runs.find(name, workflow_id))
+    async with connect(context=archive.cluster, namespace=namespace, program=program) as cluster:
+        found = await cluster.runs.whole(await archive.find(cluster, name, workflow_id))
         live = await cluster.runs.live_state(found)
         events = await cluster.runs.events(found)
 
@@ -149,10 +148,10 @@ _PAUSE = 0.5
 @option("--detailed", is_flag=True, help="Show every attribute of every event")
 @time_option
 @color_option
-@context_option
-@click.pass_context
+@reads_archive
 def history(
     context: click.Context,
+    archive: ArchiveRoute,
     *,
     name: str | None,
     workflow_id: str | None,
@@ -164,7 +163,6 @@ def history(
     detailed: bool,
     times: TimeFormat,
     color: Color,
-    cluster: str | None,
 ) -> None:
     """Show the event history of a run.
 
@@ -192,8 +190,8 @@ def history(
     screen = Screen(color)
 
     async def read() -> None:
-        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            run, shown = await found.runs.find(name, workflow_id), 0
+        async with connect(context=archive.cluster, namespace=namespace, program=program_of(context)) as found:
+            run, shown = await archive.find(found, name, workflow_id), 0
             while True:
                 events = await _events(found, run)
                 if temporal:
@@ -279,10 +277,10 @@ async def _next(cluster: Cluster, run: Object) -> Object:
 @option("--otlp", is_flag=True, help="Write a closed run as OTLP in JSON")
 @time_option
 @color_option
-@context_option
-@click.pass_context
+@reads_archive
 def trace(
     context: click.Context,
+    archive: ArchiveRoute,
     *,
     name: str | None,
     workflow_id: str | None,
@@ -291,7 +289,6 @@ def trace(
     otlp: bool,
     times: TimeFormat,
     color: Color,
-    cluster: str | None,
 ) -> None:
     """Show when each step of a run waited, started its pod, and ran.
 
@@ -311,7 +308,7 @@ def trace(
     if otlp and output != "text":
         raise click.BadParameter("has a format of its own; leave out --output", param_hint="--otlp")
     screen = Screen(color)
-    found, pods = asyncio.run(_read_with_pods(name, workflow_id, namespace, cluster, program_of(context)))
+    found, pods = asyncio.run(_read_with_pods(name, workflow_id, namespace, archive, program_of(context)))
 
     now = clock.now()
     run = run_view.read_run(found, now=now, trace=replay.trace(found))
@@ -335,11 +332,11 @@ def trace(
 
 
 async def _read_with_pods(
-    name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
+    name: str | None, workflow_id: str | None, namespace: str | None, archive: ArchiveRoute, program: str
 ) -> tuple[Object, list[Object]]:
     """Read the run with its whole history, and its pods."""
-    async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = await cluster.runs.whole(await cluster.runs.find(name, workflow_id))
+    async with connect(context=archive.cluster, namespace=namespace, program=program) as cluster:
+        found = await cluster.runs.whole(await archive.find(cluster, name, workflow_id))
         try:
             return found, await cluster.runs.pods(found)
         except CliError as error:
@@ -361,10 +358,10 @@ async def _read_with_pods(
 @option("--prefix/--no-prefix", default=True, help="Begin each line with the step and the attempt")
 @option("--grep", metavar="REGEX", help="Only lines that match this regular expression")
 @namespace_option
-@context_option
-@click.pass_context
+@reads_archive
 def logs(
     context: click.Context,
+    archive: ArchiveRoute,
     *,
     name: str | None,
     workflow_id: str | None,
@@ -379,7 +376,6 @@ def logs(
     prefix: bool,
     grep: str | None,
     namespace: str | None,
-    cluster: str | None,
 ) -> None:
     """Show the logs of the pods of a run.
 
@@ -413,9 +409,9 @@ def logs(
     async def read() -> None:
         program = program_of(context)
         async with connect(
-            context=cluster, namespace=namespace, program=program, connections=LOG_STREAMS + 4
+            context=archive.cluster, namespace=namespace, program=program, connections=LOG_STREAMS + 4
         ) as reached:
-            found = await reached.runs.find(name, workflow_id)
+            found = await archive.find(reached, name, workflow_id)
 
             reader = log_reader.LogReader(
                 cluster=reached,
@@ -428,7 +424,7 @@ def logs(
                 lines=lambda: log_lines.LogLines(timestamps=timestamps, pattern=pattern),
             )
             await reader.check_steps()
-            await (reader.follow() if follow else reader.read())
+            await (reader.follow() if follow and not is_archived(found) else reader.read())
 
     asyncio.run(read())
 

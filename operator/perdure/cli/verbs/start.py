@@ -24,7 +24,7 @@ from perdure.cli.operations import (
     send_to_choice,
     send_to_start,
 )
-from perdure.cli.options import Named, runs_argument, workflow_id_option
+from perdure.cli.options import Named, archive_options, runs_argument, workflow_id_option
 from perdure.cli.selection import (
     UNSUCCESSFUL,
     Choice,
@@ -44,6 +44,7 @@ from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
+    from perdure.cli import archive
     from perdure.cli.files import documents
     from perdure.schedule import run_manifests
     from perdure.view import logs, replay
@@ -231,6 +232,7 @@ _choice_options = stacked(
 @input_option
 @parameter_option
 @_choice_options
+@archive_options
 @starts_run
 def rerun(
     context: click.Context,
@@ -240,6 +242,9 @@ def rerun(
     workflow_id: str | None,
     new_name: str | None,
     inputs: tuple[str, ...],
+    address: str | None,
+    account: str | None,
+    system: str,
     **chosen: Any,
 ) -> None:
     """Start runs with the spec of others, from the beginning.
@@ -251,6 +256,9 @@ def rerun(
 
     With --workflow or --selector, reruns all failed and timed-out runs that match,
     after a confirmation. If a run was retried, only its last retry counts.
+
+    A named run that was deleted from the cluster is read from the archive, if the
+    installation has one.
 
     If a Schedule started the original, the new run has the same input and the same
     `schedule.name`, `schedule.scheduledTime`, and times around it. It does not
@@ -273,11 +281,12 @@ def rerun(
     if not single:
         _check_several(launch, new_name)
     values = inputs_of(inputs)
+    route = archive.ArchiveRoute(address=address, account=account, system=system, cluster=launch.cluster)
 
     async def read() -> list[Object]:
         async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
             if not choice.matching:
-                found = [await reached.runs.find(name, workflow_id) for name in dict.fromkeys(names) or (None,)]
+                found = [await route.find(reached, name, workflow_id) for name in dict.fromkeys(names) or (None,)]
             else:
                 matching = await choice.matches(reached, UNSUCCESSFUL)
                 if launch.dry_run is None:

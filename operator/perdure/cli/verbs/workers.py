@@ -16,7 +16,7 @@ with lazily():
     from perdure.view import frontend
 
 if TYPE_CHECKING:
-    from perdure.cli.frontend import FrontendApi
+    from perdure.client.frontend import FrontendApi
 
 _deployment_argument = argument("name", metavar="DEPLOYMENT", help="Name of the worker deployment")
 _build_option = option("--build-id", metavar="ID", help="Build ID of the version; leave it out for unversioned workers")

@@ -39,7 +39,7 @@ _METADATA_PREFIX = "grpc-metadata-"
 """The prefix of headers that become metadata of the call, without the prefix."""
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_CODES = {
+HTTP_STATUSES = {
     grpc.StatusCode.CANCELLED: 499,
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
@@ -251,7 +251,7 @@ class RpcGateway:
                 return web.json_response(result, status=status)
             response, namespace = await self._answer(request)
         except RpcError as error:
-            return self._encoded(error.status(), _CODES.get(error.code, 500), form)
+            return self._encoded(error.status(), HTTP_STATUSES.get(error.code, 500), form)
         body = await self._converter.run(namespace, response.ByteSize(), self._json, response, form)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: form.media_type})
 

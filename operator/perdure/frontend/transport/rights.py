@@ -135,6 +135,8 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "DescribeWorkflowExecution": (_READ,),
     "GetWorkflowExecutionHistory": (_READ,),
     "GetWorkflowExecutionHistoryReverse": (_READ,),
+    "GetArchivedRun": (_READ,),
+    "ListArchivedRuns": (_LIST,),
     "ListWorkflowExecutions": (_LIST,),
     "ScanWorkflowExecutions": (_LIST,),
     "CountWorkflowExecutions": (_LIST,),

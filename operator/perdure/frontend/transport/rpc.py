@@ -231,9 +231,16 @@ class Rpc:
                 record.response = await self.handler(request, call)
                 if self.name in WAITING - POLLS:  # a task that is refused only now would be lost
                     await recheck()
-                if isinstance(record.response, Message) and (size := record.response.ByteSize()) >= LONG:
+                if (size := _bytes_of(record.response)) >= LONG:
                     incoming.on_sent(await self.door.response(self.name, size, user))
                 return record.response
+
+
+def _bytes_of(response: Any) -> int:
+    """The size of a response that is a message, or bytes; 0 for another one."""
+    if isinstance(response, Message):
+        return int(response.ByteSize())
+    return len(response) if isinstance(response, bytes) else 0
 
 
 def status_of(rpc: str, error: Exception) -> RpcError:
@@ -294,7 +301,7 @@ UNSERVED: Final = {
     "ListTaskQueuePartitions": "A task queue has no partitions.",
     "PollWorkflowExecutionTimeSkipping": "Time is skipped in tests only: `perdure simulate` and the SDKs' test servers.",
     "ListArchivedWorkflowExecutions": (
-        "Perdure has no archive. `ttlSecondsAfterFinished` sets how long a closed run is kept."
+        "`ListWorkflowExecutions` also lists archived runs, if this installation has an archive."
     ),
     "RegisterNamespace": _KUBERNETES,
     "UpdateNamespace": _KUBERNETES,

@@ -53,6 +53,7 @@ from perdure.runtime.archive import (
     Archive,
     ArchiveRejectedError,
     ArchiveUnavailableError,
+    ListedRun,
     Position,
     may_be_closed,
     merged,
@@ -136,7 +137,40 @@ class Listing:
             return {}
         with archive_errors():
             found = await self._archive.page(namespace, kind, query.condition, after=after, limit=limit)
-        return {record.run_id: VisibilityRecord(**msgspec.structs.asdict(record)) for record in found}
+        return {record.run_id: VisibilityRecord(**msgspec.structs.asdict(record)) for record, *_ in found}
+
+    async def archived_page(self, namespace: str, text: str, token: bytes, size: int) -> tuple[list[ListedRun], bytes]:
+        """List the archived workflows that match a filter and are not in the cluster, the newest first.
+
+        Args:
+            namespace: The namespace.
+            text: The filter.
+            token: The token of the page before; empty for the first page.
+            size: The maximum number of runs. There can be fewer, also if there is another page.
+
+        Returns:
+            The runs, and the token of the next page; empty if there is none.
+
+        Raises:
+            RpcError: The filter or the token is not valid, or the archive cannot be used.
+        """
+        assert self._archive is not None, "the caller has checked it"
+        after, size = position_in(token), page_size(size, PAGE)
+        try:
+            query = await self._parsed(namespace, text, RunKind.WORKFLOW)
+        except InvalidQueryError as error:
+            raise invalid(f"invalid query: {error}") from error
+        if query.group_by:
+            raise invalid("invalid query: 'group by' clause is only supported for counting")
+        if not may_be_closed(query.condition):
+            return [], b""
+        with archive_errors():
+            found = await self._archive.page(namespace, RunKind.WORKFLOW, query.condition, after=after, limit=size + 1)
+        page = found[:size]
+        following = b""
+        if len(found) > size:
+            following = token_at((page[-1].record.start_time, page[-1].record.run_id))
+        return [each for each in page if self._directory.get(each.record.run_id) is None], following
 
     async def list_workflow_executions(
         self, request: ListWorkflowExecutionsRequest, call: CallContext

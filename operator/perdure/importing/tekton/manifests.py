@@ -212,7 +212,9 @@ class _Conversion:
         template.drop("env") if not template.data.get("env") else None
         template.done({"env": "set it in the steps"})
         account = of.text("serviceAccountName")
-        return {**fields, **({"serviceAccountName": account} if account else {})}
+        if account:  # its token is in every pod of Tekton
+            fields = {"automountServiceAccountToken": True, **fields, "serviceAccountName": account}
+        return fields
 
     def _context(self, bound: list[Fields], pod: Object) -> RunContext:
         """Convert the workspaces of a run: claim templates to workspaces of Perdure, everything else to volumes of the pods."""

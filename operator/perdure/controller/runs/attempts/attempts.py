@@ -134,7 +134,7 @@ class RunAttempts:
         observed = await self._inputs.gather(state, now)
         self._cached.observe(state, observed)
         granted, self._granted = self._granted, []
-        return [*self.blocked.refused(), *self._cached.found(), *granted, *observed]
+        return [*self.blocked.refused(), *self._cached.found(now), *granted, *observed]
 
     def retire(self, transition: RunTransition) -> None:
         """Release the pods of attempts whose end was recorded, and store the results of those that completed."""

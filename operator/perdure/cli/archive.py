@@ -1,0 +1,122 @@
+"""Runs that are only in the archive, which commands read through the Temporal frontend after the cluster has no such run."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from perdure.api.labels import ARCHIVE_ANNOTATION, ARCHIVED_ANNOTATION
+from perdure.cli.command import packed
+from perdure.cli.options import AUDIENCE, archive_options, context_option
+from perdure.client.errors import CliError, ForbiddenError, NotFoundError
+from perdure.kube import paths
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.cli import frontend
+    from perdure.client import frontend as client_frontend
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from perdure.client.cluster import Cluster
+    from perdure.client.frontend import FrontendApi
+    from perdure.client.requests import Object
+
+SERVICE = "perdure-temporal"
+"""The default Service of the frontend."""
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveRoute:
+    """The options of a command that also finds archived runs."""
+
+    address: str | None
+    account: str | None
+    system: str
+    cluster: str | None
+    """Context of the kubeconfig."""
+
+    async def find(self, cluster: Cluster, name: str | None, workflow_id: str | None) -> Object:
+        """Read a run by its name or workflow ID: from the cluster, otherwise from the archive, and say so on stderr.
+
+        Raises:
+            CliError: The run is in neither of them, or cannot be read.
+        """
+        try:
+            return await cluster.runs.find(name, workflow_id)
+        except NotFoundError as error:
+            missing = error
+        found = await self.archived(cluster, name, workflow_id, missing)
+        run = found["metadata"]["name"]
+        click.echo(f"The run `{run}` was deleted from the cluster; this is the archived one.", err=True)
+        return found
+
+    async def archived(
+        self, cluster: Cluster, name: str | None, workflow_id: str | None, missing: NotFoundError
+    ) -> Object:
+        """Read a run from the archive.
+
+        Args:
+            cluster: The cluster, which does not have the run.
+            name: The name of the run.
+            workflow_id: Its workflow ID instead.
+            missing: The error to raise if the archive does not have the run either, or does not exist.
+
+        Raises:
+            NotFoundError: The archive does not have the run, or cannot be read.
+        """
+        try:
+            async with self.reach(cluster) as api:
+                return await api.archived_run(name, workflow_id)
+        except (NotFoundError, client_frontend.NoArchiveError):
+            raise missing from None
+        except ForbiddenError:
+            raise NotFoundError(
+                f"{missing}; if it is archived, you may not read it with these permissions: set --address or --service-account"
+            ) from None
+        except CliError as error:
+            raise NotFoundError(f"{missing}; it may be archived, but the archive cannot be read: {error}") from error
+
+    @asynccontextmanager
+    async def reach(self, cluster: Cluster) -> AsyncIterator[FrontendApi]:
+        """Connect to the frontend that reads the archive.
+
+        Raises:
+            NoArchiveError: The installation has no archive.
+            CliError: The frontend cannot be reached.
+        """
+        if self.address is None:
+            await self._check(cluster)
+        route = frontend.FrontendRoute(
+            address=self.address,
+            account=self.account,
+            audience=AUDIENCE,
+            system=self.system,
+            service=SERVICE,
+            context=self.cluster,
+        )
+        async with frontend.reach(cluster, route, _SECONDS) as api:
+            yield api
+
+    async def _check(self, cluster: Cluster) -> None:
+        """Check that the chart says that there is an archive, so that installations without one start no port-forward."""
+        service = await cluster.diagnosis.read(paths.path(paths.CORE, self.system, "services", SERVICE))
+        if service is None or ARCHIVE_ANNOTATION not in (service["metadata"].get("annotations") or {}):
+            raise client_frontend.NoArchiveError(
+                f"the installation in namespace `{self.system}` has no archive that commands can read: it needs "
+                "`archive.enabled` and `temporal.enabled` in the chart; choose another namespace with --system-namespace"
+            )
+
+
+def is_archived(run: Object) -> bool:
+    """Whether a run was read from the archive."""
+    return ARCHIVED_ANNOTATION in (run["metadata"].get("annotations") or {})
+
+
+reads_archive = packed(ArchiveRoute, archive_options, context_option)
+"""Let a verb find archived runs: after the context from Click, it gets the `ArchiveRoute`."""

@@ -1,0 +1,109 @@
+"""The WorkflowRuns of the archive as objects, for readers of objects: the command line and the console."""
+
+import asyncio
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from perdure.api.phases import RunKind
+from perdure.frontend.errors import invalid, not_found, precondition, unavailable, unimplemented
+from perdure.frontend.transport.rpc import CallContext
+from perdure.frontend.visibility.listing import Listing
+from perdure.runtime.archive import (
+    Archive,
+    ArchiveRejectedError,
+    ArchiveUnavailableError,
+    listed_object,
+    omitted_bytes,
+    readable,
+)
+
+_MAX_BYTES: Final = 64 * 1024 * 1024
+"""The largest run that is sent, in bytes of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetArchivedRunRequest:
+    """A call for a run of the archive."""
+
+    namespace: str
+    name: str
+    """The name of the object; empty: the newest run of the workflow ID."""
+    workflow_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListArchivedRunsRequest:
+    """A call for the runs that are only in the archive."""
+
+    namespace: str
+    query: str
+    """A filter, as in ListWorkflowExecutions."""
+    page_size: int
+    page_token: str
+
+
+class ArchivedRuns:
+    """Reads runs from the archive. Each response is JSON."""
+
+    def __init__(self, listing: Listing, archive: Archive | None) -> None:
+        """`archive`: None without an archive."""
+        self._listing = listing
+        self._archive = archive
+
+    async def get(self, request: GetArchivedRunRequest, call: CallContext) -> bytes:
+        """Return the newest archived WorkflowRun with a name or a workflow ID, with its whole history.
+
+        Raises:
+            RpcError: There is no such run, or the archive cannot be used.
+        """
+        del call
+        archive, namespace = self._required(), request.namespace
+        if bool(request.name) == bool(request.workflow_id):
+            raise invalid("set either `name` or `workflowId`")
+        try:
+            if request.name:
+                found = await archive.named(namespace, request.name)
+            else:
+                found = await archive.find(namespace, RunKind.WORKFLOW, request.workflow_id, "")
+        except ArchiveUnavailableError as error:
+            raise unavailable(str(error)) from error
+        except ArchiveRejectedError:
+            found = None
+        if found is None:
+            named = f"`{request.name}`" if request.name else f"with workflow ID `{request.workflow_id}`"
+            raise not_found(f"the archive has no WorkflowRun {named}")
+        if size := omitted_bytes(found):
+            raise precondition(
+                f"the history of this run has {size:,} bytes: too large for the archive, which has only its summary"
+            )
+        content = await asyncio.to_thread(readable, found)
+        if len(content) > _MAX_BYTES:
+            raise precondition(
+                f"this run has {len(content):,} bytes of JSON, too many for a response; read it with the Temporal CLI"
+            )
+        return content
+
+    async def list(self, request: ListArchivedRunsRequest, call: CallContext) -> bytes:
+        """Return a page of the workflows that are only in the archive, the newest first: their metadata and outlines.
+
+        Raises:
+            RpcError: The filter is not valid, or the archive cannot be used.
+        """
+        del call
+        self._required()
+        try:
+            token = base64.urlsafe_b64decode(request.page_token)
+        except (binascii.Error, ValueError) as error:
+            raise invalid(f"nextPageToken: {error}") from None
+        page, following = await self._listing.archived_page(request.namespace, request.query, token, request.page_size)
+        items = list(map(listed_object, page))
+        return orjson.dumps({"items": items, "nextPageToken": base64.urlsafe_b64encode(following).decode()})
+
+    def _required(self) -> Archive:
+        if self._archive is None:
+            raise unimplemented("this installation has no archive; `archive.enabled` in the chart enables it")
+        return self._archive

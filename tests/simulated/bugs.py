@@ -547,6 +547,32 @@ BUGS = (
         scenario="replacements",
         found="is created while the container of attempt",
     ),
+    Bug(
+        name="steps start when the pod of their service exists, not when it is ready",
+        commit="HEAD",
+        changes=(
+            Change(
+                file="controller/runs/attempts/attempts.py",
+                good="        if pod is not None and is_ready(pod) and StartAttempt(",
+                bad="        if pod is not None and StartAttempt(",
+            ),
+        ),
+        scenario="services",
+        found="is ready",
+    ),
+    Bug(
+        name="a service runs on when its steps have ended",
+        commit="HEAD",
+        changes=(
+            Change(
+                file="language/execution/flow.py",
+                good="            actions.stop_service(self._context, path, service, ready=service.name in frame.services)\n",
+                bad="            pass\n",
+            ),
+        ),
+        scenario="services",
+        found="outlives its steps",
+    ),
 )
 
 

@@ -37,6 +37,7 @@ from simulated.scenarios.limits import activity_limits, limits, newest_wins, sel
 from simulated.scenarios.neighbors import neighbors
 from simulated.scenarios.replacements import replacements
 from simulated.scenarios.revisions import revisions
+from simulated.scenarios.services import services
 from simulated.scenarios.upgrades import upgrades
 from simulated.scenarios.workspaces import workspaces
 from simulated.sdk.limits import limited_code
@@ -538,6 +539,7 @@ SCENARIOS: dict[str, Scenario] = {
         artifacts,
         caching,
         container_groups,
+        services,
         replacements,
         upgrades,
         code,

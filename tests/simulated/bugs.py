@@ -548,8 +548,24 @@ BUGS = (
         found="is created while the container of attempt",
     ),
     Bug(
+        name="a run reads the defaults of its namespace again when another operator resumes it",
+        commit="7286079c",
+        changes=(
+            Change(
+                file="controller/workflows/definitions.py",
+                good="            content = await self.revisions.read(namespace, reference)\n",
+                bad="            content = await self.revisions.read(namespace, reference)\n"
+                "            if content.written is not None:\n"
+                "                again = await self.complete(namespace, content.written, await self.defaults(namespace))\n"
+                "                content = content_of(workflow, content.written, again)\n",
+            ),
+        ),
+        scenario="defaults",
+        found="of the defaults, and its pods have",
+    ),
+    Bug(
         name="steps start when the pod of their service exists, not when it is ready",
-        commit="HEAD",
+        commit="383269d4",
         changes=(
             Change(
                 file="controller/runs/attempts/attempts.py",
@@ -562,7 +578,7 @@ BUGS = (
     ),
     Bug(
         name="a service runs on when its steps have ended",
-        commit="HEAD",
+        commit="383269d4",
         changes=(
             Change(
                 file="language/execution/flow.py",

@@ -18,6 +18,7 @@ from simulated.loop import START
 from simulated.scenarios.artifacts import artifacts
 from simulated.scenarios.caching import caching
 from simulated.scenarios.container_groups import container_groups
+from simulated.scenarios.defaults import defaults
 from simulated.scenarios.definitions import (
     CHILD,
     DEEP,
@@ -534,6 +535,7 @@ SCENARIOS: dict[str, Scenario] = {
         selecting_limits,
         neighbors,
         libraries,
+        defaults,
         revisions,
         workspaces,
         artifacts,

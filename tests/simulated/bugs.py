@@ -617,6 +617,48 @@ BUGS = (
         scenario="replacements",
         found="is created while the container of attempt",
     ),
+    Bug(
+        name="a run reads the defaults of its namespace again when another operator resumes it",
+        commit="7286079c",
+        changes=(
+            Change(
+                file="controller/workflows/definitions.py",
+                good="            content = await self.revisions.read(namespace, reference)\n",
+                bad="            content = await self.revisions.read(namespace, reference)\n"
+                "            if content.written is not None:\n"
+                "                again = await self.complete(namespace, content.written, await self.defaults(namespace))\n"
+                "                content = content_of(workflow, content.written, again)\n",
+            ),
+        ),
+        scenario="defaults",
+        found="of the defaults, and its pods have",
+    ),
+    Bug(
+        name="steps start when the pod of their service exists, not when it is ready",
+        commit="383269d4",
+        changes=(
+            Change(
+                file="controller/runs/attempts/attempts.py",
+                good="        if pod is not None and is_ready(pod) and StartAttempt(",
+                bad="        if pod is not None and StartAttempt(",
+            ),
+        ),
+        scenario="services",
+        found="is ready",
+    ),
+    Bug(
+        name="a service runs on when its steps have ended",
+        commit="383269d4",
+        changes=(
+            Change(
+                file="language/execution/flow.py",
+                good="            actions.stop_service(self._context, path, service, ready=service.name in frame.services)\n",
+                bad="            pass\n",
+            ),
+        ),
+        scenario="services",
+        found="outlives its steps",
+    ),
 )
 
 

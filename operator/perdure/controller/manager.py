@@ -152,7 +152,9 @@ class Manager:
             services, self._queue, self._readiness, self._defaults, runs=self.runs, schedules=self.schedules
         )
         self.webhooks = Webhooks(services.client, services.recorder, self._queue, self.runs.add_created)
-        self.worker_deployments = WorkerDeployments(services.client, services.recorder, services.shards, self._queue)
+        self.worker_deployments = WorkerDeployments(
+            services.client, services.recorder, services.shards, self._queue, services.pods.settings
+        )
 
         # The removal of objects
         self._finished = FinishedRuns(services.client, index, self.runs, self.schedules, self._expiries)

@@ -248,6 +248,29 @@ def test_an_attempt_that_waits_for_a_limit_looks_for_a_result_before_and_after()
     assert simulate(scenario, _CALM).violations == []
 
 
+def test_a_result_that_becomes_too_old_between_its_lookup_and_the_commit_is_not_used() -> None:
+    """Seed 60006 of `caching` recorded a result three seconds after its maximum age."""
+
+    async def scenario(world: World) -> None:
+        begin(world)
+        await run(world, "first", cached(key="x", maxAge="20m"))
+        (operator,) = world.operators
+        handle, frozen = world.server.handle, False
+
+        def freeze(request: Request) -> Response:
+            nonlocal frozen
+            if request.method == "PUT" and not frozen:  # the start of the second run, right before it looks for results
+                frozen = True
+                operator.freeze(1_300)
+            return handle(request)
+
+        world.server.handle = freeze  # type: ignore[method-assign]
+        await run(world, "second", cached(key="x", maxAge="20m"))
+        assert cached_in(world, "second") == [False]
+
+    assert simulate(scenario, _CALM).violations == []
+
+
 def test_a_deleted_result_is_computed_again() -> None:
     async def scenario(world: World) -> None:
         begin(world)

@@ -363,7 +363,7 @@ podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"cpu": 
         ),
         ("- {name: main, nodeSelector: {a: b}, script: {image: a, command: [pwsh], source: x}}", "script.command"),
         ("- {name: main, resource: {action: patch, manifest: '{spec: {}}'}}", "spec.templates[0].resource.manifest"),
-        ("- {name: main, container: {image: a, args: ['{{pod.name}}']}}", "container.args[0]"),
+        ("- {name: main, container: {image: 'a:{{pod.name}}'}}", "container.image"),
         (
             '- {name: main, podSpecPatch: \'{"nodeSelector": {"{{workflow.name}}": x}}\', container: {image: a}}',
             "spec.templates[0].podSpecPatch",
@@ -418,4 +418,106 @@ def test_outputs_of_an_entry_point_are_not_imported(tmp_path: Path) -> None:
         ),
     )
     (sentence,) = made.sentences
-    assert "container.command: must be set: to return outputs, a shell starts the command" in sentence
+    assert "container.command: must be set, because a shell starts the command; or import it with" in sentence
+
+
+def test_a_command_that_only_the_image_has_is_its_known_entry_point(tmp_path: Path) -> None:
+    outputs = "outputs: {parameters: [{name: out, valueFrom: {path: /tmp/out}}]}"
+    for image, fields, line in (
+        ("docker.io/library/alpine:3.23", "", ["/bin/sh"]),
+        ("busybox", ", args: [date]", ["date"]),
+        ("argoproj/argosay:v2", ", args: [echo, hi, /tmp/out]", ["/argosay", "echo", "hi", "/tmp/out"]),
+        ("bash@sha256:0123", "", ["docker-entrypoint.sh", "bash"]),
+    ):
+        made = one(tmp_path, f"- name: main\n  container: {{image: '{image}'{fields}}}\n  {outputs}")
+        assert made["container"]["args"][1:] == ["perdure", *line]
+
+
+def test_the_commands_of_images_are_read_from_the_configmap_of_the_controller(tmp_path: Path) -> None:
+    templates = """- name: main
+  container: {image: "own:1", args: [x]}
+  outputs: {parameters: [{name: a, valueFrom: {path: /tmp/a}}]}"""
+    unknown = argo(tmp_path, workflow(templates))
+    assert not unknown.complete
+    assert any("container.command: must be set" in each for each in unknown.sentences)
+    images = """kind: ConfigMap
+metadata: {name: workflow-controller-configmap}
+data:
+  images: |
+    own:1: {entrypoint: [/own], cmd: [y]}
+"""
+    made = argo(tmp_path, workflow(templates), images)
+    assert made.complete, made.sentences
+    assert made.activity("main")["container"]["args"][1:] == ["perdure", "/own", "x"]
+
+
+def test_flags_that_name_objects_are_arguments_of_kubectl(tmp_path: Path) -> None:
+    made = one(
+        tmp_path,
+        """- name: main
+  resource: {action: delete, flags: [configmap, --selector, "a={{workflow.parameters.v}}"]}""",
+        "entrypoint: main\nserviceAccountName: cleaner\narguments: {parameters: [{name: v, value: 1}]}",
+    )
+    spec = made["podTemplate"]["spec"]
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("cleaner", True)
+    line = ["delete", "--ignore-not-found", "configmap", "--selector", "a=${input.v}", "-o", "name"]
+    assert spec["containers"][0]["args"] == line
+
+
+def test_a_patch_of_the_own_pod_is_made_by_kubectl(tmp_path: Path) -> None:
+    made = one(
+        tmp_path,
+        """- name: main
+  resource:
+    action: patch
+    manifest: |
+      apiVersion: v1
+      kind: Pod
+      metadata: {name: "{{pod.name}}", annotations: {a: $(b)}}""",
+    )
+    (container,) = made["podTemplate"]["spec"]["containers"]
+    assert container["env"] == [{"name": "ARGO_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    assert container["args"][:4] == ["patch", "--type", "strategic", "--patch"]
+    assert 'name: "$(ARGO_POD_NAME)", annotations: {a: $$(b)}' in container["args"][4]
+    assert container["args"][5:] == ["pod.v1./$(ARGO_POD_NAME)", "-o", "json"]
+
+
+def test_a_patch_of_the_own_workflow_changes_the_run(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """- name: main
+  resource:
+    action: patch
+    mergeStrategy: json
+    flags: [workflow, "{{workflow.name}}"]
+    manifest: "[{op: add, path: /metadata/labels/a, value: b}]\""""
+        ),
+    )
+    assert made.complete, made.sentences
+    (container,) = made.activity("main")["podTemplate"]["spec"]["containers"]
+    assert container["args"][5:7] == ["workflowruns.perdure.dev", "${run.name}"]
+    assert any("flags: the run is the object" in each for each in made.sentences)
+
+
+def test_flags_with_a_manifest_are_reported(tmp_path: Path) -> None:
+    manifest = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"
+    made = argo(
+        tmp_path,
+        workflow(f'- {{name: main, resource: {{action: create, flags: [--dry-run], manifest: "{manifest}"}}}}'),
+    )
+    assert not made.complete
+    assert any("resource.flags: has no counterpart" in each for each in made.sentences)
+
+
+def test_the_name_of_the_pod_is_a_variable(tmp_path: Path) -> None:
+    made = one(
+        tmp_path,
+        """- name: main
+  container: {image: a, command: [echo, "{{pod.name}}"], env: [{name: P, value: "x-{{pod.name}}"}]}""",
+    )
+    container = made["container"]
+    assert [each["name"] for each in container["env"]] == ["ARGO_POD_NAME", "P"]
+    assert (container["env"][1]["value"], container["command"]) == ("x-$(ARGO_POD_NAME)", ["echo", "$(ARGO_POD_NAME)"])
+    script = argo(tmp_path, workflow('- {name: main, script: {image: a, command: [sh], source: "echo {{pod.name}}"}}'))
+    assert any("`pod.name` is only known in" in each for each in script.sentences)

@@ -405,3 +405,15 @@ def test_locks_of_steps_with_retries_become_limits_of_a_child(tmp_path: Path) ->
     (step,) = made.manifests[2]["spec"]["inline"]["steps"]
     assert step["childWorkflow"]["input"] == {"to": "${input.to}"}
     assert "synchronization" not in str(made.manifests)
+
+
+def test_a_disruption_budget_is_created_by_a_step_and_owned_by_the_run(tmp_path: Path) -> None:
+    spec = "entrypoint: main\nserviceAccountName: web\npodDisruptionBudget: {minAvailable: 9}"
+    made = argo(tmp_path, workflow("- {name: main, container: {image: a}}", spec))
+    assert made.complete, made.sentences
+    resource = made.activity("pod-disruption-budget")["resource"]
+    assert (resource["action"], resource["serviceAccountName"], resource["owned"]) == ("Create", "web", True)
+    expected = {"selector": {"matchLabels": {"perdure.dev/run": "${run.name}"}}, "minAvailable": 9}
+    assert resource["manifest"]["spec"] == expected
+    assert made.step("pod-disruption-budget")["needs"] == []
+    assert any("podDisruptionBudget: a step creates it" in each for each in made.sentences)

@@ -13,11 +13,21 @@ from typing import Any, Final
 import yaml
 
 from perdure.api.pods import NEEDS
+from perdure.importing.argo.images import EntryPoints
 from perdure.importing.argo.scope import ROOTS, PodScope
-from perdure.importing.expressions import TAG, Resolve, UntranslatableError, tag, template
+from perdure.importing.expressions import TAG, Resolve, UntranslatableError, literal, tag, template
 from perdure.importing.programs import Returns, not_expanded, option_of, returning
 from perdure.importing.reader import ConversionReport, Fields, Object
 
+_POD_VARIABLE: Final[Object] = {
+    "name": "ARGO_POD_NAME",
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+}
+"""The variable with the name of the pod."""
+_UNKNOWN: Final = (
+    "must be set, because a shell starts the command; or import it with the ConfigMap of Argo's controller, whose `images` "
+    "have the commands of images"
+)
 _NOT_EVALUATED: Final = "tags are not evaluated in labels and annotations; write the value here"
 
 
@@ -29,9 +39,12 @@ def is_tag(content: str) -> bool:
 class Containers:
     """Converts the containers of one template."""
 
-    def __init__(self, scope: PodScope, report: ConversionReport) -> None:
+    def __init__(self, scope: PodScope, report: ConversionReport, entry_points: EntryPoints) -> None:
         self._scope = scope
         self._report = report
+        self._entry_points = entry_points
+        self._names_pod = False
+        """Whether the container that is converted refers to the name of its pod."""
 
     def main(self, container: Fields, returns: Returns) -> Object:
         """Return the container of an activity.
@@ -40,13 +53,21 @@ class Containers:
             container: The `container` of a template.
             returns: What steps read of it.
         """
+        if returns:
+            self.complete(container)
         fields = self.plain(container)
         if not returns:
             return _with_fixed_command(fields, container)
-        if not fields.get("command"):  # the entry point of the image is not known
-            container.gap("command", "must be set: to return outputs, a shell starts the command")
+        if not fields.get("command"):
+            container.gap("command", _UNKNOWN)
             return fields
         return {**fields, **returning([*fields.pop("command"), *fields.pop("args", [])], returns)}
+
+    def complete(self, container: Fields) -> None:
+        """Set the command of a container that has none to the entry point of its image, if that is known."""
+        line = None if container.data.get("command") else self._entry_points.line(container.data)
+        if line:
+            container.data |= {"command": line, "args": []}
 
     def script(self, script: Fields, returns: Returns) -> Object:
         """Return the container of an activity that runs a script."""
@@ -79,15 +100,18 @@ class Containers:
             container.drop("name")
         container.drop("mirrorVolumeMounts")  # those of the main container are read before
         fields: Object = {}
+        self._names_pod = False
         for key in list(container.data):
             value = container.take(key)
             if value not in (None, {}, []):
                 fields[key] = self._field(key, value, container.at(key))
+        if self._names_pod:  # before the variables that refer to it
+            fields["env"] = [_POD_VARIABLE, *fields.get("env", [])]
         return fields
 
     def _field(self, key: str, value: Any, path: str) -> Any:
         if key in {"args", "command"} and isinstance(value, list):
-            return [self.text(str(each), f"{path}[{i}]") for i, each in enumerate(value)]
+            return [self._expanded(str(each), f"{path}[{i}]") for i, each in enumerate(value)]
         if key == "env" and isinstance(value, list):
             return [self._variable(each, f"{path}[{i}]") for i, each in enumerate(value)]
         return self.text(str(value), path) if key == "image" else self.computed(value, path)
@@ -95,12 +119,22 @@ class Containers:
     def _variable(self, variable: Any, path: str) -> Any:
         if not isinstance(variable, dict) or variable.get("value") is None:
             return self.computed(variable, path)
-        return {**variable, "value": self.text(str(variable["value"]), f"{path}.value")}
+        return {**variable, "value": self._expanded(str(variable["value"]), f"{path}.value")}
 
-    def text(self, text: str, path: str) -> str:
+    def _expanded(self, text: str, path: str) -> str:
+        """Return a text in which Kubernetes expands variables, such as the name of the pod, with converted tags."""
+        return self.text(text, path, self._with_pod)
+
+    def _with_pod(self, path: tuple[str, ...]) -> str:
+        if path != ("pod", "name"):
+            return self._scope.resolve(path)
+        self._names_pod = True
+        return literal(f"$({_POD_VARIABLE['name']})")
+
+    def text(self, text: str, path: str, resolve: Resolve | None = None) -> str:
         """Return a text with converted tags; those without a counterpart are reported and removed."""
         try:
-            return template(text, self._scope.resolve, is_tag)
+            return template(text, resolve or self._scope.resolve, is_tag)
         except UntranslatableError as error:
             self._report.gap(path, str(error))
             return TAG.sub("", text).replace("${", "$${")
@@ -207,6 +241,9 @@ def container_set(group: Fields, containers: Containers, returns: Returns) -> Co
             )
         # Argo reads outputs when all containers have ended, so they may be those of any of them.
         needs[_MAIN] = [name for name in needs if name != _MAIN and name not in after]
+    for name, each in sources.items():
+        if _waits(name, needs) or (returns and name == _MAIN):
+            containers.complete(each)
     ordered = _ordered(needs)
     unknown = [name for name in ordered if not sources[name].data.get("command") and _waits(name, needs)]
     in_row = _is_row(ordered, needs)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.kinds.workflowlimit import MAX_STEP_LIMITS
+from perdure.api.labels import RUN_LABEL
 from perdure.importing.argo.artifacts import (
     global_outputs,
     of_block,
@@ -19,6 +20,7 @@ from perdure.importing.argo.artifacts import (
     without_source,
 )
 from perdure.importing.argo.containers import escaped
+from perdure.importing.argo.images import EntryPoints
 from perdure.importing.argo.library import Library, Templates, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import retries_of_child, timeout
@@ -105,6 +107,7 @@ class DefinitionBuilder:
         main = self._main(entry)
         hooks = spec.part("hooks")
         main["steps"] += starting_steps(self, hooks, self._workflow)
+        main["steps"] += self._budget(spec)
         handler = exit_handler(self, spec, hooks, self._workflow)
         while self._pending:
             self._pending.pop(0)()
@@ -114,6 +117,27 @@ class DefinitionBuilder:
         if self.blocks.entries:
             definition["blocks"] = self.blocks.entries
         return definition | handler
+
+    def _budget(self, spec: Fields) -> list[Object]:
+        """Return the step that creates the PodDisruptionBudget of a workflow, which its end deletes."""
+        if "podDisruptionBudget" not in spec:
+            return []
+        budget, account = spec.take("podDisruptionBudget"), self._workflow.constants["serviceAccountName"]
+        spec.note(
+            "podDisruptionBudget",
+            f"a step creates it: the ServiceAccount `{account}` must be allowed to; it is deleted with the run",
+        )
+        selector = {"selector": {"matchLabels": {RUN_LABEL: "${run.name}"}}}
+        name = self._activity_names.fresh("pod-disruption-budget")
+        manifest = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "${run.name}"},
+            "spec": {**selector, **escaped(budget)},
+        }
+        work = {"action": "Create", "serviceAccountName": account, "owned": True, "manifest": manifest}
+        self._activities.append({"name": name, "startToCloseTimeout": "5m", "resource": work})
+        return [{"name": name, "needs": [], "activity": {"name": name}}]
 
     def _reference(self, spec: Fields, name: str, field: str) -> tuple[str, str] | None:
         return self._templates.key("", Fields({"template": name, "name": name}, spec.at(field), spec.report))
@@ -191,7 +215,9 @@ class DefinitionBuilder:
     def _activity(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         source, data = self._templates.fields(*key), self._templates.data(*key)
         name = self._activity_names.of(*key)
-        builder = ActivityBuilder(name, source, self._report, self._workflow, self._pods)
+        builder = ActivityBuilder(
+            name, source, self._report, self._workflow, self._pods, EntryPoints(self._library.images())
+        )
         source.drop("name", "parallelism")
         prints = bool(self._templates.callers(key[1]) & self._printed)
         activity = builder.build(prints=prints, structured=self._structured, library=self._library)

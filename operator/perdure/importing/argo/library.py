@@ -28,6 +28,10 @@ class Library:
         """Return the specs of all templates."""
         yield from self._specs.values()
 
+    def images(self) -> str:
+        """Return the commands of images, in YAML, that the ConfigMap of Argo's controller has."""
+        return str(self._maps.get("workflow-controller-configmap", {}).get("images") or "")
+
     def entry(self, reference: Mapping[str, Any]) -> Any:
         """The value of a `configMapKeyRef`, if the files have the ConfigMap."""
         return self._maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))

@@ -47,7 +47,6 @@ _OF_DEFINITION: Final = frozenset(
     }
 )
 _ADVICE: Final = {
-    "podDisruptionBudget": "create a PodDisruptionBudget that selects the pods by a label from `podMetadata`",
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "workflowMetadata": "set the labels on the WorkflowRun",
     "plugin": "write the step as an activity",

@@ -1,4 +1,7 @@
-"""Converts Argo's `http` and `resource` templates to the same kinds of work on Perdure."""
+"""Converts Argo's `http` and `resource` templates to the same kinds of work on Perdure.
+
+A `resource` that only kubectl can do, such as to delete by labels, becomes a container that runs it, as Argo's executor does.
+"""
 
 import re
 from typing import Final
@@ -7,7 +10,8 @@ import yaml
 
 from perdure.importing.argo.containers import is_tag, parsed
 from perdure.importing.argo.scope import PodScope, Shape
-from perdure.importing.expressions import UntranslatableError, expression, literal, member, template
+from perdure.importing.expressions import TAG, UntranslatableError, expression, literal, member, template
+from perdure.importing.programs import not_expanded
 from perdure.importing.reader import Fields, Object, as_text
 
 _ACTIONS: Final = {"create": "Create", "apply": "Apply", "patch": "Patch", "delete": "Delete", "get": "Get"}
@@ -20,6 +24,10 @@ _USUAL: Final = {
     False: frozenset({"--validate=false"}),
 }
 """Flags of kubectl for what a `resource` always does, for `delete` and for other actions."""
+_KUBECTL: Final = "registry.k8s.io/kubectl:v1.34.1"
+"""The image with kubectl; its entry point is the program. Argo's executor contains it."""
+_OWN: Final = frozenset({"workflow", "workflows", "wf", "workflows.argoproj.io"})
+"""Names of the kind Workflow for kubectl."""
 _PATH: Final = re.compile(r"\.([A-Za-z_][-\w]*)|\[([0-9]+)\]")
 
 
@@ -138,6 +146,59 @@ def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields
     elif values:
         fields["output"] = values
     return fields, shape
+
+
+def needs_kubectl(source: Object) -> bool:
+    """Whether only kubectl does what a `resource` says: its flags name the objects, or it patches its own pod."""
+    action, manifest = source.get("action"), source.get("manifest")
+    flags = list(map(str, source.get("flags") or []))
+    if {"successCondition", "failureCondition", "setOwnerReference", "manifestFrom"} & source.keys():
+        return False
+    if action == "patch":
+        return bool(manifest) and ((bool(flags) and not flags[0].startswith("-")) or "{{pod.name}}" in str(manifest))
+    return action in {"delete", "get"} and not manifest and bool(flags)
+
+
+def kubectl(source: Fields) -> Object:
+    """Return the `container` of Argo that runs kubectl for a `resource`, with the arguments that Argo's executor has.
+
+    Args:
+        source: The `resource` of a template.
+    """
+    action, text = source.text("action") or "", source.take("manifest", "")
+    flags = [as_text(each) for each in source.take("flags", [])]
+    manifest = text if isinstance(text, str) else as_text(text)
+    line = [action]
+    if action == "delete":
+        line.append("--ignore-not-found")
+    if action == "patch":
+        line += ["--type", source.text("mergeStrategy") or "strategic", "--patch", not_expanded(manifest)]
+        line += [] if flags and not flags[0].startswith("-") else [_identity(source, manifest)]
+    if flags[1:] == ["{{workflow.name}}"] and flags[0].lower() in _OWN:
+        source.note("flags", "the run is the object `workflowruns.perdure.dev` with the name of the run")
+        flags = ["workflowruns.perdure.dev", *flags[1:]]
+    source.note("", f"runs kubectl in a container (`{_KUBECTL}`), with the permissions of its ServiceAccount")
+    source.drop("mergeStrategy")
+    source.done({})
+    return {"image": _KUBECTL, "args": [*line, *flags, "-o", "name" if action == "delete" else "json"]}
+
+
+def _identity(source: Fields, manifest: str) -> str:
+    """Return the argument of kubectl that names the object of a patch."""
+    tags = [found[0] for found in TAG.finditer(manifest)]
+    marks = (f"argo-tag-{i}-" for i in range(len(tags)))
+    try:
+        found = yaml.safe_load(TAG.sub(lambda _: next(marks), manifest))
+    except yaml.YAMLError as error:
+        source.gap("manifest", " ".join(str(error).split()))
+        return ""
+    data = found if isinstance(found, dict) else {}
+    kind, name = str(data.get("kind") or ""), str(_metadata(data).get("name") or "")
+    group, _, version = str(data.get("apiVersion") or "").rpartition("/")
+    if not (kind and name and version):
+        source.gap("manifest", "must have apiVersion, kind, and metadata.name: they name the object")
+    name = re.sub("argo-tag-([0-9]+)-", lambda each: tags[int(each[1])], name)
+    return f"{kind.lower()}.{version}.{group}/{name}"
 
 
 def _drop_usual_flags(source: Fields, action: str) -> None:

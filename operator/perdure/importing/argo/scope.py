@@ -379,7 +379,9 @@ class PodScope:
             case ("retries",):
                 return "(attempt - 1)"
             case ("pod", "name"):
-                raise UntranslatableError("`pod.name` has no counterpart; read $HOSTNAME in the container")
+                raise UntranslatableError(
+                    "`pod.name` is only known in `command`, `args`, and `env`; pass it in a variable"
+                )
             case ("lastRetry", *_):
                 raise UntranslatableError("`lastRetry` has no counterpart; `${attempt}` is the number of the attempt")
             case ("inputs", *_) | ("outputs", *_):

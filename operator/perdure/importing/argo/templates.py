@@ -19,9 +19,10 @@ from perdure.importing.argo.artifacts import (
     of_log,
 )
 from perdure.importing.argo.containers import Containers, ContainerSet, container_set, escaped, separated, strategic
+from perdure.importing.argo.images import EntryPoints
 from perdure.importing.argo.library import Library
 from perdure.importing.argo.limits import limits
-from perdure.importing.argo.requests import http, resource
+from perdure.importing.argo.requests import http, kubectl, needs_kubectl, resource
 from perdure.importing.argo.retries import MAX_ATTEMPT, NO_RETRY, retries, timeout
 from perdure.importing.argo.scope import OUTPUT_MISSING, PodScope, Shape, WorkflowFacts
 from perdure.importing.programs import MISSING_CODE, Output, Returns
@@ -98,7 +99,13 @@ class ActivityBuilder:
     """Makes an activity of one template."""
 
     def __init__(
-        self, name: str, template: Fields, report: ConversionReport, workflow: WorkflowFacts, pods: PodDefaults
+        self,
+        name: str,
+        template: Fields,
+        report: ConversionReport,
+        workflow: WorkflowFacts,
+        pods: PodDefaults,
+        entry_points: EntryPoints,
     ) -> None:
         self._name = name
         self._template = template
@@ -123,7 +130,7 @@ class ActivityBuilder:
             path = (each.data.get("valueFrom") or {}).get("path")
             paths[f"outputs.parameters.{each.data.get('name')}.path"] = str(path)
         self._scope = PodScope(workflow, self._inputs, paths)
-        self._containers = Containers(self._scope, report)
+        self._containers = Containers(self._scope, report, entry_points)
 
     def build(self, *, prints: bool, structured: frozenset[str], library: Library) -> ConvertedActivity:
         """Make the activity.
@@ -160,6 +167,12 @@ class ActivityBuilder:
                 each.gap("", "a request only returns the body of its response; read `outputs.result`")
             shape = Shape(result=prints)
             definition["http"] = http(template.part("http"), self._scope, prints=prints)
+        elif "resource" in template and needs_kubectl(template.data["resource"]):
+            for each in self._parameters:
+                each.gap("", "kubectl in a container returns nothing; read the object in a step after it")
+            container = Fields(kubectl(template.part("resource")), template.at("resource"), self._report)
+            definition |= self._work(ContainerSet(self._containers.main(container, Returns())), token=True)
+            shape = Shape()
         elif "resource" in template:
             account = template.text("serviceAccountName") or str(self._pods.fields.get("serviceAccountName", "default"))
             definition["resource"], shape = resource(template.part("resource"), self._scope, account, self._parameters)
@@ -167,6 +180,10 @@ class ActivityBuilder:
             outputs = [output for each in self._parameters if (output := self._output(each, structured))]
             copies = copied(self._left)
             archives = archives_log(template, default=self._pods.archive_logs)
+            if archives and "container" in template:
+                container = template.part("container")
+                self._containers.complete(container)
+                template.data["container"] = container.data
             work = self._containered(Returns(tuple(outputs), prints, copies))
             log = of_log(template, work) if archives else {}
             definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
@@ -215,11 +232,18 @@ class ActivityBuilder:
             return None
         return Output(name, path, default, name in structured)
 
-    def _work(self, containers: ContainerSet) -> Object:
-        """Return `container`, or `podTemplate` if the pod needs more than a container."""
+    def _work(self, containers: ContainerSet, *, token: bool = False) -> Object:
+        """Return `container`, or `podTemplate` if the pod needs more than a container.
+
+        Args:
+            containers: The containers.
+            token: Whether they need the token of the ServiceAccount.
+        """
         patch = self._template.text("podSpecPatch")
         main = containers.main
         pod = self._pod(containers)
+        if token or "serviceAccountName" in pod:
+            pod.setdefault("automountServiceAccountToken", True)  # as in every pod of Argo
         metadata = self._metadata()
         mounts = self._workspaces(main)
         user = main.pop("securityContext", None) or {}
@@ -390,7 +414,7 @@ def service(
     labels = {"labels": {**pods.labels, **metadata.take("labels", {})}}
     annotations = {"annotations": {**pods.annotations, **metadata.take("annotations", {})}}
     metadata.done({})
-    containers = Containers(scope, report)
+    containers = Containers(scope, report, EntryPoints())
     manifest = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -143,6 +143,16 @@ class StoredResults:
         return kube.path(kube.PERDURE, self._namespace, "cachedresults", name)
 
 
+@dataclass(frozen=True, slots=True)
+class _FoundResult:
+    """An earlier result that an attempt can use."""
+
+    key: CacheKey
+    max_age: timedelta
+    cached: kube.Object
+    completed: AttemptCompleted
+
+
 @dataclass(slots=True)
 class _NewResult:
     """The result of an attempt that later attempts can use."""
@@ -183,7 +193,7 @@ class CachedAttempts:
         self._artifacts = artifacts
         self._report_uncached = uncached
         self._results = StoredResults(client, run.namespace)
-        self._found: list[AttemptCompleted] = []
+        self._found: list[_FoundResult] = []
         self._unrecorded: dict[PodKey, _NewResult] = {}
         self._unstored: list[_NewResult] = []
 
@@ -203,15 +213,14 @@ class CachedAttempts:
         if found is None:
             return False
         key, spec = PodKey.of(activity), found["spec"]
-        self._found.append(
-            AttemptCompleted(
-                scheduled_event_id=key.scheduled_event_id,
-                attempt=key.attempt,
-                result=spec.get("result"),
-                artifacts=spec.get("artifacts") or {},
-                cached=found["metadata"]["name"],
-            )
+        completed = AttemptCompleted(
+            scheduled_event_id=key.scheduled_event_id,
+            attempt=key.attempt,
+            result=spec.get("result"),
+            artifacts=spec.get("artifacts") or {},
+            cached=found["metadata"]["name"],
         )
+        self._found.append(_FoundResult(*wanted, found, completed))
         return True
 
     @property
@@ -219,10 +228,17 @@ class CachedAttempts:
         """Whether there are earlier results that were not reported to the engine yet."""
         return bool(self._found)
 
-    def found(self) -> list[AttemptCompleted]:
-        """The earlier results, as inputs of the engine; each is reported once."""
+    def found(self, now: datetime) -> list[AttemptCompleted]:
+        """The earlier results, as inputs of the engine; each is reported once.
+
+        A result is recorded with this time, and requests after it was found may have taken long. One that has become too old
+        since then is dropped: its attempt looks again, and starts.
+
+        Args:
+            now: The time.
+        """
         found, self._found = self._found, []
-        return found
+        return [each.completed for each in found if each.key.matches(each.cached, each.max_age, now)]
 
     # New results
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -37,7 +38,7 @@ USER, PASSWORD = "ours", "not-a-secret"
 HASH = "$2y$05$abcdefghijklmnopqrstuuVPNOToLP9MHdthRCXkVoiIF0qNKnk2G"
 """bcrypt of the password, as the registry reads it."""
 SECONDS = 600
-RUN = {
+RUN: dict[str, Any] = {
     "apiVersion": "perdure.dev/v1beta1",
     "kind": "WorkflowRun",
     "metadata": {"name": "hello", "namespace": "default"},
@@ -54,6 +55,22 @@ RUN = {
         }
     },
 }
+
+
+DEFAULTS = {
+    "apiVersion": "perdure.dev/v1beta1",
+    "kind": "WorkflowDefaults",
+    "metadata": {"name": "default", "namespace": "default"},
+    "spec": {"runMetadata": {"labels": {"team": "ours"}}},
+}
+
+
+def workflow(image: str) -> dict[str, Any]:
+    """A Workflow whose activity has an image."""
+    spec = json.loads(json.dumps(RUN["spec"]["inline"]))
+    spec["activities"][0]["container"]["image"] = image
+    meta = {"name": "greeting", "namespace": "default"}
+    return {"apiVersion": "perdure.dev/v1beta1", "kind": "Workflow", "metadata": meta, "spec": spec}
 
 
 def build(key: Path, target: Path) -> None:
@@ -115,10 +132,30 @@ class Installation:
     def image(self) -> str:
         return f"{self.registry}/perdure:{version_of(self.dist)}"
 
+    def use_the_other_kinds(self, folder: Path) -> None:
+        """Run a Workflow with the defaults of its namespace, and a worker of an SDK, whose image needs a pull secret, too."""
+        for manifest in (DEFAULTS, workflow(self.image)):
+            self("kubectl", "apply", "-f", "-", text=json.dumps(manifest))
+        self("kubectl", "perdure", "start", "greeting", "--name", "greeted")
+        self("kubectl", "wait", "wfr/greeted", "--for=condition=Succeeded", "--timeout=3m")
+        run = json.loads(self("kubectl", "get", "wfr", "greeted", "-o", "json"))
+        assert run["metadata"]["labels"]["team"] == "ours", "from the WorkflowDefaults"
+        (revision,) = json.loads(self("kubectl", "get", "workflowrevisions", "-o", "json"))["items"]
+        assert run["status"]["revision"] == {"name": revision["metadata"]["name"], "hash": revision["spec"]["hash"]}
+        for file in (REPOSITORY / "examples" / "worker-deployment").iterdir():
+            text = file.read_text().replace("localhost/perdure:dev", self.image)
+            (folder / file.name).write_text(text)
+        self("kubectl", "apply", "-k", str(folder))
+        self("kubectl", "wait", "workerdeployment/greetings", "--for=condition=RolledOut", "--timeout=4m")
+        hello = ("--type", "GreetingWorkflow", "--task-queue", "greetings", "--name", "hi")
+        self("kubectl", "perdure", "start", *hello, "--input", '{"payloads": [{"json": "Ada"}]}')
+        assert "Hello, Ada!" in self("kubectl", "perdure", "result", "hi")
+        self("kubectl", "delete", "-k", str(folder))
+        self("kubectl", "delete", "wfr,workflows,workflowdefaults", "--all")
+
     def run_a_workflow(self) -> None:
         """Start a run whose activity has the image of the release, and wait until it completes."""
-        run = json.loads(json.dumps(RUN))
-        run["spec"]["inline"]["activities"][0]["container"]["image"] = self.image
+        run = {**RUN, "spec": {"inline": workflow(self.image)["spec"]}}
         self("kubectl", "apply", "-f", "-", text=json.dumps(run))
         self("kubectl", "wait", "wfr/hello", "--for=condition=Succeeded", "--timeout=3m")
         self("kubectl", "delete", "wfr", "hello")
@@ -242,7 +279,7 @@ def test_the_wheel_for_activities_needs_nothing_else(dist: Path, tmp_path: Path)
     subprocess.run([python, "-c", "import perdure.activity"], check=True, cwd=tmp_path)
 
 
-def test_the_chart_installs_from_a_registry_with_a_password(installation: Installation) -> None:
+def test_the_chart_installs_from_a_registry_with_a_password(installation: Installation, tmp_path: Path) -> None:
     version = version_of(installation.dist)
     with tarfile.open(installation.dist / f"kubectl-perdure-{version}.tar.gz") as archive:
         archive.extractall(Path(installation.environment["HOME"]).parent / "bin", filter="data")
@@ -260,6 +297,7 @@ def test_the_chart_installs_from_a_registry_with_a_password(installation: Instal
     )
     installation("helm", "test", "perdure", "--namespace=perdure-system", "--timeout=5m")
     installation.run_a_workflow()
+    installation.use_the_other_kinds(tmp_path)
     assert installation("kubectl", "perdure", "version").splitlines()[0] == f"perdure {version}"
     checks = {each["check"]: each for each in json.loads(installation("kubectl", "perdure", "doctor", "-o", "json"))}
     assert checks["Versions"]["message"] == f"command {version}, operator {version}, CRDs {version}"
@@ -284,8 +322,11 @@ def test_the_manifests_install_without_helm(installation: Installation) -> None:
     installation("kubectl", "rollout", "status", "deployment/perdure", system, "--timeout=5m")
     installation.run_a_workflow()
     installation("kubectl", "delete", "-f", "-", text=text)
-    kinds = installation("kubectl", "get", "crds", "-o", "name")
-    assert kinds.count(".perdure.dev") == 12, "the workflows outlive the operator"
+    manifests = list(yaml.load_all((installation.dist / "crds.yaml").read_text(), yaml.CSafeLoader))
+    kinds = installation("kubectl", "get", "crds", "-o", "name").split()
+    assert {each.partition("/")[2] for each in kinds if each.endswith(".perdure.dev")} == {
+        each["metadata"]["name"] for each in manifests
+    }, "the workflows outlive the operator"
 
 
 def test_the_stored_version_can_be_migrated(installation: Installation) -> None:

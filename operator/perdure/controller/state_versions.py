@@ -25,7 +25,9 @@ class StateVersions:
         """Say why this process cannot read a status, or the spec of an object that only operators write; empty if it can."""
         return unreadable(version_of(part), self.reads)
 
-    def stamp(self, part: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def stamp(
+        self, part: Mapping[str, Any], before: Mapping[str, Any] | None = None, needed: int = OLDEST
+    ) -> dict[str, Any]:
         """A status or a spec with the version in which it is stored.
 
         An object keeps the version that it has: a lower one might have no place for what it contains.
@@ -33,8 +35,9 @@ class StateVersions:
         Args:
             part: The status or the spec.
             before: The stored one; None if there is none.
+            needed: The lowest version that knows everything in the object.
         """
-        return stamped(part, max(self.writes, version_of(before or {})))
+        return stamped(part, max(self.writes, version_of(before or {}), needed))
 
     def stamp_spec(self, obj: Mapping[str, Any]) -> dict[str, Any]:
         """A new object of a kind that only operators write, with the version in its spec."""

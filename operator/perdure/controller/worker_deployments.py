@@ -36,6 +36,7 @@ from perdure.controller.state_versions import state_versions
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
+from perdure.runtime.attempts import PodSettings
 from perdure.runtime.workers import status as statuses
 from perdure.runtime.workers import versions as workers
 from perdure.runtime.workers.plan import Facts, Plan, Route, Version, plan, with_memory
@@ -130,7 +131,9 @@ class _Outcome:
 class WorkerDeployments:
     """All WorkerDeployments that this operator watches."""
 
-    def __init__(self, client: kube.Client, recorder: Recorder, shards: Shards, queue: KeyedQueue[Key]) -> None:
+    def __init__(
+        self, client: kube.Client, recorder: Recorder, shards: Shards, queue: KeyedQueue[Key], settings: PodSettings
+    ) -> None:
         """Create it without WorkerDeployments.
 
         Args:
@@ -138,11 +141,13 @@ class WorkerDeployments:
             recorder: For Events.
             shards: The other members of the fleet, which have tasks, too.
             queue: The queue that calls `reconcile`.
+            settings: The settings of pods.
         """
         self._client = client
         self._recorder = recorder
         self._shards = shards
         self._queue = queue
+        self._settings = settings
         self._routing: WorkerRouting | None = None
         self._known: dict[tuple[str, str], KnownDeployment] = {}
         self._newer: dict[tuple[str, str], NewerStateReports] = {}
@@ -367,14 +372,14 @@ class WorkerDeployments:
             if version.deployed is None:
                 if wanted is None:
                     continue
-                made = await self._client.create(url, workers.deployment(known.object, spec, wanted))
+                made = await self._client.create(url, workers.deployment(known.object, spec, wanted, self._settings))
                 versions[build] = replace(version, deployed=workers.deployed(made, (), version.active))
                 note = f"Created Deployment `{made['metadata']['name']}` for version `{build}`"
                 self._record(known, "Normal", EventReason.VERSION_CREATED, note, "Create")
                 changed = True
                 continue
             if build == target and decided.update:
-                template = workers.pod_template(name, spec)
+                template = workers.pod_template(name, spec, self._settings)
                 operations: list[kube.Object] = [
                     {"op": "replace", "path": "/spec/template", "value": template},
                     {"op": "add", "path": _JSON_PATCH_TEMPLATE, "value": workers.template_hash(spec)},

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from perdure import IMAGE
 from perdure.api import labels
+from perdure.api.json_values import mappings
 from perdure.engine.failures import Failure, FailureKind
 
 KubeObject: TypeAlias = dict[str, Any]
@@ -59,6 +60,8 @@ class Attempt:
     """Whether the result may be larger than a termination message."""
     sidecar: bool = False
     """Whether the pod has our sidecar."""
+    service: str = ""
+    """Name of the service of steps that the pod is; empty if it is not one."""
     started: bool = False
     """Whether the attempt is known to have started."""
     waiting_reason: str | None = None
@@ -145,11 +148,11 @@ def add_pull_secrets(spec: KubeObject, settings: PodSettings) -> None:
         spec: The spec of the pod, modified in place.
         settings: The operator's settings.
     """
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    containers = [*mappings(spec.get("initContainers")), *mappings(spec.get("containers"))]
     if all(each.get("image") != settings.sidecar_image for each in containers):
         return
     secrets = spec.get("imagePullSecrets") or []
-    names = {each.get("name") for each in secrets}
+    names = {each.get("name") for each in mappings(secrets)}
     if missing := [{"name": name} for name in settings.pull_secrets if name not in names]:
         spec["imagePullSecrets"] = [*secrets, *missing]
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api import labels
+from perdure.api.kinds.workflowdefaults import DEFAULTS_NAME
 from perdure.api.stored import MessageStruct
 from perdure.frontend.deployments.rules import Version, WorkerDeployment
 from perdure.frontend.matching.dispatch import QueueSettings, Rank, RateLimit
@@ -145,10 +146,12 @@ def _playing(stage: _Stage) -> Any:
         stage.loop.close()
 
 
-def record(**options: Any) -> list[Object]:
+def record(more: Mapping[str, Object] | None = None, defaults: Object | None = None, **options: Any) -> list[Object]:
     """All objects in the middle of the story, as an operator of today's code has stored them.
 
     Args:
+        more: The specs of runs that start with those of the story, by name.
+        defaults: The spec of the WorkflowDefaults; None: there are none.
         options: Options of the operator, in addition to its name.
     """
 
@@ -164,12 +167,14 @@ def record(**options: Any) -> list[Object]:
         operator = stage.operator(**options)
         stage.create("Workflow", "child", _CHILD)
         stage.create("Workflow", "loop", _LOOP)
+        if defaults is not None:
+            stage.server.create("workflowdefaults", {"metadata": {"name": DEFAULTS_NAME}, "spec": defaults})
         stage.create("WorkflowLimit", "oven", {"capacity": 1, "rate": {"count": 5, "period": "1h"}})
         breaker = {"failureThreshold": 1, "openDuration": "2h", "successThreshold": 1}
         retries = {"initialInterval": "1s", "maximumInterval": "1s", "maximumAttempts": 12}
         stage.create("RetryPolicy", "breaker", {"exponential": retries, "circuitBreaker": breaker})
-        for name, spec in _runs().items():
-            stage.create("WorkflowRun", name, {"inline": spec, "ttlSecondsAfterFinished": 10_000_000})
+        for name, spec in {**{name: {"inline": each} for name, each in _runs().items()}, **(more or {})}.items():
+            stage.create("WorkflowRun", name, {**spec, "ttlSecondsAfterFinished": 10_000_000})
             await asyncio.sleep(0.5)
         stage.create("WorkflowRun", "chain", {"workflow": {"name": "loop"}, "input": {"n": 3}})
         stage.create("WorkflowRun", "coded", {"workflow": {"type": "Order", "taskQueue": "orders"}})

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -341,6 +341,23 @@ def test_images_come_from_the_registry_in_the_values(
     assert images["perdure"].rpartition(":")[0] + ":" == operator
     assert images["perdure-console"] == images["perdure"]
     assert images["perdure-ui"].rpartition(":")[0] + ":" == ui
+
+
+def test_one_value_has_the_registry_of_every_image(render: Render) -> None:
+    mirrored = 'imageRegistry="mirror.example"'
+    manifests = render(*EVERYTHING, "ui.enabled=true", "console.enabled=true", mirrored, tests=True)
+    images = {image for each in manifests if each["kind"] != "CustomResourceDefinition" for image in images_in(each)}
+    assert {image.partition(":")[0] for image in images} == {"mirror.example/perdure", "mirror.example/temporalio/ui"}
+
+
+def images_in(value: Any) -> Iterator[str]:
+    """The images that a manifest names, in containers and in the settings of the operator."""
+    if isinstance(value, dict):
+        is_setting = str(value.get("name")).endswith("_IMAGE")
+        yield from (found for key, found in value.items() if key == "image" or (is_setting and key == "value"))
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from images_in(each)
 
 
 def test_all_pods_use_the_pull_secrets_in_the_values(render: Render) -> None:

@@ -4,14 +4,21 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import releases
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
+from perdure.api.labels import API_VERSION
+from perdure.api.state_versions import FIELD, NEWEST, version_of
+from perdure.simulation.cluster.store import Object
 from releases import Release
+from simulated.scenarios.definitions import activity
 from simulated.versions import forms
 
 SCRIPT = """\
@@ -29,10 +36,34 @@ FINISH = """\
 import importlib, json, sys
 from perdure.api.state_versions import NEWEST
 forms = importlib.import_module(sys.argv[1])
-runs, _ = forms.finish(json.load(sys.stdin))
-json.dump({"newest": NEWEST, "statuses": {name: run["status"] for name, run in runs.items()}}, sys.stdout)
+stages = []
+class Stage(forms._Stage):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        stages.append(self)
+forms._Stage = Stage
+forms.finish(json.load(sys.stdin))
+json.dump({"newest": NEWEST, "objects": [each for _, each in sorted(stages[0].server.objects.items())]}, sys.stdout)
 """
 """What the operator of a release makes of recorded objects; the argument is the module of its tests that finishes them."""
+NAP = {"name": "nap", "sleep": {"duration": "2h"}}
+FOREIGN = {"name": "loop", "childWorkflow": {"workflow": {"name": "default/loop"}, "input": {"n": 0}}}
+NEW_IN_SPECS: dict[str, Object] = {
+    "labeled": {"inline": {"activities": [activity("a", podMetadata={"labels": {"tier": "high"}})], "steps": [NAP]}},
+    "foreign": {"workflow": {"name": "default/child"}},
+    "parent-of-foreign": {"inline": {"steps": [NAP, FOREIGN]}},
+}
+"""Runs with what the newest release does not know in the spec of a run: new fields, and new values of fields that it has."""
+DEFAULTS = {
+    "runMetadata": {"labels": {"team": "ours"}},
+    "activities": {
+        "retryPolicy": {"exponential": {"maximumAttempts": 3}},
+        "podTemplate": {"spec": {"priorityClassName": "low"}},
+    },
+}
+"""Defaults without labels of pods, which definitions of the newest release have no place for (`podMetadata`)."""
+WIDER = {("workflow.name", "maxLength"), ("workflow.name", "pattern")}
+"""For which fields of specs more values are valid than in the newest release: `needed` in api/state_versions.py knows them."""
 
 
 @pytest.fixture
@@ -73,29 +104,144 @@ def test_released_state_versions_keep_their_recorded_forms(cache: Cache) -> None
             assert kept.read_bytes() == file.read_bytes(), f"{release.version} is released: add a state version"
 
 
-def test_the_newest_release_finishes_what_this_operator_stores_before_the_end_of_the_hold_back(cache: Cache) -> None:
-    release = releases.releases()[0]
-    source = releases.source(cache, release)
-    newest = max(int(each.name) for each in (source / "tests/golden/forms").iterdir())
-    stored = forms.record(reads=newest)
+Key = tuple[str, str]
+
+
+def finished_by(source: Path, objects: list[Object]) -> dict[Key, Object]:
+    """What the operator of a release makes of recorded objects, by kind and name. It does not know the kinds that are new."""
     (finish,) = (source / "tests" / "simulated").rglob("forms.py")
     module = ".".join(finish.relative_to(source / "tests").with_suffix("").parts)
     paths = ":".join(str(source / folder) for folder in ("operator", "tests", "hack"))
+    kinds = {crd["spec"]["names"]["kind"] for crd in crds(source).values()}
+    known = [each for each in objects if each["kind"] in kinds or each["apiVersion"] != API_VERSION]
     done = subprocess.run(
         [sys.executable, "-c", FINISH, module],
-        input=json.dumps(stored),
+        input=json.dumps(known),
         env={**os.environ, "PYTHONPATH": paths},
         cwd=source,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["newest"] == newest, "the code of the release"
-    assert found["statuses"].keys() >= {run["metadata"]["name"] for run in stored if run["kind"] == "WorkflowRun"}
-    for name, status in found["statuses"].items():
-        assert status.get("completionTime"), (name, status["conditions"])
-        assert status["stateVersion"] == newest
+    assert found["newest"] == newest_of(source), "the code of the release"
+    return by_key(found["objects"])
+
+
+def crds(source: Path) -> dict[str, Object]:
+    """The CRDs of a release, by the name of their file."""
+    return {
+        file.name: yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)
+        for file in sorted((source / "crds").glob("*.yaml"))
+    }
+
+
+def newest_of(source: Path) -> int:
+    """The newest state version of a release."""
+    return max(int(each.name) for each in (source / "tests/golden/forms").iterdir())
+
+
+def by_key(objects: list[Object]) -> dict[Key, Object]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+def bytes_of(obj: Object) -> bytes:
+    """An object without its conditions, and without the metadata that a write of them changes."""
+    meta = {key: value for key, value in obj["metadata"].items() if key not in {"resourceVersion", "managedFields"}}
+    status = {key: value for key, value in (obj.get("status") or {}).items() if key != "conditions"}
+    return json.dumps({**obj, "metadata": meta, "status": status}).encode()
+
+
+def newer_state(obj: Object) -> str:
+    """The message of the condition that says that a newer version wrote an object; empty if there is none."""
+    found = {each["type"]: each for each in (obj.get("status") or {}).get("conditions") or ()}
+    reported = found.get("NewerState") or found.get("Ready") or {}
+    return str(reported.get("message")) if reported.get("reason") == "NewerState" else ""
+
+
+def test_the_newest_release_finishes_what_this_operator_stores_before_the_end_of_the_hold_back(cache: Cache) -> None:
+    source = releases.source(cache, releases.releases()[0])
+    stored = forms.record(defaults=DEFAULTS, reads=newest_of(source))
+    assert any(
+        "workflowDefaults" in str(each["status"].get("sources")) for each in stored if each["kind"] == "WorkflowRun"
+    )
+    found = finished_by(source, stored)
+    runs = {key: obj for key, obj in found.items() if obj["kind"] == "WorkflowRun"}
+    assert runs.keys() >= {key for key in by_key(stored) if key[0] == "WorkflowRun"}
+    for key, run in runs.items():
+        assert run["status"].get("completionTime"), (key, run["status"]["conditions"])
+        assert run["status"][FIELD] == newest_of(source)
+
+
+def test_the_newest_release_reports_what_has_a_newer_form_and_changes_not_a_byte_of_it(cache: Cache) -> None:
+    source = releases.source(cache, releases.releases()[0])
+    stored = by_key(forms.record())
+    newer = {key for key, obj in stored.items() if version_in(obj) > newest_of(source)}
+    found = finished_by(source, list(stored.values()))
+    found["Schedule", "every"]["spec"]["paused"] = False  # the story pauses it
+    found["Schedule", "every"]["metadata"]["generation"] -= 1
+    known = newer & found.keys()
+    assert {kind for kind, _ in known} >= {"ArtifactSet", "CachedResult", "HistorySegment", "Schedule", "WorkflowRun"}
+    assert {kind for kind, _ in newer - known} == {"WorkflowRevision"}, "kinds that the release does not have"
+    assert {key: bytes_of(found[key]) for key in known} == {key: bytes_of(stored[key]) for key in known}
+    for key in known:
+        is_closed = "completionTime" in stored[key].get("status", {})
+        if key[0] in {"WorkflowRun", "Schedule", "WorkflowLimit", "RetryPolicy"} and not is_closed:
+            assert f"state version {NEWEST}, and this operator reads versions 1 to" in newer_state(found[key]), key
+    runs, _ = forms.finish(stored.values())
+    assert all(run["status"].get("completionTime") for run in runs.values()), "after the next upgrade"
+
+
+def version_in(obj: Object) -> int:
+    """The state version of an object; 1 if it has none."""
+    return max(version_of(obj.get(part) or {}) for part in ("spec", "status"))
+
+
+def test_the_newest_release_reports_runs_with_what_is_new_in_specs_and_changes_not_a_byte_of_them(cache: Cache) -> None:
+    source = releases.source(cache, releases.releases()[0])
+    stored = by_key(forms.record(more=NEW_IN_SPECS, reads=newest_of(source)))
+    found = finished_by(source, list(stored.values()))
+    for name in NEW_IN_SPECS:
+        key = ("WorkflowRun", name)
+        assert newer_state(found[key]), found[key]["status"]["conditions"]
+        assert bytes_of(found[key]) == bytes_of(stored[key])
+    runs, _ = forms.finish(stored.values())
+    assert {runs[name]["status"]["phase"] for name in NEW_IN_SPECS} == {"Completed"}, "after the next upgrade"
+
+
+def test_more_values_than_in_the_newest_release_are_only_valid_for_fields_whose_runs_get_a_newer_state_version(
+    cache: Cache,
+) -> None:
+    before, after = crds(releases.source(cache, releases.releases()[0])), crds(REPOSITORY)
+    for file, crd in before.items():
+        for old in crd["spec"]["versions"]:
+            (new,) = [each for each in after[file]["spec"]["versions"] if each["name"] == old["name"]]
+            limits, now = (dict(limits_of(each["schema"]["openAPIV3Schema"])) for each in (old, new))
+            assert limits.keys() <= now.keys() | {(path, key) for path, key in limits if key in OPTIONAL}, file
+            changed = {(path, key) for path, key in limits if now.get((path, key)) != limits[path, key]}
+            assert {each for each in changed if not is_known(*each)} == set(), f"{file}: `needed` must know its values"
+
+
+OPTIONAL = {"enum", "maximum", "maxItems", "maxLength", "maxProperties", "minimum", "minItems", "minLength", "pattern"}
+"""What restricts the values of a field in a CRD."""
+
+
+def limits_of(schema: Object, path: str = "") -> Iterator[tuple[tuple[str, str], Any]]:
+    """The type of each field of a schema, and what restricts its values."""
+    for key in ("type", *OPTIONAL):
+        if key in schema:
+            yield (path, key), schema[key]
+    for name, part in (schema.get("properties") or {}).items():
+        yield from limits_of(part, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from limits_of(schema[key], f"{path}[]")
+
+
+def is_known(path: str, key: str) -> bool:
+    """Whether `needed` knows which values of a field the newest release does not know."""
+    return any(path.endswith(f".{field}") and key == changed for field, changed in WIDER)
 
 
 def test_a_commit_that_the_clone_does_not_have_is_an_error(cache: Cache) -> None:

@@ -18,6 +18,7 @@ from http import HTTPStatus
 import structlog
 
 from perdure.api.names import segment_name
+from perdure.api.state_versions import NEWEST, OLDEST, needed
 from perdure.controller.artifacts import RunArtifacts
 from perdure.controller.payloads import Blobs, BlobsOfRun
 from perdure.controller.reconcile.newer_states import NewerStateError
@@ -124,8 +125,10 @@ class RunStore:
         Raises:
             ConflictError, TooLargeError: As `Record.write`, whose arguments these are.
         """
-        before = self.record.status
-        await self.record.write(self._witness.commit(state_versions().stamp(status, before), before), texts)
+        before, versions = self.record.status, state_versions()
+        begins = "commit" not in before and versions.writes < NEWEST  # later on, it keeps its version
+        least = needed(self.record.object["spec"], status.get("definition")) if begins else OLDEST
+        await self.record.write(self._witness.commit(versions.stamp(status, before, least), before), texts)
         self._witness.recorded(self.record.status)
 
     async def commit(

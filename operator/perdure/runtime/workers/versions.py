@@ -17,6 +17,7 @@ from perdure.api.labels import (
 )
 from perdure.api.names import worker_version_name
 from perdure.api.times import parse_time
+from perdure.runtime.attempts import PodSettings, add_pull_secrets
 from perdure.runtime.pods.status import is_problem, waiting_reason
 from perdure.runtime.workers.plan import Deployed
 
@@ -50,13 +51,14 @@ def selector(name: str, build: str) -> dict[str, str]:
     return {WORKER_DEPLOYMENT_LABEL: name, WORKER_VERSION_LABEL: build}
 
 
-def deployment(owner: KubeObject, spec: WorkerDeploymentSpec, replicas: int) -> dict[str, Any]:
+def deployment(owner: KubeObject, spec: WorkerDeploymentSpec, replicas: int, settings: PodSettings) -> dict[str, Any]:
     """The Deployment of the version in a spec.
 
     Args:
         owner: The WorkerDeployment.
         spec: Its spec.
         replicas: The number of pods.
+        settings: The operator's settings.
     """
     meta, build = owner["metadata"], build_id(spec)
     labels = selector(meta["name"], build)
@@ -75,24 +77,26 @@ def deployment(owner: KubeObject, spec: WorkerDeploymentSpec, replicas: int) -> 
             "replicas": replicas,
             "revisionHistoryLimit": 0,
             "selector": {"matchLabels": labels},
-            "template": pod_template(meta["name"], spec),
+            "template": pod_template(meta["name"], spec, settings),
         },
     }
 
 
-def pod_template(name: str, spec: WorkerDeploymentSpec) -> dict[str, Any]:
-    """The pod template of the Deployment of the version in a spec: with its labels, and the variables for the SDK."""
+def pod_template(name: str, spec: WorkerDeploymentSpec, settings: PodSettings) -> dict[str, Any]:
+    """The pod template of the Deployment of the version in a spec: with its labels, and the variables for the SDK.
+
+    Args:
+        name: Name of the WorkerDeployment.
+        spec: Its spec.
+        settings: The operator's settings. Workers of flows can have its image, which may need pull secrets.
+    """
     build, template = build_id(spec), spec.pod_template.dump()
     meta = template.get("metadata") or {}
     variables = [{"name": DEPLOYMENT_NAME, "value": name}, {"name": BUILD_ID, "value": build}]
     containers = [_with_variables(each, variables) for each in template["spec"].get("containers") or ()]
-    return {
-        "metadata": {
-            **meta,
-            "labels": {**(meta.get("labels") or {}), **selector(name, build)},
-        },
-        "spec": {**template["spec"], "containers": containers},
-    }
+    pods = {**template["spec"], "containers": containers}
+    add_pull_secrets(pods, settings)
+    return {"metadata": {**meta, "labels": {**(meta.get("labels") or {}), **selector(name, build)}}, "spec": pods}
 
 
 def _with_variables(container: Any, variables: list[dict[str, str]]) -> Any:

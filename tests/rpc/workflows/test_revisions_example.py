@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from rpc.archiving import until
+from rpc.archive.archiving import until
 from support.histories import EXAMPLES
 from support.operator import in_memory
 from support.temporal import Server

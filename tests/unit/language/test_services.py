@@ -10,7 +10,7 @@ from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutTyp
 from perdure.engine.state import AWAIT_SERVICE
 from perdure.language.step_tree import OpenPaths, step_tree
 from support.language.resumed import Run, plan, retried
-from unit.language.checking import checked
+from unit.language.checks import checked
 from unit.language.play import Play
 
 GROUP = """

@@ -15,6 +15,7 @@ from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.patches import copy
 from perdure.simulation.cluster.store import Object, Write
 from simulated.loop import START
+from simulated.scenarios.archive import archive
 from simulated.scenarios.artifacts import artifacts
 from simulated.scenarios.caching import caching
 from simulated.scenarios.container_groups import container_groups
@@ -537,6 +538,7 @@ SCENARIOS: dict[str, Scenario] = {
         libraries,
         defaults,
         revisions,
+        archive,
         workspaces,
         artifacts,
         caching,

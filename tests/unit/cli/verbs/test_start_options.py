@@ -9,7 +9,7 @@ from click.testing import Result
 from support.apiserver import ApiServer, Log, items
 from support.cli import perdure
 from support.view.flow import charged_after_two_refusals
-from unit.cli.launch import DEFINITION, PODS, WORKFLOW, pod
+from unit.cli.verbs.launch import DEFINITION, PODS, WORKFLOW, pod
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 

@@ -34,7 +34,7 @@ from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueResponse
 from perdure.frontend.errors import RpcError
 from perdure.kube.client import ApiError
 from perdure.observe import metrics
-from rpc.nexus_calls import (
+from rpc.nexus.calls import (
     BILLS,
     FIVE,
     HANDLERS,

@@ -33,7 +33,7 @@ from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
 
 from perdure.frontend.errors import RpcError
 from perdure.runtime.callbacks import CallbackToken
-from rpc.nexus_calls import BILLS, FIVE, answer, caller, charge, endpoint, handle, replace, schedule, until
+from rpc.nexus.calls import BILLS, FIVE, answer, caller, charge, endpoint, handle, replace, schedule, until
 from rpc.served import Served, complete_workflow, names, served
 
 

@@ -10,7 +10,7 @@ from perdure.view.logs import LogLines, LogSelection, logs_of, missing_logs
 from support.apiserver import ApiServer, Log, items
 from support.cli import perdure
 from support.view.flow import Flow, charged_after_two_refusals, declined
-from unit.cli.pod_logs import BROKEN, DONE, RUNS_NOW, WAITING, line, pod
+from unit.cli.logs.pod_logs import BROKEN, DONE, RUNS_NOW, WAITING, line, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from rpc.http_calls import Http
+from rpc.http.calls import Http
 
 
 @workflow.defn(name="Greeting", sandboxed=False)

@@ -12,8 +12,7 @@ from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 
 from perdure.frontend.deployments.versions import WORKER_DEPLOYMENTS
 from perdure.frontend.errors import RpcError
-from rpc.served import Served, activity, complete_workflow, served
-from rpc.versioned import (
+from rpc.deployments.versioned import (
     AUTO_UPGRADE,
     MINUTE,
     NAME,
@@ -30,6 +29,7 @@ from rpc.versioned import (
     version,
     versions_shown,
 )
+from rpc.served import Served, activity, complete_workflow, served
 
 
 @served

@@ -29,7 +29,7 @@ from perdure.frontend.nexus.endpoints import CALLERS_HEADER, CONFIG_MAP
 from perdure.frontend.settings import Settings
 from perdure.runtime.callbacks import CallbackToken
 from perdure.simulation.cluster.store import ObjectKey
-from rpc.nexus_calls import BILLS, FIVE, answer, caller, charge, endpoint, handle, schedule, spec, start_for, until
+from rpc.nexus.calls import BILLS, FIVE, answer, caller, charge, endpoint, handle, schedule, spec, start_for, until
 from rpc.served import Served, complete_workflow, names, served
 
 

@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType
 
 from perdure.postgres.archive import Connection, PostgresArchive
 from perdure.runtime.retention import Limits
-from rpc.archiving import in_cluster, run, until
+from rpc.archive.archiving import in_cluster, run, until
 from support.operator import in_memory
 from support.postgres import PostgresServer, postgres
 from support.temporal import Server

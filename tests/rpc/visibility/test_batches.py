@@ -31,8 +31,8 @@ from temporalio.api.workflowservice.v1 import DescribeBatchOperationResponse
 
 from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.transport.rpc import CallContext
+from rpc.deployments.versioned import PINNED, decide, describe, moved_to, pinned_to, start_on
 from rpc.served import Served, activity, complete_workflow, names, served, timer
-from rpc.versioned import PINNED, decide, describe, moved_to, pinned_to, start_on
 
 HOUR = timedelta(hours=1)
 W = [WorkflowExecution(workflow_id="w")]

@@ -13,7 +13,7 @@ from perdure.client.archived_logs import ArchivedLogs
 from support.apiserver import ApiServer, Log, items
 from support.cli import RUNS, perdure
 from support.view.flow import charged_after_two_refusals
-from unit.cli.pod_logs import DONE, line, pod
+from unit.cli.logs.pod_logs import DONE, line, pod
 
 PODS = "/api/v1/namespaces/shop/pods"
 UID = charged_after_two_refusals().object["metadata"]["uid"]

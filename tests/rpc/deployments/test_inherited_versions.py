@@ -14,8 +14,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PostResetOperation, WorkflowExecutionOptions
 
 from perdure.frontend.errors import RpcError
-from rpc.served import Served, complete_workflow, names, served
-from rpc.versioned import (
+from rpc.deployments.versioned import (
     AUTO_UPGRADE,
     BY_UPGRADE,
     NAME,
@@ -33,6 +32,7 @@ from rpc.versioned import (
     start_on,
     version,
 )
+from rpc.served import Served, complete_workflow, names, served
 
 
 @served

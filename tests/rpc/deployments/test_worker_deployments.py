@@ -8,8 +8,8 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.taskqueue.v1 import TaskQueue
 
 from perdure.api.labels import WORKER_DEPLOYMENT_LABEL
+from rpc.deployments.versioned import MINUTE, NAME, PINNED, decide, describe, options, poll, set_current, signal
 from rpc.served import QUEUE, Served, activity, complete_workflow, served
-from rpc.versioned import MINUTE, NAME, PINNED, decide, describe, options, poll, set_current, signal
 
 WORKER_DEPLOYMENTS = "/apis/perdure.dev/v1alpha1/namespaces/default/workerdeployments"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from rpc.http_calls import Http
+from rpc.http.calls import Http
 
 WORKFLOWS = "/api/v1/namespaces/default/workflows"
 RESULTS = "/perdure/v1/namespaces/default/workflows"

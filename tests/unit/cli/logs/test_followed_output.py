@@ -9,7 +9,7 @@ import yaml
 from support.apiserver import ApiServer, Log, items
 from support.cli import RUNS, perdure
 from support.view.flow import charged_after_two_refusals
-from unit.cli.launch import DEFINITION, PODS, WORKFLOW, pod
+from unit.cli.verbs.launch import DEFINITION, PODS, WORKFLOW, pod
 
 VERBS = [["start", "flow", "-p", "id=7", "--name", "order"], ["rerun", "old", "--name", "order"], ["retry", "old"]]
 RETRIED = {"phase": "Complete", "completionTime": "2026-01-01T12:01:00Z", "result": {"workflowRun": "order"}}

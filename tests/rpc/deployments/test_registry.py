@@ -16,8 +16,8 @@ from perdure.frontend.errors import RpcError
 from perdure.frontend.messages.values import UnfitError
 from perdure.kube import client as kube
 from perdure.simulation.cluster.apiserver import Request
+from rpc.deployments.versioned import NAME, options, register, set_current, version
 from rpc.served import Served, served
-from rpc.versioned import NAME, options, register, set_current, version
 
 URL = kube.path(kube.CORE, "default", "configmaps", WORKER_DEPLOYMENTS.config_map)
 

@@ -18,7 +18,7 @@ from perdure.client.frontend import FrontendApi
 from perdure.kube.access import Access
 from perdure.kube.light import LightClient
 from perdure.postgres.archive import Connection, PostgresArchive
-from rpc.archiving import in_cluster, run, until
+from rpc.archive.archiving import in_cluster, run, until
 from support.apiserver import ApiServer, items, serving
 from support.cli import RUNS, perdure_in_thread
 from support.console import PODS, opened, shown

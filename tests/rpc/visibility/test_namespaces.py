@@ -19,7 +19,7 @@ from perdure.frontend.server import dispatch_rpc
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import rpcs
-from rpc.http_calls import Http
+from rpc.http.calls import Http
 from rpc.served import Served, served
 from support.callers import AUDIENCE, ApiServer, token
 from support.fleet import Member, ServedFleet, in_memory_fleet

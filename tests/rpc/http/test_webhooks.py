@@ -19,11 +19,11 @@ import yaml
 
 from perdure.frontend.http.webhooks import MAX_BODY
 from perdure.kube.clock import now
-from rpc.http_calls import Http
+from rpc.http.calls import Http
 from support.operator import OPEN, in_memory
 from support.ports import free_port
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "webhooks"
 PAGE = (ROOT / "docs" / "webhooks.md").read_text(encoding="utf-8")
 SECRET = "a secret of the test"

@@ -15,7 +15,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.frontend.errors import RpcError
-from rpc.nexus_calls import FIVE, answer, charge, endpoint, handle, replace, start_for
+from rpc.nexus.calls import FIVE, answer, charge, endpoint, handle, replace, start_for
 from rpc.served import Served, complete_workflow, served
 
 PAID = Payload(metadata={"encoding": b"json/plain"}, data=b'"paid"')

@@ -17,7 +17,7 @@ from temporalio.worker import Worker
 from support.operator import OPEN, in_memory
 from support.ports import free_port
 
-PAGE = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "http-api.md").read_text(encoding="utf-8")
 HEAD = """
 call() { curl -sS "$BASE/api/v1/namespaces/orders/$@"; }
 result() { curl -sS "$BASE/perdure/v1/namespaces/orders/workflows/$1/result"; }

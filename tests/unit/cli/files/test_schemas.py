@@ -19,7 +19,7 @@ from perdure.api.models import Resource
 from support.cli import perdure
 from support.cluster.namespace import cache_folder
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 MANIFESTS = [
     pytest.param(document, id=f"{file.relative_to(EXAMPLES)}-{number}")
     for file in sorted(EXAMPLES.rglob("*.yaml"))

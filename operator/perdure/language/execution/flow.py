@@ -146,6 +146,8 @@ class RunningFlows:
             raise StepError(application("InvalidInput", f"block `{block}`: {reasons}"))
         context.put_frame(path, Frame(block=block, branch=branch, depth=depth, params=params, caught=caught))
         try:
+            if path.text and flow.services and self._too_many_wait():
+                raise StepError(_too_many(steps_of(path)))
             self._start_steps_timeout(path, flow, steps_timeout)
         except StepError as error:
             if path.text:
@@ -605,13 +607,14 @@ class RunningFlows:
             self._context.put_task(path, replace(task, timed=False))
 
     def _too_many_wait(self) -> bool:
-        """Whether the limit of waiting tasks, and of blocks with a `stepsTimeout`, is reached."""
+        """Whether the limit of waiting tasks, services, and blocks with a `stepsTimeout` is reached."""
         context, tasks = self._context, self._context.memory.tasks
         frames = context.memory.frames
         if len(tasks) + (1 + MAX_SERVICES) * len(frames) < MAX_WAITING:
             return False
         timed = sum(frame.steps_timeout is not None for path, frame in frames.items() if path)
-        timed += sum(len(context.program.flows[each.block].services) for each in frames.values() if each.services)
+        served = (context.program.flows[each.block] for each in frames.values() if each.services is not None)
+        timed += sum(len(flow.services) for flow in served)
         if len(tasks) + timed < MAX_WAITING:
             return False
         context.work += 10 * len(tasks)

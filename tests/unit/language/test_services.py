@@ -178,13 +178,14 @@ def test_a_block_whose_services_are_too_many_for_the_run_fails() -> None:
         """
 steps:
 - name: each
-  forEach: {items: "${range(250)}"}
+  forEach: {items: "${input}"}
   call: {block: served}
 blocks:
 - name: served
   services: [{name: a, image: i}, {name: b, image: i}, {name: c, image: i}, {name: d, image: i}, {name: e, image: i}]
   steps: [{name: s, activity: {name: work}}]
-"""
+""",
+        [*range(250)],
     )
     assert len(play.scheduled) <= 2_000
     assert play.failure.type_names() & {"PendingLimitExceeded"}

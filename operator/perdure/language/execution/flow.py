@@ -146,8 +146,6 @@ class RunningFlows:
             raise StepError(application("InvalidInput", f"block `{block}`: {reasons}"))
         context.put_frame(path, Frame(block=block, branch=branch, depth=depth, params=params, caught=caught))
         try:
-            if path.text and flow.services and self._too_many_wait():
-                raise StepError(_too_many(steps_of(path)))
             self._start_steps_timeout(path, flow, steps_timeout)
         except StepError as error:
             if path.text:
@@ -211,14 +209,13 @@ class RunningFlows:
         self._context.put_frame(path, replace(frame, services=None))
 
     def _start_steps_timeout(self, path: Path, flow: Flow, override: timedelta | None) -> None:
-        """Start the timer of the `stepsTimeout` of a frame, if it has one. Raises StepError."""
+        """Start the timer of the `stepsTimeout` of a frame, if it has one. Raises StepError, also for too many services."""
         context = self._context
-        limit = override or flow.steps_timeout
+        limit, where = override or flow.steps_timeout, steps_of(path)
+        if path.text and (limit is not None or flow.services) and self._too_many_wait():
+            raise StepError(_too_many(where))
         if limit is None:
             return
-        where = steps_of(path)
-        if path.text and self._too_many_wait():
-            raise StepError(_too_many(where))
         if isinstance(limit, Template):
             limit = coercion.computed(where, "stepsTimeout", context.evaluate_in_frame(limit, path.text, where))
         context.put_frame(path, replace(context.memory.frames[path.text], steps_timeout=limit))

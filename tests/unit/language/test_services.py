@@ -173,6 +173,24 @@ def test_services_of_the_run_stop_before_its_handlers_and_serve_its_blocks() -> 
     assert isinstance(play.last, cmd.FailWorkflowExecution)
 
 
+def test_a_block_whose_services_are_too_many_for_the_run_fails() -> None:
+    play = Play(
+        """
+steps:
+- name: each
+  forEach: {items: "${input}"}
+  call: {block: served}
+blocks:
+- name: served
+  services: [{name: a, image: i}, {name: b, image: i}, {name: c, image: i}, {name: d, image: i}, {name: e, image: i}]
+  steps: [{name: s, activity: {name: work}}]
+""",
+        [*range(250)],
+    )
+    assert len(play.scheduled) <= 2_000
+    assert play.failure.type_names() & {"PendingLimitExceeded"}
+
+
 def test_expressions_can_read_only_known_services() -> None:
     found = checked(
         """

@@ -33,7 +33,7 @@ CONTINUED_FAILURES: Final = 3
 QUEUE_LOADS: Final = 3
 """From this version on, a member tells others the loads of its task queues."""
 SERVICES: Final = 3
-"""From this version on, runs can have services of steps."""
+"""From this version on, definitions can have services of steps, and the state of a run has their addresses."""
 FOREIGN_WORKFLOWS: Final = 3
 """From this version on, `workflow.name` of a run and of a child workflow can name a Workflow of another namespace."""
 FIELD: Final = "stateVersion"
@@ -66,8 +66,16 @@ def unknown_in(part: Mapping[str, Any], known: Collection[str], at: str = "spec"
 
 def needed(spec: Mapping[str, Any], definition: Any) -> int:
     """The lowest version whose operators know all values in the spec of a run and in the definition that its status has."""
-    is_foreign = _names_foreign(spec.get("workflow")) or _has_foreign_child([[spec.get("inline"), definition]])
-    return FOREIGN_WORKFLOWS if is_foreign else OLDEST
+    parts = [spec.get("inline"), definition]
+    is_foreign = _names_foreign(spec.get("workflow")) or _has_foreign_child([parts])
+    has_services = any(map(_has_services, parts))
+    return max(FOREIGN_WORKFLOWS if is_foreign else OLDEST, SERVICES if has_services else OLDEST)
+
+
+def _has_services(definition: Any) -> bool:
+    blocks = mapping(definition).get("blocks")
+    lists = [definition, *(blocks if isinstance(blocks, list) else ())]
+    return any(mapping(each).get("services") for each in lists)
 
 
 def _names_foreign(workflow: Any) -> bool:

@@ -214,8 +214,8 @@ def _waits_for(run: SimulatedRun) -> Iterator[str]:
             yield f"step `{Path.parse(activity.activity_id).owner}`: its WorkflowLimits"
             continue
         if activity.awaits_service:
-            path = Path.parse(activity.activity_id)
-            yield f"{steps_of(path.served_frame)}: service `{path.awaited}`"
+            wait = Path.parse(activity.activity_id)
+            yield f"{steps_of(wait.served_frame)}: service `{wait.awaited}`"
             continue
         yield f"step `{activity.activity_id}`: activity `{activity.activity_type}`, attempt {activity.attempt}"
     for child in state.children.values():

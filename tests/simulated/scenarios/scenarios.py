@@ -15,9 +15,11 @@ from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.patches import copy
 from perdure.simulation.cluster.store import Object, Write
 from simulated.loop import START
+from simulated.scenarios.archive import archive
 from simulated.scenarios.artifacts import artifacts
 from simulated.scenarios.caching import caching
 from simulated.scenarios.container_groups import container_groups
+from simulated.scenarios.defaults import defaults
 from simulated.scenarios.definitions import (
     CHILD,
     DEEP,
@@ -534,7 +536,9 @@ SCENARIOS: dict[str, Scenario] = {
         selecting_limits,
         neighbors,
         libraries,
+        defaults,
         revisions,
+        archive,
         workspaces,
         artifacts,
         caching,

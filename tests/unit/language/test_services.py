@@ -10,7 +10,7 @@ from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutTyp
 from perdure.engine.state import AWAIT_SERVICE
 from perdure.language.step_tree import OpenPaths, step_tree
 from support.language.resumed import Run, plan, retried
-from unit.language.checking import checked
+from unit.language.checks import checked
 from unit.language.play import Play
 
 GROUP = """
@@ -171,6 +171,24 @@ def test_services_of_the_run_stop_before_its_handlers_and_serve_its_blocks() -> 
     play.is_cancelled(":service.db")
     play.completes(":onFailure/note")
     assert isinstance(play.last, cmd.FailWorkflowExecution)
+
+
+def test_a_block_whose_services_are_too_many_for_the_run_fails() -> None:
+    play = Play(
+        """
+steps:
+- name: each
+  forEach: {items: "${input}"}
+  call: {block: served}
+blocks:
+- name: served
+  services: [{name: a, image: i}, {name: b, image: i}, {name: c, image: i}, {name: d, image: i}, {name: e, image: i}]
+  steps: [{name: s, activity: {name: work}}]
+""",
+        [*range(250)],
+    )
+    assert len(play.scheduled) <= 2_000
+    assert play.failure.type_names() & {"PendingLimitExceeded"}
 
 
 def test_expressions_can_read_only_known_services() -> None:

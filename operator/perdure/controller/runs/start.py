@@ -18,7 +18,6 @@ from perdure.api.names import label_value, successor_name
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import search_marks
-from perdure.api.state_versions import SERVICES
 from perdure.controller.directory import Entry, IdInUse, Standing, Wait, entry_of
 from perdure.controller.errors import NotReadyError, NotYetError, RefusedError
 from perdure.controller.fleet.shards import Shards
@@ -35,7 +34,6 @@ from perdure.controller.runs.limits import ReplacedError, RunLimits
 from perdure.controller.runs.resets import check_exists, check_files, fork_of, open_children, since_fork
 from perdure.controller.runs.store import ForeignSegmentError, Origin, RunStore
 from perdure.controller.services import ALREADY_STARTED, Peers, Services
-from perdure.controller.state_versions import state_versions
 from perdure.controller.workers import Workers
 from perdure.controller.workflows.definitions import (
     Definition,
@@ -204,7 +202,6 @@ class RunStarter:
         draft.workflow_type = definition.workflow_type
         spec = draft.spec = with_run_defaults(spec, definition.defaults)
         draft.policy = await self._find_policies(spec, definition.program.retry_policies)
-        _check_version(definition.program, now)
         await self._await_pods(definition.program, now)
         await self._limits.acquire(definition.program, draft.input, spec, now)
         definition = await self._services.definitions.keep(self._run.namespace, definition)
@@ -376,20 +373,6 @@ class RunStarter:
         if other is not None and other.standing is Standing.OPEN and other.uid != self._run.uid:
             await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
         return claim(self._context.peers, entry, spec, self._context.reset)
-
-
-def _check_version(program: Program, now: datetime) -> None:
-    """Wait during an upgrade until all operators can continue a run with services of steps.
-
-    Raises:
-        NotReadyError: An operator may have a version that does not know them.
-    """
-    if state_versions().writes < SERVICES and any(flow.services for flow in program.flows.values()):
-        message = (
-            f"services of steps require state version {SERVICES}, and during the upgrade, operators write "
-            f"{state_versions().writes}; the run starts when the upgrade has ended"
-        )
-        raise NotReadyError(ConditionReason.NEWER_STATE, message, until=now + _PODS_AGAIN)
 
 
 # The workflow ID

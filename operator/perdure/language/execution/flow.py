@@ -209,14 +209,13 @@ class RunningFlows:
         self._context.put_frame(path, replace(frame, services=None))
 
     def _start_steps_timeout(self, path: Path, flow: Flow, override: timedelta | None) -> None:
-        """Start the timer of the `stepsTimeout` of a frame, if it has one. Raises StepError."""
+        """Start the timer of the `stepsTimeout` of a frame, if it has one. Raises StepError, also for too many services."""
         context = self._context
-        limit = override or flow.steps_timeout
+        limit, where = override or flow.steps_timeout, steps_of(path)
+        if path.text and (limit is not None or flow.services) and self._too_many_wait():
+            raise StepError(_too_many(where))
         if limit is None:
             return
-        where = steps_of(path)
-        if path.text and self._too_many_wait():
-            raise StepError(_too_many(where))
         if isinstance(limit, Template):
             limit = coercion.computed(where, "stepsTimeout", context.evaluate_in_frame(limit, path.text, where))
         context.put_frame(path, replace(context.memory.frames[path.text], steps_timeout=limit))
@@ -605,13 +604,14 @@ class RunningFlows:
             self._context.put_task(path, replace(task, timed=False))
 
     def _too_many_wait(self) -> bool:
-        """Whether the limit of waiting tasks, and of blocks with a `stepsTimeout`, is reached."""
+        """Whether the limit of waiting tasks, services, and blocks with a `stepsTimeout` is reached."""
         context, tasks = self._context, self._context.memory.tasks
         frames = context.memory.frames
         if len(tasks) + (1 + MAX_SERVICES) * len(frames) < MAX_WAITING:
             return False
         timed = sum(frame.steps_timeout is not None for path, frame in frames.items() if path)
-        timed += sum(len(context.program.flows[each.block].services) for each in frames.values() if each.services)
+        served = (context.program.flows[each.block] for each in frames.values() if each.services is not None)
+        timed += sum(len(flow.services) for flow in served)
         if len(tasks) + timed < MAX_WAITING:
             return False
         context.work += 10 * len(tasks)

@@ -120,6 +120,14 @@ OF_THE_OPERATOR: Final = {
         "The activity succeeded, but its result was not delivered.",
         "Check that the container writes its result where the helper does, and the log of the sidecar.",
     ),
+    "ServiceEnded": (
+        "The pod of a service of steps ended, or was lost, before the steps had ended.",
+        "The cause says how; see its log. A retry repeats all steps that used the service.",
+    ),
+    "ServiceNotReady": (
+        "A service of steps was not ready within its `readyTimeout`.",
+        "The message says what it waited for. Correct its image or `readinessProbe`, or raise `readyTimeout`.",
+    ),
     "TooManyLosses": (
         "More attempts of an activity were lost to the infrastructure than `maximumLosses` allows.",
         "Find out what stops the pods: the cause names the last one. Raise `maximumLosses`, or handle the failure with `catch`.",

@@ -318,6 +318,10 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.RAMPING_VERSION_CHANGED: _NORMAL,
         EventReason.STATE_VERSION: _NORMAL,
     },
+    "Pod": {
+        EventReason.ARCHIVE_UNAVAILABLE: _WARNING,
+        EventReason.ARCHIVE_AVAILABLE: _NORMAL,
+    },
     "Lease": {
         EventReason.OPERATOR_JOINED: _NORMAL,
         EventReason.OPERATOR_LOST: _WARNING,

@@ -4,7 +4,7 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from rpc.http_calls import Http
+from rpc.http.calls import Http
 from support.operator import OPEN, in_memory
 from support.ports import free_port
 

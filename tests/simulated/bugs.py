@@ -535,6 +535,76 @@ BUGS = (
         found="is created while the container of attempt",
     ),
     Bug(
+        name="a finished run is removed although only an earlier version of it is archived",
+        commit="6119d2cd",
+        changes=(
+            Change(
+                file="controller/archiver.py",
+                good="        if self._stored.get(uid) == version:\n            return True\n",
+                bad="        if uid in self._stored:\n            return True\n",
+            ),
+        ),
+        scenario="archive",
+        found="is removed in version",
+    ),
+    Bug(
+        name="children are deleted with their parent before they are archived",
+        commit="6119d2cd",
+        changes=(
+            Change(
+                file="controller/archiver.py",
+                good='            not _may_have_children(run) or await self._has_children_of(run["metadata"])\n',
+                bad="            True\n",
+            ),
+        ),
+        scenario="archive",
+        operators=2,
+        first_seed=13,
+        found="the archive has none",
+    ),
+    Bug(
+        name="a finished run counts as archived before the archive has answered",
+        commit="6119d2cd",
+        changes=(
+            Change(
+                file="controller/archiver.py",
+                good="        try:\n            await self.archive.store(rows)\n",
+                bad=(
+                    "        self._stored |= {each.record.run_id: each.record.version for each in rows}\n"
+                    "        try:\n            await self.archive.store(rows)\n"
+                ),
+            ),
+        ),
+        scenario="archive",
+        found="is removed in version",
+    ),
+    Bug(
+        name="a revision is deleted while a run is about to refer to it",
+        commit="c4bc0573",
+        changes=(
+            Change(
+                file="controller/workflows/revisions.py",
+                good="        if await self._is_needed(namespace, name, workflow):\n            return\n",
+                bad="",
+            ),
+        ),
+        scenario="revisions",
+        found="revision",
+    ),
+    Bug(
+        name="a revision that a run needs again is deleted in spite of that",
+        commit="c4bc0573",
+        changes=(
+            Change(
+                file="controller/workflows/revisions.py",
+                good=', uid=meta["uid"], version=meta["resourceVersion"]):\n            metrics.REVISIONS.labels("Deleted")',
+                bad=', uid=meta["uid"]):\n            metrics.REVISIONS.labels("Deleted")',
+            ),
+        ),
+        scenario="revisions",
+        found="revision",
+    ),
+    Bug(
         name="a lost node lets two containers run under a limit of one",
         commit="2185fed3",
         changes=(
@@ -546,6 +616,48 @@ BUGS = (
         ),
         scenario="replacements",
         found="is created while the container of attempt",
+    ),
+    Bug(
+        name="a run reads the defaults of its namespace again when another operator resumes it",
+        commit="7286079c",
+        changes=(
+            Change(
+                file="controller/workflows/definitions.py",
+                good="            content = await self.revisions.read(namespace, reference)\n",
+                bad="            content = await self.revisions.read(namespace, reference)\n"
+                "            if content.written is not None:\n"
+                "                again = await self.complete(namespace, content.written, await self.defaults(namespace))\n"
+                "                content = content_of(workflow, content.written, again)\n",
+            ),
+        ),
+        scenario="defaults",
+        found="of the defaults, and its pods have",
+    ),
+    Bug(
+        name="steps start when the pod of their service exists, not when it is ready",
+        commit="383269d4",
+        changes=(
+            Change(
+                file="controller/runs/attempts/attempts.py",
+                good="        if pod is not None and is_ready(pod) and StartAttempt(",
+                bad="        if pod is not None and StartAttempt(",
+            ),
+        ),
+        scenario="services",
+        found="is ready",
+    ),
+    Bug(
+        name="a service runs on when its steps have ended",
+        commit="383269d4",
+        changes=(
+            Change(
+                file="language/execution/flow.py",
+                good="            actions.stop_service(self._context, path, service, ready=service.name in frame.services)\n",
+                bad="            pass\n",
+            ),
+        ),
+        scenario="services",
+        found="outlives its steps",
     ),
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
@@ -21,6 +21,7 @@ from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.loop import DeadlockError, SpinningError
 from perdure.simulation.cluster.process import Trace, task_factory
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
+from simulated.archive import SimulatedArchive
 from simulated.checks.checker import Checker
 from simulated.checks.fleet import FleetChecker
 from simulated.checks.run_facts import with_definition
@@ -33,6 +34,9 @@ from simulated.server import InterceptedServer
 from support.faulty.faults import Faults
 from support.faulty.newer import HOLD_BACK, NEWER, OLDER, Forms, Life
 from support.faulty.operators import FaultyOperator
+
+if TYPE_CHECKING:
+    from perdure.runtime.archive import Archive
 
 RECORD = "perdure-state-version"
 """The ConfigMap with the record of upgrades."""
@@ -90,6 +94,8 @@ class World:
     """Of all processes that there were."""
     limits: Limits = field(default_factory=Limits)
     """The limits of the namespace's finished runs."""
+    archive: SimulatedArchive | None = None
+    """The archive of finished runs; None without an archive."""
     revisions: RevisionRetention = field(default_factory=RevisionRetention)
     """How long revisions are kept that no run refers to."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
@@ -213,6 +219,7 @@ class World:
             address=address_of(name) if self.setting.fleet and self.frontends is not None else "",
             reads=reads,
             upgrades=self.upgrades,
+            archive=cast("Archive | None", self.archive),
         )
         if frontend is not None and self.frontends is not None:
             self.frontends.serve(operator, fleet=self.setting.fleet)

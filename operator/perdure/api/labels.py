@@ -124,6 +124,9 @@ RUN_ID_LABEL: Final = "perdure.dev/run-id"
 ACTIVITY_LABEL: Final = "perdure.dev/activity"
 """Label on pods, Leases, and CachedResults: the name of the activity (with a hash if it exceeds 63 characters)."""
 
+SERVICE_LABEL: Final = "perdure.dev/service"
+"""Label on pods of services of steps: the name of the Kubernetes Service, which selects by it."""
+
 SCHEDULED_EVENT_ANNOTATION: Final = "perdure.dev/scheduled-event-id"
 """Annotation on pods and Leases: ID of the ActivityTaskScheduled event, decimal."""
 

@@ -52,6 +52,28 @@ def pod_name(run: str, scheduled_event_id: int, attempt: int) -> str:
     return f"{readable or 'run'}{ending}"
 
 
+def service_name(run: str, service: str, scheduled_event_id: int) -> str:
+    """Name the Kubernetes Service of a service of steps: ``<run>-<service>-<event>``.
+
+    Names of services in Kubernetes begin with a letter. If the name of the run does not, contains dots, or is too long, a hash of
+    it comes first.
+
+    Args:
+        run: Name of the WorkflowRun.
+        service: Name of the service.
+        scheduled_event_id: ID of the ActivityTaskScheduled event of its pod.
+
+    Returns:
+        A DNS-1035 label of at most 63 characters, always the same for the same arguments.
+    """
+    ending = f"-{service}-{scheduled_event_id}"
+    plain = run + ending
+    if len(plain) <= NAME_LIMIT and _DNS_LABEL.fullmatch(plain) and plain[0].isalpha():
+        return plain
+    readable = _NOT_DNS.sub("-", run.lower())[: NAME_LIMIT - len(ending) - len(_digest(run)) - 1].strip("-")
+    return f"{_digest(run)}-{readable}{ending}" if readable else f"{_digest(run)}{ending}"
+
+
 MAX_WORKFLOW_ID: Final = 1000
 """Maximum length of a workflow ID, as in Temporal."""
 

@@ -449,10 +449,14 @@ class EventReason(StrEnum):
     which limit was exceeded."""
 
     NOT_ARCHIVED = "NotArchived"
-    """The archive does not accept a finished run. The run stays until its namespace has too many. The note has the error."""
+    """A finished run cannot be archived. The run stays until its namespace has too many. The note has the error."""
 
     ARCHIVE_UNAVAILABLE = "ArchiveUnavailable"
-    """The namespace has too many finished runs, and those that are not archived stay because the archive is unavailable."""
+    """The archive cannot be used, so finished runs that it does not have stay in the cluster. WorkflowRun: The namespace has too
+    many of them. Pod: The note has the error; it is reported every ten minutes."""
+
+    ARCHIVE_AVAILABLE = "ArchiveAvailable"
+    """The archive can be used again."""
 
     ARTIFACTS_NOT_DELETED = "ArtifactsNotDeleted"
     """The artifacts of deleted runs could not be deleted from their store. The note has the reason, and says whether the operator

@@ -10,7 +10,7 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | 1 | before 0.1.0 | objects do not carry a version |
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
 | 3 | 0.2.0 | WorkflowRevisions; `continuedFailure` in the options of a start; loads of task queues; WorkerDeployments; names of |
-|   |       | Workflows in other namespaces |
+|   |       | Workflows in other namespaces; services of steps |
 
 What users write into a spec is stored with the run, too. A new field there is refused as any other. A new value of a field that
 an older operator knows is not: it takes the run for damaged. So a run with such a value is stored in the version that knows it
@@ -32,6 +32,8 @@ CONTINUED_FAILURES: Final = 3
 """From this version on, the options of a start have a place for `continuedFailure`."""
 QUEUE_LOADS: Final = 3
 """From this version on, a member tells others the loads of its task queues."""
+SERVICES: Final = 3
+"""From this version on, definitions can have services of steps, and the state of a run has their addresses."""
 FOREIGN_WORKFLOWS: Final = 3
 """From this version on, `workflow.name` of a run and of a child workflow can name a Workflow of another namespace."""
 FIELD: Final = "stateVersion"
@@ -64,8 +66,16 @@ def unknown_in(part: Mapping[str, Any], known: Collection[str], at: str = "spec"
 
 def needed(spec: Mapping[str, Any], definition: Any) -> int:
     """The lowest version whose operators know all values in the spec of a run and in the definition that its status has."""
-    is_foreign = _names_foreign(spec.get("workflow")) or _has_foreign_child([[spec.get("inline"), definition]])
-    return FOREIGN_WORKFLOWS if is_foreign else OLDEST
+    parts = [spec.get("inline"), definition]
+    is_foreign = _names_foreign(spec.get("workflow")) or _has_foreign_child([parts])
+    has_services = any(map(_has_services, parts))
+    return max(FOREIGN_WORKFLOWS if is_foreign else OLDEST, SERVICES if has_services else OLDEST)
+
+
+def _has_services(definition: Any) -> bool:
+    blocks = mapping(definition).get("blocks")
+    lists = [definition, *(blocks if isinstance(blocks, list) else ())]
+    return any(mapping(each).get("services") for each in lists)
 
 
 def _names_foreign(workflow: Any) -> bool:

@@ -194,7 +194,7 @@ class LogReader:
 
     async def _read(self, found: Object) -> RunView:
         """Read a run with its history, and with the values of the items of its loops."""
-        found = await self.cluster.runs.whole(found)
+        found = await self.cluster.runs.with_history(found)
         trace = replay.trace  # imported before the thread starts
         return await asyncio.to_thread(lambda: read_run(found, now=clock.now(), trace=trace(found)))
 

@@ -113,7 +113,7 @@ class Waiter:
                 pending = status.get("pendingActivities") or status.get("pendingChildren")
                 if status.get("completionTime"):
                     with suppress(CliError):  # without the sealed history, the tree is less exact
-                        found = await cluster.runs.whole(found)
+                        found = await cluster.runs.with_history(found)
                 live = await cluster.runs.live_state(found) if pending else None
                 run = run_view.read_run(found, now=clock.now(), live=live, trace=replay.trace(found))
                 yield run

@@ -246,7 +246,7 @@ class ClusterRuns:
             return run
         return {**run, "status": {**status, "definition": found["spec"]["definition"]}}
 
-    async def whole(self, run: Object) -> Object:
+    async def with_history(self, run: Object) -> Object:
         """Return the run with its definition and its whole remaining history in its status.
 
         Raises:

@@ -151,7 +151,7 @@ class Pages:
         """Show a run: its steps as a graph and as a table, and the logs of its attempts."""
         async with self._site.open(request) as cluster:
             read, is_archived = await self._site.read_run(request, cluster)
-            found = await cluster.runs.whole(dict(read))
+            found = await cluster.runs.with_history(dict(read))
             live = await cluster.runs.live_state(found)
             pods = [] if live is None else await cluster.runs.pods(found)
             later = await _later(cluster, found)

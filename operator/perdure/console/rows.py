@@ -1,4 +1,4 @@
-"""The rows of the lists: limits, retry policies, dead letters, Workflows, runs, Schedules. Pure."""
+"""The rows of the lists: limits, retry policies, dead letters, Workflows, runs, Schedules, Operations. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,6 +5,9 @@ shards, all finished runs are noted: the archive says which of them it has, and 
 each namespace in turn, so one with many runs does not delay those of others. Nothing waits for the archive but the removal of
 finished runs: while it is unavailable, runs stay in the cluster.
 
+A run that cannot be read, or be turned into a row, waits by itself: those of its batch are archived without it. If the archive
+fails, the next batches are smaller, because the reason may be their size.
+
     a run closes ──▶ noted ──▶ batch: read, put its history together, compress ──▶ Archive.store ──▶ may be removed
 """
 
@@ -12,11 +15,12 @@ import asyncio
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
-from perdure.api.labels import API_VERSION
+from perdure.api.json_values import mapping, mappings
+from perdure.api.labels import API_VERSION, PARENT_RUN_ID_LABEL
 from perdure.api.reasons import EventReason
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.fleet.shards import Shards
@@ -46,6 +50,10 @@ _GATHER_SECONDS: Final = 0.5
 _BATCH_RUNS: Final = 200
 _BATCH_BYTES: Final = 32 * MIB
 """Size of the runs of a batch in the cluster, which are in memory while it is written."""
+_FIRST_RUN_RETRY: Final = timedelta(seconds=5)
+"""How long a run waits that could not be read; twice as long after each further time, up to the maximum."""
+_MAX_RUN_RETRY: Final = timedelta(minutes=10)
+_REPORT_AGAIN: Final = timedelta(minutes=10)
 _AT_ONCE: Final = 16
 """Number of runs that are read concurrently."""
 _FIRST_RETRY_SECONDS: Final = 1.0
@@ -57,6 +65,22 @@ _CHECK_SECONDS: Final = 30.0
 _MAINTENANCE: Final = timedelta(hours=1)
 _LOOK: Final = 1_000
 """Finished runs that are looked at before others have their turn."""
+
+
+def _may_have_children(run: kube.Object) -> bool:
+    """Whether a run has started children, as far as its status shows."""
+    history = mapping(mapping(run.get("status")).get("history"))
+    return bool(history.get("segments")) or any(
+        event.get("eventType") == "StartChildWorkflowExecutionInitiated" for event in mappings(history.get("events"))
+    )
+
+
+class _Retry(NamedTuple):
+    """When a run that could not be read is read again."""
+
+    at: datetime
+    pause: timedelta
+    """The time before that."""
 
 
 class Archiver:
@@ -72,6 +96,7 @@ class Archiver:
         directory: Directory,
         shards: Shards,
         recorder: Recorder,
+        operator: kube.Object | None = None,
     ) -> None:
         """Create it without runs.
 
@@ -82,7 +107,8 @@ class Archiver:
             blobs: Reads their large payloads.
             directory: The entries of all runs.
             shards: The shards of this process, whose runs it archives.
-            recorder: Records Events about runs that cannot be archived.
+            recorder: Records Events about runs that cannot be archived, and about the archive.
+            operator: The pod of this process, which Events about the archive are about; None: it is in no pod.
         """
         self.archive = archive
         self._settings = settings
@@ -91,12 +117,19 @@ class Archiver:
         self._directory = directory
         self._shards = shards
         self._recorder = recorder
+        self._operator = operator
         self._waiting: dict[str, dict[str, None]] = {}
         """The UIDs of the runs that are not archived yet, by namespace; the first namespace has the next turn."""
         self._stored: dict[str, str] = {}
         """The archived versions of finished runs that are in the cluster, by UID."""
         self._rejected: dict[str, str] = {}
         """The versions that the archive does not accept, by UID."""
+        self._unread: dict[str, _Retry] = {}
+        """The runs that could not be read, by UID."""
+        self._most = _BATCH_RUNS
+        """The maximum number of runs of the next batch."""
+        self._reported: datetime | None = None
+        """When the last Event about the archive was recorded."""
         self._any = asyncio.Event()
         self._look = False
         """Whether to look at all runs again."""
@@ -120,6 +153,7 @@ class Archiver:
     def _forget(self, uid: str) -> None:
         self._stored.pop(uid, None)
         self._rejected.pop(uid, None)
+        self._unread.pop(uid, None)
 
     def _is_missing(self, entry: Entry) -> bool:
         """Whether this process must archive a run."""
@@ -161,12 +195,36 @@ class Archiver:
         return self.is_unavailable and self._settings.on_unavailable is OnUnavailable.DELETE
 
     async def has(self, run: kube.Object) -> bool:
-        """Whether a finished run is archived as it was read. If it is not, it will be soon.
+        """Whether a finished run is archived as it was read, and so are the runs that are deleted with it: its children.
 
-        Also true for a run that is not archived at all: it never started because its workflow ID was in use, or it ended
-        longer ago than the archive keeps runs.
+        If it is not, it will be soon. Also true for a run that is not archived at all: it never started because its workflow ID
+        was in use, or it ended longer ago than the archive keeps runs.
+
+        Raises:
+            RequestError: The children could not be listed.
         """
-        uid, version = run["metadata"]["uid"], run["metadata"]["resourceVersion"]
+        return await self._has_one(run["metadata"]) and (
+            not _may_have_children(run) or await self._has_children_of(run["metadata"])
+        )
+
+    async def _has_children_of(self, parent: kube.Object) -> bool:
+        """Whether the children that the garbage collector deletes with a run are archived, and theirs."""
+        url = kube.path(kube.PERDURE, parent["namespace"], "workflowruns")
+        found = [
+            each["metadata"]
+            async for each in self._client.lists.each_metadata(
+                url, labelSelector=f"{PARENT_RUN_ID_LABEL}={parent['uid']}"
+            )
+        ]
+        for child in found:
+            if any(owner["uid"] == parent["uid"] for owner in child.get("ownerReferences") or ()) and not (
+                await self._has_one(child) and await self._has_children_of(child)
+            ):
+                return False
+        return True
+
+    async def _has_one(self, meta: kube.Object) -> bool:
+        uid, version = meta["uid"], meta["resourceVersion"]
         entry = self._directory.get(uid)
         if entry is not None and (entry.refused or self._is_too_old(entry.closed)):
             return True
@@ -207,7 +265,16 @@ class Archiver:
     def _fail(self, error: Exception) -> None:
         if isinstance(error, ArchiveUnavailableError):
             self._failing_since = self._failing_since or now()
+            self._most = max(self._most // 2, 1)
             metrics.ARCHIVE_UP.set(0)
+            if self.is_unavailable and (self._reported is None or now() >= self._reported + _REPORT_AGAIN):
+                self._reported = now()
+                since = f"{self._failing_since:%Y-%m-%d %H:%M:%S} UTC"
+                self._report(
+                    "Warning",
+                    EventReason.ARCHIVE_UNAVAILABLE,
+                    f"The archive has been unavailable since {since}, and finished runs stay in the cluster: {error}",
+                )
         self._log.warning("Could not archive finished runs, retrying", error=str(error))
 
     async def _maintain(self) -> None:
@@ -220,8 +287,17 @@ class Archiver:
         self._maintained = now()
 
     def _succeed(self) -> None:
+        if self._reported is not None:
+            self._reported = None
+            self._report("Normal", EventReason.ARCHIVE_AVAILABLE, "The archive is available again")
         self._failing_since = None
+        self._most = min(2 * self._most, _BATCH_RUNS)
         metrics.ARCHIVE_UP.set(1)
+
+    def _report(self, kind: str, reason: EventReason, note: str) -> None:
+        """Record an Event about the archive, which `kubectl describe` shows with the pod of this process."""
+        if self._operator is not None:
+            self._recorder.record(self._operator, kind=kind, reason=reason, note=note, action="Archive")
 
     async def _archive_all(self) -> None:
         """Archive the runs that wait, batch by batch. A failed batch waits again."""
@@ -229,6 +305,8 @@ class Archiver:
         if self._look:
             self._look = False
             await self._look_at_all()
+        for uid in [uid for uid, retry in self._unread.items() if retry.at <= now()]:
+            self.update(uid)
         if not self._waiting:
             await self.archive.versions(())
             self._succeed()
@@ -248,7 +326,7 @@ class Archiver:
         """Take the runs of the next batch, one of each namespace in turn."""
         batch: list[Entry] = []
         size = 0
-        while self._waiting and len(batch) < _BATCH_RUNS and size < _BATCH_BYTES:
+        while self._waiting and len(batch) < self._most and size < _BATCH_BYTES:
             namespace, uids = next(iter(self._waiting.items()))
             uid = next(iter(uids))
             del uids[uid], self._waiting[namespace]
@@ -275,14 +353,49 @@ class Archiver:
         await self._store(rows)
 
     async def _rows(self, batch: Iterable[Entry]) -> list[ArchivedRun]:
-        """Read runs, and build their rows. A run that was deleted, or whose status is not to be trusted, has none."""
+        """Read runs, and build their rows.
+
+        A run that was deleted, or whose status is not to be trusted, has none. One that cannot be read now waits, and one that
+        cannot be turned into a row is rejected.
+
+        Raises:
+            RequestError: None of several runs can be read: the API server does not respond.
+        """
         at_once = asyncio.Semaphore(_AT_ONCE)
+        failed: dict[str, kube.RequestError] = {}
 
         async def row(entry: Entry) -> ArchivedRun | None:
             async with at_once:
-                return await self._row(entry)
+                try:
+                    return await self._row(entry)
+                except kube.RequestError as error:
+                    failed[entry.uid] = error
+                except Exception as error:  # noqa: BLE001 (whatever is wrong with one run, the others are archived)
+                    self._reject(entry.namespace, entry.name, entry.uid, entry.version, f"it cannot be read: {error!r}")
+                return None
 
-        return [each for each in await asyncio.gather(*map(row, batch)) if each is not None]
+        batch = list(batch)
+        rows = [each for each in await asyncio.gather(*map(row, batch)) if each is not None]
+        if len(failed) == len(batch) > 1:
+            raise next(iter(failed.values()))
+        for entry in batch:
+            if (error := failed.get(entry.uid)) is not None:
+                self._wait_for(entry, error)
+            else:
+                self._unread.pop(entry.uid, None)
+        return rows
+
+    def _wait_for(self, entry: Entry, error: kube.RequestError) -> None:
+        """Try a run again later."""
+        before = self._unread.get(entry.uid)
+        pause = _FIRST_RUN_RETRY if before is None else min(2 * before.pause, _MAX_RUN_RETRY)
+        self._unread[entry.uid] = _Retry(now() + pause, pause)
+        self._log.warning(
+            "Could not read a finished run to archive it, retrying",
+            namespace=entry.namespace,
+            run=entry.name,
+            error=str(error),
+        )
 
     async def _row(self, entry: Entry) -> ArchivedRun | None:
         try:
@@ -319,7 +432,8 @@ class Archiver:
             await self.archive.store(rows)
         except ArchiveRejectedError as error:
             if len(rows) == 1:
-                self._reject(rows[0], str(error))
+                record = rows[0].record
+                self._reject(record.namespace, rows[0].name, record.run_id, record.version, str(error))
                 return
             half = len(rows) // 2
             await self._store(rows[:half])
@@ -330,19 +444,18 @@ class Archiver:
                 self._stored[each.record.run_id] = each.record.version
             metrics.ARCHIVED_RUNS.labels(each.record.namespace, "Archived").inc()
 
-    def _reject(self, row: ArchivedRun, why: str) -> None:
-        record = row.record
-        self._rejected[record.run_id] = record.version
-        metrics.ARCHIVED_RUNS.labels(record.namespace, "Rejected").inc()
-        self._log.error("The archive rejects a run", namespace=record.namespace, run=row.name, error=why)
+    def _reject(self, namespace: str, name: str, uid: str, version: str, why: str) -> None:
+        self._rejected[uid] = version
+        metrics.ARCHIVED_RUNS.labels(namespace, "Rejected").inc()
+        self._log.error("A run cannot be archived", namespace=namespace, run=name, error=why)
         self._recorder.record(
             {
                 "apiVersion": API_VERSION,
                 "kind": "WorkflowRun",
-                "metadata": {"namespace": record.namespace, "name": row.name, "uid": record.run_id},
+                "metadata": {"namespace": namespace, "name": name, "uid": uid},
             },
             kind="Warning",
             reason=EventReason.NOT_ARCHIVED,
-            note=f"The archive rejects this run, so it stays until its namespace has too many finished runs: {why}",
+            note=f"This run cannot be archived, so it stays until its namespace has too many finished runs: {why}",
             action="Archive",
         )

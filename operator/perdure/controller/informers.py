@@ -4,9 +4,11 @@ Before the first decision, all runs, RetryPolicies, WorkflowLimits, and Schedule
 events of a watch go, and whether it still shows all changes. Objects that cannot be decoded are skipped and reported.
 
 The resync compares lists from the API server with the objects from the watches. A watch may miss changes: kopf does not report
-deletions during a gap, and a connection can hang. So once a minute, and sooner after a failure, all objects are listed by name
-and version, and missed changes are processed. The liveness probe also depends on this. At the same time, jumps of the wall clock
-are detected: someone has set it, or the machine was suspended.
+deletions during a gap, and a connection can hang. So once a minute, and sooner after a failure, runs, pods, and Schedules are
+listed by name and version, the kinds with few objects are read whole, and missed changes are processed. Workflows and
+WorkflowDefaults are not in it: their watches list them again every few minutes, and until then a run only waits. Operations are
+listed where they are processed. The liveness probe also depends on the resync. At the same time, jumps of the wall clock are
+detected: someone has set it, or the machine was suspended.
 """
 
 import asyncio
@@ -206,7 +208,7 @@ _JUMP_SECONDS: Final = 1.0
 
 
 class Resync:
-    """Finds changes of runs, pods and Schedules that the watches have missed."""
+    """Finds changes of the objects of `_KINDS` that the watches have missed."""
 
     def __init__(
         self,

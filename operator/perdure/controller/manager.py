@@ -72,6 +72,7 @@ class Manager:
         revisions: RevisionRetention | None = None,
         archive: Archive | None = None,
         archiving: ArchiveSettings | None = None,
+        pod: kube.Object | None = None,
     ) -> None:
         """Create a manager without starting it.
 
@@ -84,6 +85,7 @@ class Manager:
             upgrades: The settings of upgrades; None: the operator writes the same state version all the time, as in simulations.
             archive: Archives finished runs; None without an archive.
             archiving: The settings of the archive; None for the defaults.
+            pod: The pod of this process; None: it is in no pod.
         """
         self.served = served
         self.client = services.client
@@ -121,6 +123,7 @@ class Manager:
                 directory=index.directory,
                 shards=services.shards,
                 recorder=services.recorder,
+                operator=pod,
             )
 
         # The objects that this process works on

@@ -151,8 +151,8 @@ class WorkerDeployments:
         self._routing: WorkerRouting | None = None
         self._known: dict[tuple[str, str], KnownDeployment] = {}
         self._newer: dict[tuple[str, str], NewerStateReports] = {}
-        self._seen: dict[tuple[str, str], Mapping[str, Version]] = {}
-        """The versions of each WorkerDeployment as the last reconciliation has seen them."""
+        self._versions: dict[tuple[str, str], Mapping[str, Version]] = {}
+        """The versions of each WorkerDeployment that the last reconciliation found."""
 
     def serve(self, routing: WorkerRouting) -> None:
         """Run workers from now on, for the frontend of this operator."""
@@ -174,7 +174,7 @@ class WorkerDeployments:
         self._queue.forget(WorkersKey(*place))
 
     def _forget(self, place: tuple[str, str]) -> None:
-        for known in (self._known, self._newer, self._seen):
+        for known in (self._known, self._newer, self._versions):
             known.pop(place, None)
 
     def _keep(self, obj: kube.Object) -> None:
@@ -198,8 +198,8 @@ class WorkerDeployments:
             version: The version of a worker deployment, as `<name>:<build ID>`.
         """
         name, _, build = version.partition(":")
-        seen = self._seen.get((namespace, name), {}).get(build)
-        if seen is not None and (seen.deployed is None or not seen.deployed.replicas):
+        found = self._versions.get((namespace, name), {}).get(build)
+        if found is not None and (found.deployed is None or not found.deployed.replicas):
             self._queue.wake(WorkersKey(namespace, name))
 
     def routing_changed(self, namespace: str) -> None:
@@ -324,7 +324,7 @@ class WorkerDeployments:
         if any(map(workers.is_unsettled, owned.values())):
             pods = await self._client.lists.all(kube.path(kube.CORE, namespace, "pods"), labelSelector=selector)
         drained = statuses.drained_times(known.object.get("status") or {})
-        before = self._seen.get((namespace, name), {})
+        before = self._versions.get((namespace, name), {})
         versions = {}
         for build in {*facts.versions, *owned, target}:
             version = facts.versions.get(build) or Version.unseen(build, now)
@@ -391,7 +391,7 @@ class WorkerDeployments:
                 self._scaled(known, version, version.deployed.replicas, wanted)
                 versions[build] = replace(version, deployed=replace(version.deployed, replicas=wanted))
                 changed = True
-        self._seen[namespace, name] = versions
+        self._versions[namespace, name] = versions
         return replace(facts, versions=versions), changed, refused
 
     # Events

@@ -198,6 +198,9 @@ class Activities:
         elif activity.takes_limits:
             message = f"`{request.activity_id}` waits for WorkflowLimits, and completes when it holds them; raise their capacity"
             return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
+        elif activity.awaits_service:
+            message = f"`{request.activity_id}` waits for a service, and completes when that is ready"
+            return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         else:
             self._close(activity, ev.ActivityTaskCompleted, result=request.result, principal=request.principal)
         return OK

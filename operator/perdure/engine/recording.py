@@ -149,7 +149,7 @@ class Ledger:
 
     def retire(self, activity: PendingActivity, outcome: AttemptOutcome, failure: Failure | None = None) -> None:
         """Record that an attempt is over: its pod is no longer needed, and its circuit breaker gets a report."""
-        if activity.takes_limits:
+        if activity.runs_nothing:
             return  # it has neither
         started = activity.started_time
         self.retired.append(

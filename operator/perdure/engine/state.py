@@ -154,6 +154,10 @@ PODS_QUEUE = "pods/"
 TAKE_LIMITS = "perdure.dev/limits"
 """The type of an activity that only takes the WorkflowLimits of a step. It completes without a pod when it holds all of them."""
 
+AWAIT_SERVICE = "perdure.dev/service"
+"""The type of an activity that only waits for a service of steps. It completes without a pod when the service is ready, with the
+address of the service as its result."""
+
 DEAD_LETTER = "DeadLetter"
 """Name of a marker whose details become a DeadLetter; the state keeps it until that is created."""
 
@@ -299,6 +303,16 @@ class PendingActivity(ScheduledActivity, frozen=True, kw_only=True):
     def takes_limits(self) -> bool:
         """Whether it only takes the WorkflowLimits of a step, and has neither a pod nor a worker."""
         return self.activity_type == TAKE_LIMITS and not self.task_queue
+
+    @property
+    def awaits_service(self) -> bool:
+        """Whether it only waits for a service of steps, and has neither a pod nor a worker."""
+        return self.activity_type == AWAIT_SERVICE and not self.task_queue
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether it has neither a pod nor a worker: it takes limits, or waits for a service."""
+        return self.takes_limits or self.awaits_service
 
     def deadlines(self) -> Iterator[tuple[datetime, TimeoutType]]:
         """Yield every deadline; of equal ones, the first counts.

@@ -14,7 +14,7 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.activities.changes import ActivityChanges
 from perdure.frontend.activities.standalone import StandaloneActivities
 from perdure.frontend.activities.tasks import ActivityTasks
-from perdure.frontend.deployments.deployments import WorkerDeployments
+from perdure.frontend.deployments.deployments import WorkerDeploymentRpcs
 from perdure.frontend.deployments.managed import ManagedDeployments
 from perdure.frontend.deployments.rules import is_registered
 from perdure.frontend.deployments.versions import (
@@ -40,7 +40,7 @@ from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
 from perdure.frontend.task_queues import TaskQueueRpcs
 from perdure.frontend.transport.rights import DEPRECATED
-from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, SERVICES, CallContext, Handler
+from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext, Handler, is_rpc
 from perdure.frontend.visibility.index import Visibility
 from perdure.frontend.visibility.listing import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs
@@ -90,7 +90,7 @@ class Frontend:
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, client, self._configure_queues)
         self.versions = Versions(self.deployments, self.task_queues, self.matching, self.runs.pinned_versions)
-        self._deployment_rpcs = WorkerDeployments(self.deployments, self.versions, self.queues)
+        self._deployment_rpcs = WorkerDeploymentRpcs(self.deployments, self.versions, self.queues)
         self.managed = ManagedDeployments(
             self.deployments, self.versions, self.matching, self._deployment_rpcs, self._pinned_runs
         )
@@ -439,8 +439,4 @@ def _handlers_of(service: object) -> dict[str, Handler]:
     The generated servicers cannot be used: gRPC would read whole messages before the caller is authenticated.
     """
     rpcs = {method: "".join(map(str.capitalize, method.split("_"))) for method in vars(type(service))}
-    return {
-        rpc: getattr(service, method)
-        for method, rpc in rpcs.items()
-        if any(hasattr(module, f"{rpc}Request") for module in SERVICES.values())
-    }
+    return {rpc: getattr(service, method) for method, rpc in rpcs.items() if is_rpc(rpc)}

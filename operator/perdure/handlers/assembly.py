@@ -24,7 +24,7 @@ from perdure.controller.services import Services
 from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.revisions import RevisionRetention
-from perdure.kube.client import Client
+from perdure.kube.client import Client, Object
 from perdure.kube.events import Recorder
 from perdure.runtime.archive import Archive, ArchiveSettings, OnUnavailable
 from perdure.runtime.attempts import PodSettings
@@ -159,6 +159,14 @@ def _shards(client: Client, options: OperatorOptions, recorder: Recorder) -> Sha
     return Membership(client, settings, recorder)
 
 
+def _pod(client: Client, options: OperatorOptions) -> Object | None:
+    """The pod of this process, for Events about it; None outside of a cluster."""
+    if not options.pod_uid:
+        return None
+    meta = {"namespace": client.access.namespace, "name": options.instance, "uid": options.pod_uid}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+
+
 def _port(address: str) -> str:
     return address.rpartition(":")[2]
 
@@ -226,6 +234,7 @@ def assemble(client: Client, options: OperatorOptions, archive: Archive | None =
         revisions=options.revisions,
         archive=archive,
         archiving=options.archiving,
+        pod=_pod(client, options),
     )
     operations = Operations(services, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations

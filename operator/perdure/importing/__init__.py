@@ -1,1 +1,1 @@
-"""Converts manifests of other workflow systems to those of Perdure. Pure: its input is texts and maps, its output maps."""
+"""Converts manifests of other workflow systems to those of Perdure. Pure: its input and output are texts and maps."""

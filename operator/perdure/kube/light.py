@@ -1,6 +1,7 @@
 """A client for commands, which must start quickly. It uses `http.client` in threads, which imports in a fifth of aiohttp's time.
 
-It has the methods of `perdure.kube.client.Client` that commands need, and raises the same errors.
+It raises the same errors as `perdure.kube.client.Client`, and its `get`, `create`, and `delete` mean the same; commands list in
+other ways than the operator does, which `list_all`, `each`, `rows`, and `names` serve.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from perdure.language.program import (
     Catch,
     CompiledHandler,
     CompiledLimit,
+    CompiledService,
     CompiledStep,
     ContinueAsNew,
     Fail,
@@ -48,9 +49,12 @@ from perdure.language.program import (
     outputs_read,
 )
 from perdure.language.schemas import InputCheck, InputSchemaError, input_check
+from perdure.language.services import compiled_service, service_activity, services_read
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
 """The names that any expression may read."""
+SERVICES = "services"
+"""The name of the addresses of services, if the definition has any."""
 LIMIT_ROOTS = frozenset({"input", "schedule"})
 """The names that the key of a limit may read."""
 _UNKNOWN_NAME = re.compile("unknown name `([^`]*)`")
@@ -88,6 +92,9 @@ class _WorkflowCompiler:
         self.activities = {activity.name: activity for activity in spec.activities}
         self.workspaces = {workspace.name for workspace in spec.workspaces}
         self.blocks = {block.name: block for block in spec.blocks}
+        self.served: dict[str, Activity] = {}
+        """The activities that are the services of steps."""
+        self.roots = ROOTS | ({SERVICES} if spec.services or any(block.services for block in spec.blocks) else set())
 
     def compile(self) -> Program:
         if not self.spec.steps:
@@ -95,13 +102,13 @@ class _WorkflowCompiler:
         for i, activity in enumerate(self.spec.activities):
             self.check_activity(f"spec.activities[{i}]", activity)
         checked = self.input("spec.input", self.spec.input)
-        flows = {"": _FlowCompiler(self, "spec", ROOTS).compile(self.spec)}
+        flows = {"": _FlowCompiler(self, "spec", self.roots).compile(self.spec)}
         for i, block in enumerate(self.spec.blocks):
             path = f"spec.blocks[{i}]"
             params = self.input(f"{path}.params", block.params)
             if not block.steps and block.from_ is None:
                 self.report(f"{path}.steps", "must have at least one step")
-            flows[block.name] = _FlowCompiler(self, path, ROOTS | {"params"}, params).compile(block)
+            flows[block.name] = _FlowCompiler(self, path, self.roots | {"params"}, params).compile(block)
         handlers = {}
         for field, name in HANDLERS.items():
             handler = getattr(self.spec, field)
@@ -113,7 +120,8 @@ class _WorkflowCompiler:
                 handlers[name] = CompiledHandler(handler, template)
         self.check_continue_as_new()
         self.keep_for_handlers(flows, handlers)
-        program = Program(self.spec, flows, self.activities, handlers, checked, frozenset(self.policies))
+        activities = {**self.activities, **self.served}
+        program = Program(self.spec, flows, activities, handlers, checked, frozenset(self.policies))
         return replace(program, outputs_read=outputs_read(program.templates()), limits=self.limits())
 
     def limits(self) -> tuple[CompiledLimit, ...]:
@@ -257,8 +265,10 @@ class _FlowCompiler:
         self.names = names
         self.params = params or InputCheck()
         self.kept: set[str] = set()
+        self.spec: WorkflowSpec | Block = compiler.spec
 
     def compile(self, spec: WorkflowSpec | Block) -> Flow:
+        self.spec = spec
         steps, output = spec.steps, spec.output
         policy = spec.failure_policy or self.compiler.spec.failure_policy or FailurePolicy.CANCEL_RUNNING
         names = [step.name for step in steps]
@@ -288,13 +298,27 @@ class _FlowCompiler:
             spec.max_concurrency,
             policy,
             self.steps_timeout(spec.steps_timeout),
+            self.services(spec),
         )
+
+    def services(self, spec: WorkflowSpec | Block) -> tuple[CompiledService, ...]:
+        """Compile the services of the list, and note the activities that are their pods."""
+        block = spec.name if isinstance(spec, Block) else ""
+        compiled = tuple(compiled_service(block, each) for each in spec.services)
+        for each, service in zip(compiled, spec.services, strict=True):
+            self.compiler.served[each.activity] = service_activity(each.activity, service)
+        return compiled
+
+    def known_services(self) -> set[str]:
+        """The services that expressions of the list can read: its own, and those of the run."""
+        return {service.name for service in (*self.compiler.spec.services, *self.spec.services)}
 
     def steps_timeout(self, timeout: timedelta | str | None) -> Timeout:
         """Compile the `stepsTimeout`. It begins before any step, so its expression cannot read steps."""
         if not isinstance(timeout, str):
             return timeout
-        return self.compiler.template(f"{self.path}.stepsTimeout", timeout, self.names - {"steps", "signals"})
+        names = self.names - {"steps", "signals", SERVICES}
+        return self.compiler.template(f"{self.path}.stepsTimeout", timeout, names)
 
     def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:
         """Return the needs of each step; report and omit invalid ones."""
@@ -369,6 +393,12 @@ class _FlowCompiler:
 
     def check_references(self, path: str, template: Template, names: list[str], ended: set[str]) -> None:
         self.compiler.check_steps(path, template, names, ended)
+        known = self.known_services()
+        for name in sorted(services_read(template) - known):
+            listed = ", ".join(sorted(known)) or "none"
+            self.compiler.report(
+                path, f"service `{name}` is not in `services` of this list of steps or of the run: {listed}"
+            )
         references = template.references
         self.kept |= set(names) if references.every_step else references.steps
 

@@ -1,7 +1,8 @@
 """Expressions in activities that pods run.
 
-These fields can contain them: `image`, `args`, and the `value` of `env` of containers; the `source` of a script; every field of
-an HTTP request and of an action on a Kubernetes object; the `subPath` of a workspace; and artifacts.
+These fields can contain them: `image`, `args`, and the `value` of `env` of containers and services; the `source` of a script;
+every field of an HTTP request and of an action on a Kubernetes object; the `subPath` of a workspace; artifacts; and
+`podSpecPatch`.
 
 They are evaluated when the pod of an attempt is built, from the inputs of that attempt: the same attempt gives the same pod,
 even after a restart of the operator. All other fields of a container are used unchanged.

@@ -181,16 +181,16 @@ def _activity(activity: Json, defaults: Json) -> Json:
     return _pod(completed, str(kind), mapping(template.get("spec")))
 
 
-def _template(own: Json, template: Json) -> Json:
+def _template(template: Json, default: Json) -> Json:
     """A pod template, completed with the default one. Its first container is the activity."""
-    found = {**own}
-    if template.get("metadata"):
-        found["metadata"] = patched(template["metadata"], mapping(own.get("metadata")))
-    spec = mapping(template.get("spec"))
+    found = {**template}
+    if default.get("metadata"):
+        found["metadata"] = patched(default["metadata"], mapping(template.get("metadata")))
+    spec = mapping(default.get("spec"))
     main, others = _containers(spec)
-    own_spec = mapping(own.get("spec"))
-    if spec and (containers := mappings(own_spec.get("containers"))):
-        merged = patched(spec, {name: value for name, value in own_spec.items() if name != "containers"})
+    its_spec = mapping(template.get("spec"))
+    if spec and (containers := mappings(its_spec.get("containers"))):
+        merged = patched(spec, {name: value for name, value in its_spec.items() if name != "containers"})
         first, *rest = containers
         known = {text(each.get("name")): each for each in others}
         merged["containers"] = [

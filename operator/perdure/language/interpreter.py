@@ -124,6 +124,13 @@ class _Execution:
                 self._closing.cancel(stop=event.stop)
             case ev.TimerFired():
                 self._timer_fired(Path.parse(event.timer_id))
+            case (
+                ev.ActivityTaskCompleted()
+                | ev.ActivityTaskFailed()
+                | ev.ActivityTaskTimedOut()
+                | ev.ActivityTaskCanceled()
+            ) if _is_of_service(event.activity_id):
+                self._flows.service_changed(event)
             case ev.ActivityTaskCompleted() if Path.parse(event.activity_id).is_limits:
                 self._flows.limits_taken(Path.parse(event.activity_id).owner)
             case ev.ActivityTaskCompleted():
@@ -222,6 +229,11 @@ class _Execution:
                 wanted = ", ".join(f"`{each.name}`" for each in at.compiled.step.limits)
                 message += f", and has not begun: it waited for its limits {wanted}"
             self._flows.stop_task(path, failed(timeout(message)))
+
+
+def _is_of_service(activity_id: str) -> bool:
+    path = Path.parse(activity_id)
+    return bool(path.service or path.awaited)
 
 
 def progress(program: Program, memory: Memory) -> tuple[int, int]:

@@ -86,6 +86,10 @@ class Frame(StoredStruct, frozen=True, kw_only=True):
     """Its `stepsTimeout` while the timer is running."""
     failures: Failures | None = None
     """The failures of its steps if it continues, or lets running steps finish, after a failure."""
+    services: dict[str, Any] | None = None
+    """The addresses of its services that are ready, by name; None if it has no services, or they have been stopped."""
+    lost_services: int = 0
+    """How many pods of services were lost before they were ready, and were replaced."""
     steps: dict[str, StepRecord] = {}
     outcome: Outcome | None = field(default=None, name="ending")
     """Set when the frame is being stopped: it closes with this outcome once its running steps have closed."""

@@ -278,6 +278,16 @@ class CompiledStep:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledService:
+    """A service that runs as long as the steps of a list."""
+
+    name: str
+    activity: str
+    """Name of the activity that is its pod, in `Program.activities`."""
+    ready_timeout: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
     """A list of steps: the main one, or a block's."""
 
@@ -294,6 +304,7 @@ class Flow:
     """Maximum number of steps that run at the same time."""
     failure_policy: FailurePolicy = FailurePolicy.CANCEL_RUNNING
     steps_timeout: Timeout = None
+    services: tuple[CompiledService, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +331,7 @@ class Program:
     flows: Mapping[str, Flow]
     """The main steps under the empty name, and the blocks."""
     activities: Mapping[str, Activity]
+    """The activities of the definition, and those that are the services of steps."""
     handlers: Mapping[str, CompiledHandler]
     """The handlers by field name: `onCancel`, `onFailure`, `finally`."""
     input: InputCheck

@@ -17,6 +17,7 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.commands import Decision
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.state import ACTIVITY_CLOSED
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import Outcome, Status, load_memory
 from perdure.language.program import Program
@@ -87,6 +88,40 @@ class _EndObserver(Interpreter):
             main = known.frames.get("")
             self.outcome = known.closing.outcome if known.closing else main.outcome if main else None
         return decision
+
+
+def before_services(events: Sequence[ev.AnyEvent], points: Sequence[int], point: int) -> int:
+    """The newest point, at most as late as another one, at which no service of steps runs.
+
+    What the steps before have stored in a service is lost with its pod, so all of them are repeated.
+
+    Args:
+        events: The whole history of the run.
+        points: The points of the history.
+        point: The point to which a reset or a retry would go.
+    """
+    ends: dict[int, int] = {}
+    for each in events:
+        if isinstance(each, (*ACTIVITY_CLOSED, ev.ActivityTaskCancelRequested)):
+            ends.setdefault(each.scheduled_event_id, each.event_id)
+    for event in reversed(events):
+        if event.event_id <= point and isinstance(event, ev.ActivityTaskScheduled) and _of_service(event.activity_id):
+            decided = next((each for each in points if each > point), len(events))
+            if ends.get(event.event_id, len(events) + 1) > decided:  # the decision at the point does not stop it
+                point = newest_before(points, event.event_id)
+    return point
+
+
+def _of_service(activity_id: str) -> bool:
+    path = Path.parse(activity_id)
+    return bool(path.service or path.awaited)
+
+
+def _served_frames(events: Sequence[ev.AnyEvent], point: int) -> Iterator[str]:
+    """The frames with services that a retry from a point starts again: nothing in them is kept."""
+    for event in events:
+        if event.event_id > point and isinstance(event, ev.ActivityTaskScheduled) and _of_service(event.activity_id):
+            yield Path.parse(event.activity_id).served_frame.text
 
 
 def newest_before(points: Sequence[int], event_id: int) -> int:
@@ -209,8 +244,9 @@ def plan_retry(
     first += [newest_before(points, failure.event_id) for failure in failures]
     if not completed and not failures:
         first.append(last_task(events, program, run, input=input, start_time=start_time))
-    point = min(first)
-    kept = list(_kept_results(events, point, repeated, _Order(program, trace)))
+    point = before_services(events, points, min(first))
+    served = {*_served_frames(events, point)}
+    kept = [] if "" in served else list(_kept_results(events, point, repeated | served, _Order(program, trace)))
     fitting, size = 0, 0
     while fitting < len(kept) and size + kept[fitting][1] <= MAX_KEPT:
         size += kept[fitting][1]

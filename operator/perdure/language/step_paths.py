@@ -11,6 +11,8 @@
 ``hotel:timeout``     the timer of the `timeout` of a step
 ``hotel:stepsTimeout``  the timer of the `stepsTimeout` of a block; of the main steps ``:stepsTimeout``
 ``hotel:limits``      the activity that takes the `limits` of a step
+``hotel:service.db``  the activity that is service `db` of a block; of the main steps ``:service.db``
+``hotel:ready.db``    the activity that waits until this service is ready
 ``:finally``          the block of a handler; its timer is ``:finally:timeout``
 (empty)               the main steps
 ====================  ==============================================================
@@ -31,6 +33,8 @@ TIMEOUT: Final = ":timeout"
 STEPS_TIMEOUT: Final = ":stepsTimeout"
 """Suffix of the path of a block, which is empty for the main steps: the timer of its `stepsTimeout`."""
 _LIMITS: Final = ":limits"
+_SERVICE: Final = ":service."
+_READY: Final = ":ready."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,31 @@ class Path:
     def is_limits(self) -> bool:
         """Whether it is the activity that takes the `limits` of a step."""
         return self.part == _LIMITS
+
+    # Services of a frame
+
+    def run_service(self, name: str) -> "Path":
+        """The activity that is a service of this frame."""
+        return self._with(f"{_SERVICE}{name}")
+
+    def await_service(self, name: str) -> "Path":
+        """The activity that waits until a service of this frame is ready."""
+        return self._with(f"{_READY}{name}")
+
+    @property
+    def service(self) -> str:
+        """Return the name of the service that the activity is; empty if it is none."""
+        return self.text.rpartition(_SERVICE)[2] if _SERVICE in self.part else ""
+
+    @property
+    def awaited(self) -> str:
+        """Return the name of the service that the activity waits for; empty if it waits for none."""
+        return self.text.rpartition(_READY)[2] if _READY in self.part else ""
+
+    @property
+    def served_frame(self) -> "Path":
+        """The frame to which the service belongs."""
+        return Path.parse(self.text.rpartition(_SERVICE if self.service else _READY)[0])
 
     # Of a task or step
 

@@ -254,6 +254,7 @@ class _Tree:
     # Frames, steps, and their parts
 
     def main(self) -> Iterator[StepNode]:
+        yield from self.services("")
         yield from self.frame("", mappings(self.definition.get("steps")), every=True)
         for name in _HANDLERS:
             if f":{name}" in self.parts.get("", {}):
@@ -302,6 +303,7 @@ class _Tree:
         below = [
             *self.hook(path, "onStart", definition),
             *self.limits(path),
+            *self.services(path),
             *self.body(path, kind, definition, record),
         ]
         if self.has_part(path, ":catch"):
@@ -329,6 +331,14 @@ class _Tree:
         """Return the wait of a step for its WorkflowLimits, once it has begun."""
         if self.has_part(path, ":limits"):
             yield self.node(f"{path}:limits", "limits", "limits", "", {}, (), part="handler")
+
+    def services(self, path: str) -> Iterator[StepNode]:
+        """Return the running services of a list of steps."""
+        prefix = Path(path).run_service("").text
+        for activity in self.work.activities:
+            if activity.startswith(prefix):
+                name = activity.removeprefix(prefix)
+                yield self.node(activity, f"service {name}", "service", "", {}, (), part="handler")
 
     def body(self, path: str, kind: str, definition: Json, record: Json) -> Iterator[StepNode]:
         """Return the parts of a step that runs blocks."""

@@ -51,6 +51,8 @@ _SECONDS: Final = 20.0
 _MIGRATION_SECONDS: Final = 600
 _EXACT: Final = 100_000
 """Up to this number, counts are exact. Beyond it, PostgreSQL's estimate is enough: an exact count of millions takes minutes."""
+_REMEMBERED: Final = timedelta(days=1)
+"""For how long a deleted run is not stored again. An operator stores a run within minutes of reading it."""
 _MAX_NAMES: Final = 1_000
 """Maximum number of names of search attributes that are remembered per namespace."""
 
@@ -170,13 +172,30 @@ _NAMES: Final = (
     *("parent_workflow_id", "parent_run_id", "root_workflow_id", "root_run_id", "first_run_id"),
     *("endpoint", "service", "request_id", "attributes", "version", "commit_number", "listed", "content"),
 )
+_TYPES: Final = {
+    **dict.fromkeys(("closed_at", "start_time", "execution_time"), "timestamptz"),
+    **dict.fromkeys(("history_length", "history_size", "commit_number"), "bigint"),
+    **dict.fromkeys(("listed", "content"), "bytea"),
+    "duration_ns": "numeric",
+    "attributes": "jsonb",
+}
+"""The types of columns that are not texts."""
+LOCK_SHARED: Final = (
+    "SELECT pg_advisory_xact_lock_shared(hashtextextended(run_id, 0)) FROM unnest(%s::text[]) AS run_id ORDER BY run_id"
+)
 _INSERT: Final = sql.SQL(
-    "INSERT INTO perdure.runs AS stored ({names}) VALUES ({values}) ON CONFLICT (run_id, closed_at) DO UPDATE SET {changes}"
+    "INSERT INTO perdure.runs AS stored ({names}) SELECT {values}"
+    " WHERE NOT EXISTS (SELECT FROM perdure.deleted WHERE deleted.run_id = {run_id})"
+    " ON CONFLICT (run_id, closed_at) DO UPDATE SET {changes}"
     " WHERE stored.commit_number < excluded.commit_number"
-    " OR (stored.commit_number = excluded.commit_number AND stored.version <> excluded.version)"
+    " OR (stored.commit_number = excluded.commit_number"
+    " AND (length(stored.version), stored.version) < (length(excluded.version), excluded.version))"
 ).format(
     names=sql.SQL(", ").join(map(sql.Identifier, _NAMES)),
-    values=sql.SQL(", ").join(map(sql.Placeholder, _NAMES)),
+    values=sql.SQL(", ").join(
+        [sql.SQL("{}::{}").format(sql.Placeholder(name), sql.SQL(_TYPES.get(name, "text"))) for name in _NAMES]
+    ),
+    run_id=sql.Placeholder("run_id"),
     changes=sql.SQL(", ").join([sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in _NAMES]),
 )
 
@@ -297,6 +316,7 @@ class PostgresArchive:
         async with self._connected(self._writes, "store") as connection:
             await self._create_partitions(connection, schema.months(run.closed for run in runs))
             async with connection.transaction(), connection.cursor() as cursor:
+                await cursor.execute(LOCK_SHARED, [[row["run_id"] for row in rows]])
                 await cursor.executemany(_INSERT, rows)
                 await self._store_types(cursor, runs)
 
@@ -322,7 +342,12 @@ class PostgresArchive:
 
     async def delete(self, namespace: str, run_id: str) -> None:
         """Delete a run; see `Archive`."""
-        async with self._connected(self._writes, "delete") as connection:
+        async with self._connected(self._writes, "delete") as connection, connection.transaction():
+            # An operator that has read the run before its deletion may be about to store it, or do so later.
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [storable(run_id)])
+            await connection.execute(
+                "INSERT INTO perdure.deleted VALUES (%s, now()) ON CONFLICT DO NOTHING", [storable(run_id)]
+            )
             await connection.execute(
                 "DELETE FROM perdure.runs WHERE namespace = %s AND run_id = %s", [storable(namespace), storable(run_id)]
             )
@@ -332,6 +357,7 @@ class PostgresArchive:
         async with self._connected(self._writes, "maintain") as connection:
             this = schema.months([time])
             await self._create_partitions(connection, this | set(map(schema.following, this)))
+            await connection.execute("DELETE FROM perdure.deleted WHERE deleted_at < %s", [time - _REMEMBERED])
             if self._retention:
                 dropped = await schema.drop_partitions(connection, time - self._retention)
                 self._months -= set(dropped)

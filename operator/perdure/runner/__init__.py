@@ -1,1 +1,4 @@
-"""The runner in the pods of `http` and `resource` activities. It uses the operator's image, and the pod's permissions."""
+"""What Perdure runs in pods: `http` and `resource` activities, and artifacts.
+
+It uses the operator's image, and the pod's permissions.
+"""

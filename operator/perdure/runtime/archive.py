@@ -175,7 +175,7 @@ class Archive(ArchiveStore, Protocol):
         ...
 
     async def delete(self, namespace: str, run_id: str) -> None:
-        """Delete a run of a namespace, if it is stored."""
+        """Delete a run of a namespace, if it is stored. It is not stored again, also by an operator that has read it before."""
         ...
 
 

@@ -47,7 +47,7 @@ _DISRUPTED: Final = frozenset({"Preempting", "NodeLost", "Terminated", "Shutdown
 """Reasons of a failed pod that mean that its node or the scheduler stopped it; newer kubelets also set the condition
 `DisruptionTarget`."""
 
-_OWN_REFUSALS: Final = frozenset(
+_DEFINITION_REFUSALS: Final = frozenset(
     {
         "AppArmor",
         "InitContainerRestartPolicyForbidden",
@@ -183,7 +183,7 @@ class PodFacts:
 
     def rejected_for_its_definition(self) -> bool:
         """Whether the node rejected the pod because of its definition."""
-        return self.status.phase == "Failed" and self.status.reason in _OWN_REFUSALS
+        return self.status.phase == "Failed" and self.status.reason in _DEFINITION_REFUSALS
 
     def failed_without_container(self) -> bool:
         """Whether the pod failed."""

@@ -60,6 +60,8 @@ class Attempt:
     """Whether the result may be larger than a termination message."""
     sidecar: bool = False
     """Whether the pod has our sidecar."""
+    service: str = ""
+    """Name of the service of steps that the pod is; empty if it is not one."""
     started: bool = False
     """Whether the attempt is known to have started."""
     waiting_reason: str | None = None

@@ -406,6 +406,7 @@ def _check_names(definitions: Definitions, scenario: Scenario, source: str) -> N
     """Check that the names in a scenario exist. A misspelled name would have no effect otherwise."""
     programs = [definitions.target.program, *definitions.programs.values()]
     activities = {name for program in programs for name in program.activities}
+    services = {each.activity for program in programs for flow in program.flows.values() for each in flow.services}
     children = {name for program in programs for name in children_of(program.spec)}
     cacheable = {name for program in programs for name, each in program.activities.items() if each.cache is not None}
     expected = scenario.expect.attempts if scenario.expect else {}
@@ -437,7 +438,7 @@ def _check_names(definitions: Definitions, scenario: Scenario, source: str) -> N
     if scenario.strict:
         mistaken += [
             f"{source}: activities: has no entry for `{name}`; write `{name}: [{{output: …}}]`, or remove `strict`"
-            for name in sorted(activities - scenario.activities.keys())
+            for name in sorted(activities - services - scenario.activities.keys())
         ]
         mistaken += [
             f"{source}: children: has no entry for `{name}`; name its file under `workflows`, or write "

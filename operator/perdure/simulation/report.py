@@ -11,7 +11,7 @@ from perdure.engine.failures import Failure
 from perdure.engine.state import RunStatus
 from perdure.language.coercion import format_value
 from perdure.language.memory import load_memory
-from perdure.language.step_failures import as_json, matches
+from perdure.language.step_failures import as_json, matches, steps_of
 from perdure.language.step_paths import Path
 from perdure.language.step_tree import StepNode
 from perdure.simulation.scenario import Between, Expect
@@ -212,6 +212,10 @@ def _waits_for(run: SimulatedRun) -> Iterator[str]:
     for activity in state.activities.values():
         if activity.takes_limits:
             yield f"step `{Path.parse(activity.activity_id).owner}`: its WorkflowLimits"
+            continue
+        if activity.awaits_service:
+            wait = Path.parse(activity.activity_id)
+            yield f"{steps_of(wait.served_frame)}: service `{wait.awaited}`"
             continue
         yield f"step `{activity.activity_id}`: activity `{activity.activity_type}`, attempt {activity.attempt}"
     for child in state.children.values():

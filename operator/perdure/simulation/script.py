@@ -187,7 +187,11 @@ class ScriptedKubelet(Kubelet):
         return self._pods[pod["metadata"]["uid"]].entry.artifacts
 
     def _ending(self, pod: Object) -> ContainerExit:
-        return exit_of(self._pods[pod["metadata"]["uid"]].entry)
+        """As the entry says. A service of steps runs until it is stopped, unless the entry says when it ends."""
+        entry = self._pods[pod["metadata"]["uid"]].entry
+        ending = exit_of(entry)
+        runs_on = labels.SERVICE_LABEL in pod["metadata"]["labels"] and not entry.sets("after")
+        return replace(ending, after=None) if runs_on else ending
 
     def stopped(self, pod: Object) -> ContainerExit:
         """As the entry says, if it has the pod deleted; otherwise, by SIGTERM."""

@@ -15,7 +15,15 @@ from perdure.engine import history
 from perdure.engine.activities import TOO_MANY_LOSSES
 from perdure.engine.commands import Decider
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.state import DEAD_LETTER, LIMITS_RELEASED, TAKE_LIMITS, PendingActivity, RunState, RunStatus
+from perdure.engine.state import (
+    AWAIT_SERVICE,
+    DEAD_LETTER,
+    LIMITS_RELEASED,
+    TAKE_LIMITS,
+    PendingActivity,
+    RunState,
+    RunStatus,
+)
 from perdure.language.coercion import format_value
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
@@ -225,6 +233,8 @@ def _of_step(event: ev.AnyEvent) -> StepEntry | None:
     match event:
         case ev.ActivityTaskScheduled() if event.activity_type == TAKE_LIMITS and not event.task_queue:
             return event.activity_id, "Waiting", f"for {_limits_text(event.input)}"
+        case ev.ActivityTaskScheduled() if event.activity_type == AWAIT_SERVICE and not event.task_queue:
+            return event.activity_id, "Waiting", "until the service is ready"
         case ev.MarkerRecorded() if event.marker_name == LIMITS_RELEASED:
             return str(event.details), "Succeeded", "released"
         case ev.ActivityTaskCompleted():
@@ -513,7 +523,7 @@ class Transcript:
             return
         found = next(e for e in run.events if e.event_id == event.scheduled_event_id)
         assert isinstance(found, ev.ActivityTaskScheduled)
-        if found.activity_type == TAKE_LIMITS:
+        if found.activity_type in {AWAIT_SERVICE, TAKE_LIMITS}:
             return  # it never has one
         now = self._loop.now()
         attempt = Attempt(

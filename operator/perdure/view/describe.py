@@ -9,7 +9,7 @@ from rich.text import Text
 
 from perdure.api import times
 from perdure.api.json_values import Json, integer, mapping
-from perdure.engine.state import TAKE_LIMITS
+from perdure.engine.state import AWAIT_SERVICE, TAKE_LIMITS
 from perdure.view import failure, hints, tables, text
 from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
 from perdure.view.page import Page, style_of
@@ -257,12 +257,13 @@ def activity_cards(run: RunView, page: Page) -> Iterator[Text]:
     Yields:
         Lines.
     """
-    shown = run.activities[:_MAX_CARDS] if is_shortened(run, page) else run.activities
+    activities = [each for each in run.activities if each.activity != AWAIT_SERVICE]  # the tree of the steps shows them
+    shown = activities[:_MAX_CARDS] if is_shortened(run, page) else activities
     titles = run.titles()
     for activity in shown:
         yield from activity_card(activity, page, titles.get(activity.step, activity.step))
-    if len(shown) < len(run.activities):
-        yield Text(f"  {page.glyphs.ellipsis} {len(run.activities) - len(shown)} more", style="dim")
+    if len(shown) < len(activities):
+        yield Text(f"  {page.glyphs.ellipsis} {len(activities) - len(shown)} more", style="dim")
 
 
 def activity_card(activity: OpenActivity, page: Page, title: str) -> Iterator[Text]:

@@ -15,7 +15,7 @@ from perdure.api.json_values import Json, mapping
 from perdure.api.names import pod_name
 from perdure.engine.failures import FailureKind
 from perdure.language.step_failures import as_json
-from perdure.language.step_paths import STEPS_TIMEOUT, TIMEOUT, limited
+from perdure.language.step_paths import STEPS_TIMEOUT, TIMEOUT, Path, limited
 from perdure.language.step_tree import (
     OPEN,
     OpenPaths,
@@ -200,7 +200,11 @@ class _StepReader:
         elif start is not None and not earlier and self.history.reset_time is not None:
             start = max(start, self.history.reset_time)
         attempt = activity.attempt if activity else entry.attempt if entry else None
-        attempt = None if kind == "limits" else attempt
+        attempt = None if kind in {"limits", "service"} else attempt
+        if kind == "service" and activity is not None:
+            service = Path.parse(path)
+            awaiting = self.activities.get(service.served_frame.await_service(service.service).text)
+            activity, state = awaiting or activity, "Waiting" if awaiting is not None else state
         return StepView(
             path=path,
             name=node.name,

@@ -327,6 +327,8 @@ def _pending(step: StepView, page: Page) -> str:
     """Return the state of an open step and the reason of its wait."""
     if step.open is not None and step.kind == "limits":
         return step.open.waits_for or "waits for its WorkflowLimits"
+    if step.open is not None and step.kind == "service":
+        return (step.open.waits_for or "is not ready yet") if step.state == "Waiting" else "ready"
     if step.open is not None:
         return _attempt(step.open, page)
     if step.child is not None:

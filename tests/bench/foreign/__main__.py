@@ -27,13 +27,17 @@ def main() -> None:
     )
     parser.add_argument("system", choices=sorted(SYSTEMS))
     parser.add_argument("folder", type=Path, help="the folder with the examples")
+    parser.add_argument(
+        "--with", action="append", type=Path, default=[], metavar="FILE", dest="more", help="import it, too"
+    )
     parser.add_argument("--only", action="append", metavar="FILE", help="run this one; can be repeated (default: all)")
     parser.add_argument("--convert", action="store_true", help="only convert them")
     parser.add_argument("--parallel", type=int, default=6, help="how many run at the same time (default: 6)")
     parser.add_argument("--seconds", type=float, default=240, help="how long one may take (default: 240)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, too")
     options = parser.parse_args()
-    examples = [each for each in load(options.system, options.folder) if not options.only or each.name in options.only]
+    found = load(options.system, options.folder, options.more)
+    examples = [each for each in found if not options.only or each.name in options.only]
     converted = [each for each in examples if not each.gaps]
     sys.stdout.write(f"{len(converted)} of {len(examples)} are converted completely\n")
     sys.stdout.writelines(f"not converted  {each.name}: {gap}\n" for each in examples for gap in each.gaps)

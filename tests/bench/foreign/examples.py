@@ -1,7 +1,7 @@
 """The examples of Argo Workflows and Tekton, converted as `perdure import` does."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -44,24 +44,26 @@ class Example:
     """Labels of the original objects."""
 
 
-def load(system: str, folder: Path) -> Iterator[Example]:
+def load(system: str, folder: Path, more: Sequence[Path] = ()) -> Iterator[Example]:
     """Convert all files of a folder that have objects of a system.
 
     Args:
         system: `argo` or `tekton`.
         folder: The folder with the examples.
+        more: Files with what the examples refer to, which their resolvers would fetch.
     """
     kinds, convert = SYSTEMS[system]
     files: dict[str, list[Json]] = defaultdict(list)
     for document in read_files(str(folder)):
         if isinstance(document.data, dict):
             files[document.file].append(document.data)
+    fetched = [each.data for file in more for each in read_files(str(file))]
     shared = [each for found in files.values() for each in found if each.get("kind") in _SHARED]
     for file, documents in files.items():
         if any(each.get("kind") in kinds for each in documents):
             others = [each for each in shared if all(each is not part for part in documents)]
             name = str(Path(file).relative_to(folder))
-            yield _example(name, documents, others if system == "argo" else [], convert)
+            yield _example(name, documents, others if system == "argo" else fetched, convert)
 
 
 def _example(name: str, documents: list[Json], others: list[Json], convert: Convert) -> Example:

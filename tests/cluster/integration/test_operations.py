@@ -266,7 +266,9 @@ def test_an_operation_is_deleted_after_its_ttl(namespace: Cluster) -> None:
 
 ANSWERS = {
     "reset-activity": {"Done", "Deferred"},  # it waits for the end of the attempt if the attempt has started
-    "update-activity-options": {"ActivityNotFound"},  # of workers only, as the next one: tests/rpc/test_batches.py
+    "update-activity-options": {
+        "ActivityNotFound"
+    },  # of workers only, as the next one: tests/rpc/visibility/test_batches.py
     "update-options": {"NotSupported"},
 }
 """The reasons of the answers to examples for which it is not `Done`."""

@@ -15,9 +15,11 @@ from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.patches import copy
 from perdure.simulation.cluster.store import Object, Write
 from simulated.loop import START
+from simulated.scenarios.archive import archive
 from simulated.scenarios.artifacts import artifacts
 from simulated.scenarios.caching import caching
 from simulated.scenarios.container_groups import container_groups
+from simulated.scenarios.defaults import defaults
 from simulated.scenarios.definitions import (
     CHILD,
     DEEP,
@@ -37,6 +39,7 @@ from simulated.scenarios.limits import activity_limits, limits, newest_wins, sel
 from simulated.scenarios.neighbors import neighbors
 from simulated.scenarios.replacements import replacements
 from simulated.scenarios.revisions import revisions
+from simulated.scenarios.services import services
 from simulated.scenarios.upgrades import upgrades
 from simulated.scenarios.workspaces import workspaces
 from simulated.sdk.limits import limited_code
@@ -533,11 +536,14 @@ SCENARIOS: dict[str, Scenario] = {
         selecting_limits,
         neighbors,
         libraries,
+        defaults,
         revisions,
+        archive,
         workspaces,
         artifacts,
         caching,
         container_groups,
+        services,
         replacements,
         upgrades,
         code,

@@ -87,6 +87,7 @@ def test_the_operator_can_bind_only_the_activity_role(render: Render) -> None:
         "clusterroles": {"bind"},
     }
     assert granted(operator, "")["serviceaccounts"] == {"create"}
+    assert granted(operator, "")["services"] == {"get", "create", "delete"}
 
 
 def test_account_binding_and_role_of_activities_have_the_same_name(render: Render) -> None:

@@ -42,6 +42,8 @@ class Stage:
     def __init__(self, client: Client, runs: dict[str, Json], settings: ArchiveSettings) -> None:
         self.archive, self.directory, self.shards = MemoryArchive(), Directory(), SomeShards()
         self.runs = runs
+        self.children: list[Json] = []
+        """The children of the run `parent` in the API server."""
         self.archiver = Archiver(
             self.archive,
             settings,
@@ -50,6 +52,11 @@ class Stage:
             directory=self.directory,
             shards=self.shards,
             recorder=Recorder(client, instance="test"),
+            operator={
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "perdure-0", "namespace": "perdure-system", "uid": "u"},
+            },
         )
 
     def close(self, name: str, **options: Any) -> Json:
@@ -79,15 +86,23 @@ class Stage:
 @pytest.fixture
 async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     runs: dict[str, Json] = {}
+    made: list[Stage] = []
 
     async def answer(call: web.BaseRequest) -> web.StreamResponse:
+        if "labelSelector" in call.query:
+            selected = call.query["labelSelector"].partition("=")[2]
+            children = made[0].children if selected == "uid-parent" else []
+            return web.json_response({"metadata": {}, "items": [{"metadata": each["metadata"]} for each in children]})
         run = runs.get(call.path.rpartition("/")[2])
+        if run is not None and "fault" in run:
+            return web.json_response({"reason": "InternalError", "message": run["fault"]}, status=500)
         if run is None:
             return web.json_response({"reason": "NotFound", "message": "not found"}, status=404)
         return web.json_response(run)
 
     async with api_server(answer) as client:
-        yield Stage(client, runs, getattr(request, "param", ArchiveSettings()))
+        made.append(Stage(client, runs, getattr(request, "param", ArchiveSettings())))
+        yield made[0]
 
 
 @contextmanager
@@ -126,6 +141,57 @@ async def test_a_rejected_run_does_not_block_others(stage: Stage) -> None:
     assert not await stage.archiver.has(runs[3])
     assert stage.archiver.gives_up(runs[3])
     assert not stage.archiver.gives_up(runs[4])
+
+
+async def test_a_run_that_cannot_be_read_does_not_delay_those_of_its_batch(stage: Stage) -> None:
+    for number in range(8):
+        stage.close(f"r{number}")
+    whole = stage.runs["r3"]
+    stage.runs["r3"] = {"fault": "etcdserver: corrupted"}
+    await stage.work_until(lambda: len(stage.archive.rows) == 7)
+    assert "uid-r3" not in stage.archive.rows
+    assert stage.archiver._failing_since is None
+    stage.close("later")
+    await stage.work_until(lambda: len(stage.archive.rows) == 8)
+    stage.runs["r3"] = whole
+    with at(clock.now() + timedelta(minutes=1)):
+        stage.archiver._any.set()
+        await stage.work_until(lambda: "uid-r3" in stage.archive.rows)
+
+
+async def test_a_run_that_has_no_row_is_rejected_alone(stage: Stage) -> None:
+    runs = [stage.close(f"r{number}") for number in range(4)]
+    del stage.runs["r2"]["spec"]
+    await stage.work_until(lambda: len(stage.archive.rows) == 3)
+    assert stage.archiver.gives_up(runs[2])
+    assert not stage.archiver.gives_up(runs[1])
+
+
+async def test_batches_become_smaller_while_the_archive_does_not_take_them(stage: Stage) -> None:
+    stage.archive.most = 3  # as if more take longer than a statement may
+    for number in range(5):
+        stage.close(f"r{number}")
+    with at(BEGIN):
+        stage.archiver._most = 6
+        await stage.work_until(lambda: len(stage.archive.rows) == 5)
+
+
+async def test_an_outage_is_reported_about_the_pod_of_the_operator(stage: Stage) -> None:
+    stage.archive.is_down = True
+    stage.close("one")
+
+    def notes() -> list[tuple[str, str]]:
+        waiting = stage.archiver._recorder._waiting.get("perdure-system", ())
+        return [(each["reason"], each["regarding"]["kind"]) for each in waiting]
+
+    with at(BEGIN):
+        await stage.work_until(lambda: stage.archiver._failing_since is not None)
+    assert notes() == []
+    with at(BEGIN + timedelta(minutes=1)):
+        await stage.work_until(lambda: len(notes()) == 1)
+    stage.archive.is_down = False
+    await stage.work_until(lambda: len(notes()) == 2)
+    assert notes() == [("ArchiveUnavailable", "Pod"), ("ArchiveAvailable", "Pod")]
 
 
 async def test_runs_of_other_members_are_archived_once_this_one_gains_their_shards(stage: Stage) -> None:
@@ -199,3 +265,23 @@ async def test_a_run_that_the_archive_would_delete_is_not_archived(stage: Stage)
         await stage.work_until(lambda: len(stage.archive.rows) == 1)
         assert "uid-young" in stage.archive.rows
         assert await stage.archiver.has(old)
+
+
+async def test_a_parent_may_be_removed_only_with_archived_children(stage: Stage) -> None:
+    """The garbage collector deletes the children that a run owns together with it."""
+    parent = finished("parent")
+    del parent["status"]["commit"]
+    parent["status"]["history"]["events"] = [{"eventType": "StartChildWorkflowExecutionInitiated", "eventId": 1}]
+    stage.note(parent)
+    child = finished("child", version="20")
+    child["metadata"]["labels"] = {"perdure.dev/parent-run-id": "uid-parent"}
+    child["metadata"]["ownerReferences"] = [{"kind": "WorkflowRun", "name": "parent", "uid": "uid-parent"}]
+    del child["status"]["commit"]
+    await stage.work_until(lambda: "uid-parent" in stage.archive.rows)
+    stage.children = [child]
+    assert not await stage.archiver.has(parent)
+    stage.note(child)
+    await stage.work_until(lambda: "uid-child" in stage.archive.rows)
+    assert await stage.archiver.has(parent)
+    child["metadata"]["resourceVersion"] = "21"
+    assert not await stage.archiver.has(parent)

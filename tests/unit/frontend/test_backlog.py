@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from perdure.frontend.matching.dispatch import LEVELS, ORDINARY, Backlog, Rank, Throttle
-from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.matching.queues import Destination, Kind, Matching, Offer, QueueName, TaskQueues
 from support.memory import bounded_memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -156,6 +156,19 @@ async def test_polls_through_a_member_that_leaves_end_and_get_no_task() -> None:
     queues.end_polls("gone")
     queues.settle("run", {Offer("run"): QUEUE})
     assert await asyncio.gather(*through) == [None, Offer("run")]
+
+
+async def test_a_task_that_is_offered_after_a_member_has_left_goes_to_the_poll_of_another_one() -> None:
+    matching = Matching()
+    matching.reassign({"gone": None, "here": None})
+    polls = [
+        asyncio.create_task(matching.queues.poll(QUEUE, "worker", 60, allowed, through=member))
+        for member in ("gone", "here")
+    ]
+    await asyncio.sleep(0)
+    matching.reassign({"here": None})
+    matching.settle("run", {Offer("run"): Destination(QUEUE)})
+    assert await asyncio.gather(*polls) == [None, Offer("run")]
 
 
 async def test_an_offer_is_placed_again_when_the_last_poll_of_its_queue_ends_with_its_member() -> None:

@@ -5,8 +5,8 @@ import pytest
 from perdure.engine import commands as cmd
 from perdure.engine.inputs import ActivityAnswered, TerminateRequested
 from perdure.language.checks import Documents, check_references
-from unit.language.checking import checked
-from unit.language.deciding import Json, do, make, restored, run, work
+from unit.language.checks import checked
+from unit.language.decisions import Json, do, make, restored, run, work
 from unit.language.play import Play
 
 LIMITED = """

@@ -4,10 +4,12 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from perdure.api.phases import RunKind
-from perdure.postgres.archive import Connection, PostgresArchive
+from perdure.kube import clock
+from perdure.postgres.archive import LOCK_SHARED, Connection, PostgresArchive
 from perdure.runtime.archive import ArchivedRun, ArchiveSettings, ArchiveUnavailableError, archived, omitted_bytes
 from perdure.runtime.filters import And, Condition
 from perdure.runtime.run_records import RunRecord, record_of
@@ -54,6 +56,10 @@ async def test_only_a_later_commit_replaces_a_run(archive: PostgresArchive) -> N
     await archive.store([row(finished("one", commit=6, version="11", status="Failed"))])
     await archive.store([row(finished("one", commit=5, version="10"))])
     assert [(each.version, each.status) for each in await page(archive)] == [("11", "Failed")]
+    # Of the same commit, such as after an edit of the spec, only a later version replaces another one.
+    await archive.store([row(finished("one", commit=6, version="100", status="Failed"))])
+    await archive.store([row(finished("one", commit=6, version="99", status="Failed"))])
+    assert [each.version for each in await page(archive)] == ["100"]
 
 
 async def test_pages_continue_where_the_last_one_ended(archive: PostgresArchive) -> None:
@@ -188,3 +194,44 @@ async def test_a_server_that_is_killed_at_random_loses_and_doubles_nothing(
     assert repeated
     assert server.statement("SELECT count(*), count(DISTINCT run_id) FROM perdure.runs") == "300|300"
     assert await archive.count(NAMESPACE, KIND, ALL, without=()) == {"Completed": 300}
+
+
+async def test_the_newest_run_of_a_name_is_found(archive: PostgresArchive) -> None:
+    older, newer = finished("one"), finished("one", begin=BEGIN + timedelta(days=1))
+    newer["metadata"]["uid"] = "uid-newer"
+    await archive.store([row(newer), row(older)])
+    found = await archive.named(NAMESPACE, "one")
+    assert found is not None
+    assert found["metadata"]["uid"] == "uid-newer"
+    assert await archive.named("other", "one") is None
+
+
+async def test_a_deleted_run_is_not_stored_by_an_operator_that_has_read_it_before(archive: PostgresArchive) -> None:
+    late = row(finished("one"))
+    await archive.delete(NAMESPACE, "uid-one")  # it was deleted from the cluster, and not stored yet
+    await archive.store([late, row(finished("two"))])
+    assert [each.run_id for each in await page(archive)] == ["uid-two"]
+
+
+async def test_a_deletion_waits_for_the_transaction_that_stores_the_run(
+    archive: PostgresArchive, server: PostgresServer
+) -> None:
+    await archive.store([row(finished("two"))])  # the schema exists
+    async with await psycopg.AsyncConnection.connect(server.conninfo) as storing:
+        await storing.execute(LOCK_SHARED, [["uid-one"]])
+        deletion = asyncio.create_task(archive.delete(NAMESPACE, "uid-one"))
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        async with asyncio.timeout(30):
+            while server.statement(waiting) == "0":  # noqa: ASYNC110 (the database calls nothing)
+                await asyncio.sleep(0.05)
+        assert not deletion.done()
+        await storing.commit()
+    await deletion
+
+
+async def test_deletions_are_forgotten_after_a_day(archive: PostgresArchive, server: PostgresServer) -> None:
+    await archive.delete(NAMESPACE, "uid-one")
+    await archive.maintain(clock.now() + timedelta(hours=1))
+    assert server.statement("SELECT count(*) FROM perdure.deleted") == "1"
+    await archive.maintain(clock.now() + timedelta(days=2))
+    assert server.statement("SELECT count(*) FROM perdure.deleted") == "0"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from perdure.api.reasons import ConditionReason
 from perdure.engine.activities import TOO_MANY_LOSSES
+from perdure.language.services import ENDED, NOT_READY
 from perdure.language.step_failures import EXPRESSION_ERROR
 from reference.errors import OF_THE_OPERATOR
 from support.manuals import REPOSITORY
@@ -12,7 +13,12 @@ from support.manuals import REPOSITORY
 MAKERS = {"Failure", "ApplicationError", "fail", "__init__", "application"}
 """Callables that make a failure with a type."""
 
-CONSTANTS = {"EXPRESSION_ERROR": EXPRESSION_ERROR, "TOO_MANY_LOSSES": TOO_MANY_LOSSES}
+CONSTANTS = {
+    "ENDED": ENDED,
+    "EXPRESSION_ERROR": EXPRESSION_ERROR,
+    "NOT_READY": NOT_READY,
+    "TOO_MANY_LOSSES": TOO_MANY_LOSSES,
+}
 """Types that several modules name."""
 
 

@@ -40,13 +40,19 @@ from perdure.api.kinds.workspace import MAX_WORKSPACES, Workspace, WorkspaceMoun
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.policies import FailurePolicy
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
-from perdure.api.times import PositiveDuration
+from perdure.api.times import Duration, PositiveDuration
 
 MAX_ACTIVITIES = 200
 """Maximum number of activities of one definition."""
 
 MAX_BLOCKS = 100
 """Maximum number of blocks of one definition."""
+
+MAX_SERVICES: Final = 8
+"""Maximum number of services of an activity, or of a list of steps."""
+
+SERVICE_NAME_PATTERN: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+"""The name of a service of steps: of a container, and a part of the name of a Kubernetes Service."""
 
 MAX_SOURCE = 65_536
 """Maximum characters of the source of a script."""
@@ -254,6 +260,25 @@ class Service(Container):
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """Name of the container."""
+
+
+class GroupService(SpecModel):
+    """A container in a pod of its own, such as a database, that runs as long as the steps of a list."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(max_length=40, pattern=SERVICE_NAME_PATTERN)]
+    """Name of the container, and of the service in expressions."""
+
+    image: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Container image. All other fields of a Kubernetes container are allowed too, such as `readinessProbe`. `image`, `args`, and
+    the values of `env` can contain expressions with `input` (in a block, its `params`) and `run`."""
+
+    ready_timeout: Duration = timedelta(minutes=5)
+    """How long the steps wait until the service is ready, such as `2m`, before they fail. Default: 5m."""
+
+    pod_spec_patch: JsonObject | None = None
+    """Changes to the spec of the pod, as in an activity. Default: none."""
 
 
 class PodSpec(SpecModel):
@@ -537,7 +562,7 @@ class Activity(SpecModel):
     resource: KubernetesResource | None = None
     """An action on a Kubernetes object that is the activity; a new pod performs it for each attempt."""
 
-    services: Annotated[list[Service], map_list("name", 8)] = Field(default_factory=list, exclude_if=not_)
+    services: Annotated[list[Service], map_list("name", MAX_SERVICES)] = Field(default_factory=list, exclude_if=not_)
     """Containers beside the activity in its pod, which reaches them at `localhost`. The activity starts when the
     `readinessProbe` of each has succeeded. Default: none."""
 
@@ -622,6 +647,12 @@ class Block(SpecModel):
     params: InputSpec | None = None
     """Schema and default of the `input` of a call, which is `params` in expressions of the block."""
 
+    services: Annotated[list[GroupService], map_list("name", MAX_SERVICES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
+    """Services that each call of the block starts before its steps, and stops after them. Expressions in the block read their
+    addresses as `services.<name>.host`. Default: none."""
+
     steps: Annotated[list[Step], map_list("name", MAX_BLOCK_STEPS)] = Field(default_factory=list)
     """The steps, which run in order unless `needs` says otherwise. A block can call itself, to a limited depth."""
 
@@ -672,6 +703,12 @@ class WorkflowSpec(SpecModel):
         default_factory=list, exclude_if=not_
     )
     """Volumes for files that the activities of a run share."""
+
+    services: Annotated[list[GroupService], map_list("name", MAX_SERVICES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
+    """Services that a run starts before its steps, and stops after them, before compensations and handlers. Expressions read
+    their addresses as `services.<name>.host`. Default: none."""
 
     activities: Annotated[list[Activity], map_list("name", MAX_ACTIVITIES)] = Field(default_factory=list)
     """The activities that steps refer to."""

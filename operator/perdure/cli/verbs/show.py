@@ -126,7 +126,7 @@ async def _read_with_events(
 ) -> tuple[RunView, list[Object]]:
     """Read a run and its Events."""
     async with connect(context=archive.cluster, namespace=namespace, program=program) as cluster:
-        found = await cluster.runs.whole(await archive.find(cluster, name, workflow_id))
+        found = await cluster.runs.with_history(await archive.find(cluster, name, workflow_id))
         live = await cluster.runs.live_state(found)
         events = await cluster.runs.events(found)
 
@@ -336,7 +336,7 @@ async def _read_with_pods(
 ) -> tuple[Object, list[Object]]:
     """Read the run with its whole history, and its pods."""
     async with connect(context=archive.cluster, namespace=namespace, program=program) as cluster:
-        found = await cluster.runs.whole(await archive.find(cluster, name, workflow_id))
+        found = await cluster.runs.with_history(await archive.find(cluster, name, workflow_id))
         try:
             return found, await cluster.runs.pods(found)
         except CliError as error:

@@ -434,7 +434,7 @@ async def _paths_of(context: click.Context, choice: Choice, launch: Launch, step
         raise click.UsageError("--from names items by their values, which needs exactly one run")
     async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
         found = await reached.runs.find(choice.names[0] if choice.names else None, choice.workflow_id)
-        found = await reached.runs.whole(found)
+        found = await reached.runs.with_history(found)
     view = run_view.read_run(found, now=clock.now(), trace=replay.trace(found))
     paths = []
     for step in steps:

@@ -46,6 +46,7 @@ from perdure.runtime.attempts import (
 from perdure.runtime.leases import build_lease
 from perdure.runtime.pods.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.pods.builder import DEFAULT_CONTAINER_ANNOTATION, avoid_nodes, build_pod, build_trial, retention_of
+from perdure.runtime.pods.services import belongs_to_pod, build_service, service_of
 from perdure.runtime.pods.status import ContainerGroup, EndedContainer, PodStatus
 from perdure.runtime.pods.workspaces import Volume, trial_volume, with_volumes
 
@@ -100,6 +101,12 @@ class LeaseBlockedError(AttemptBlockedError):
     """The attempt has its pod, but its Lease cannot be created for now; a retry may help."""
 
     lacks = "no Lease for attempt {} yet, so its heartbeats and large results are not received"
+
+
+class ServiceBlockedError(AttemptBlockedError):
+    """The attempt has its pod, but its Service cannot be created for now; a retry may help."""
+
+    lacks = "no Service for attempt {} yet, so that steps cannot reach it"
 
 
 class AttemptImpossibleError(Exception):
@@ -230,6 +237,47 @@ class AttemptLeases:
         body = {"metadata": {"annotations": {labels.CANCEL_REQUESTED_ANNOTATION: reason}}}
         with suppress(kube.NotFoundError):
             await self._client.merge(kube.path(kube.COORDINATION, run.namespace, "leases", name), body)
+
+
+class AttemptServices:
+    """Manages the Kubernetes Services of the pods that are services of steps."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self._client = client
+
+    async def ensure(self, pod: kube.Object) -> None:
+        """Create the Service of a pod, unless it exists.
+
+        Raises:
+            ServiceBlockedError: The API server rejects the Service, or another client's Service has its name.
+            RequestError: The Kubernetes API request failed.
+        """
+        url = kube.path(kube.CORE, pod["metadata"]["namespace"], "services")
+        try:
+            await self._client.create(url, build_service(pod))
+        except kube.AlreadyExistsError:
+            name = service_of(pod)
+            try:
+                found = await self._client.get(f"{url}/{name}")
+            except kube.NotFoundError:
+                raise ServiceBlockedError("a Service with this name was created and deleted a moment ago") from None
+            if not belongs_to_pod(found, pod):
+                raise ServiceBlockedError(f"Service {name} exists, and does not belong to this attempt") from None
+        except kube.ApiError as error:
+            if error.status not in REFUSED:
+                raise
+            raise ServiceBlockedError(error.message) from error
+
+    async def delete(self, pod: kube.Object) -> None:
+        """Delete the Service of a pod that is not needed any more, if it has one."""
+        name = service_of(pod)
+        if not name:
+            return
+        url = kube.path(kube.CORE, pod["metadata"]["namespace"], "services", name)
+        with suppress(kube.NotFoundError):
+            found = await self._client.get(url)
+            if belongs_to_pod(found, pod):
+                await self._client.delete(url, uid=found["metadata"]["uid"])
 
 
 _CHECK_AGAIN = timedelta(minutes=5)
@@ -379,6 +427,7 @@ class Pods:
         self.settings = settings
         self.logs = Logs(client, settings)
         self.leases = AttemptLeases(client)
+        self.services = AttemptServices(client)
 
     async def ensure(
         self,
@@ -415,6 +464,8 @@ class Pods:
         pod = await self._ensure_pod(run, attempt, body)
         if attempt.needs_lease:
             await self.leases.ensure(run, attempt, pod)
+        if attempt.service:
+            await self.services.ensure(pod)
         return pod
 
     async def _ensure_identity(self, run: RunRef, body: kube.Object) -> None:
@@ -548,6 +599,7 @@ class Pods:
         Returns:
             When to call this again, unless the pod ends before; None if it is released.
         """
+        await self.services.delete(pod)
         meta = pod["metadata"]
         expires = self._expires(pod) if keep is Retention.EXPIRE else None
         stays = keep is Retention.KEEP or expires is not None
@@ -633,6 +685,8 @@ class Pods:
             return None
         if pod["metadata"]["uid"] != meta["uid"] or (has_ended(pod) and not held(pod)):
             return None
+        # A service that runs when its run closes has not failed: its log is not kept.
+        keep = keep and not (service_of(pod) and not has_ended(pod))
         wanted = retention_of(pod, succeeded=has_succeeded(pod)) if keep else Retention.DELETE
         return await self.release(pod, keep=wanted)
 

@@ -120,7 +120,7 @@ class RunDeciders:
             message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
             raise DamagedStateError(message) from error
         pending = {
-            each.activity_type for each in state.activities.values() if not (each.by_worker or each.takes_limits)
+            each.activity_type for each in state.activities.values() if not (each.by_worker or each.runs_nothing)
         }
         if unknown := pending - definition.program.activities.keys():
             names = ", ".join(sorted(unknown))

@@ -43,7 +43,7 @@ from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, with_defaults
-from perdure.language.resets import RetryPlan, last_task, plan_retry
+from perdure.language.resets import RetryPlan, before_services, last_task, plan_retry
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
@@ -203,12 +203,22 @@ async def _point(
     points = history.task_starts(events) if _is_code(events) else history.decision_points(events)
     if not points:
         raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, _NOTHING_DECIDED)
+    if wanted.event_id is not None and not _is_code(events):
+        allowed = before_services(events, points, wanted.event_id)
+        if allowed != wanted.event_id:
+            message = (
+                f"services of steps run at event {wanted.event_id}, and what the steps have stored in them is lost; choose "
+                f"event {allowed}, or an earlier one"
+            )
+            raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, message)
     if wanted.event_id is not None:
         # The scheduling of a task counts as its start, as on Temporal's server (service/history/ndc/workflow_resetter.go).
         return wanted.event_id + _schedules_task(events, wanted.event_id)
     if wanted.to is ResetPoint.FIRST_WORKFLOW_TASK:
         return points[0]
-    return points[-1] if _is_code(events) else await _last_task(definitions, run, events) or points[-1]
+    if _is_code(events):
+        return points[-1]
+    return before_services(events, points, await _last_task(definitions, run, events) or points[-1])
 
 
 async def _last_task(definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent]) -> int | None:

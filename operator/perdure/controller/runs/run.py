@@ -179,8 +179,8 @@ class Run:
         reference = self.record.object["spec"].get("workflow") or {}
         if self.state is not None:
             return False
-        own = str(reference.get("name", "")).removeprefix(f"{self.ref.namespace}/")
-        return name == own or self._libraries is None or name in self._libraries
+        referenced = str(reference.get("name", "")).removeprefix(f"{self.ref.namespace}/")
+        return name == referenced or self._libraries is None or name in self._libraries
 
     @property
     def commits_everything(self) -> bool:

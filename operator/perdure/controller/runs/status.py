@@ -489,7 +489,7 @@ def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dic
         "state": next((name for name, so in states.items() if so), "Scheduled"),
         "scheduledTime": format_time(activity.first_scheduled_time),
     }
-    if not (backing_off or activity.by_worker or activity.queued or activity.takes_limits):
+    if not (backing_off or activity.by_worker or activity.queued or activity.runs_nothing):
         entry["pod"] = pod_name(run, activity.scheduled_event_id, activity.attempt)
     if activity.waiting_reason:
         entry["waitingReason"] = activity.waiting_reason

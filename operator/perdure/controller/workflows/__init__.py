@@ -1,1 +1,4 @@
-"""Workflows: definitions are found and compiled for runs, and checked for the condition `Ready`."""
+"""Workflows: their definitions for runs, and their condition `Ready`.
+
+A definition is found, completed with the defaults of its namespace, compiled, and stored as a revision.
+"""

@@ -29,6 +29,7 @@ from perdure.kube.events import Recorder
 from perdure.language.compiler import NO_STEPS
 from perdure.language.program import Finding, Severity
 from perdure.language.reuse import Composition, is_library, reference_from
+from perdure.language.services import compiled_service, service_activity
 
 RETRY_DELAY = timedelta(minutes=1)
 """Delay before a rejected pod is retried."""
@@ -248,6 +249,14 @@ class Readiness:
             if refusal is not None:
                 place = composed.place(f"spec.activities[{i}].{activity.work}")
                 refusals.append(f"{place}: {refusal}")
+        lists = [("spec", "", spec.services)]
+        lists += [(f"spec.blocks[{i}]", block.name, block.services) for i, block in enumerate(spec.blocks)]
+        for path, block_name, services in lists:
+            for i, service in enumerate(services):
+                activity = service_activity(compiled_service(block_name, service).activity, service)
+                refusal = await self._pods.refusal(namespace, activity, workspaces)
+                if refusal is not None:
+                    refusals.append(f"{composed.place(f'{path}.services[{i}]')}: {refusal}")
         return refusals
 
     def _warn(self, workflow: kube.Object, reason: ConditionReason, message: str) -> None:

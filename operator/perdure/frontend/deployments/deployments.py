@@ -62,7 +62,7 @@ _TIMES = (
 _PAGE = 100
 
 
-class WorkerDeployments:
+class WorkerDeploymentRpcs:
     """Shows worker deployments and changes their routing."""
 
     def __init__(

@@ -17,7 +17,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.deployments import rules
-from perdure.frontend.deployments.deployments import WorkerDeployments
+from perdure.frontend.deployments.deployments import WorkerDeploymentRpcs
 from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError
@@ -56,7 +56,7 @@ class ManagedDeployments:
         deployments: NamespaceRegistry[WorkerDeployment],
         versions: Versions,
         matching: Matching,
-        rpcs: WorkerDeployments,
+        rpcs: WorkerDeploymentRpcs,
         pinned: Callable[[str], Mapping[DeploymentVersion, int]],
     ) -> None:
         """Create it.

@@ -668,14 +668,14 @@ class Matching:
 
     def load(self, name: QueueName) -> Load:
         """The tasks of a version in a task queue, at all members."""
-        found = self._own_load(name, self.queues.load(name))
+        found = self._local_load(name, self.queues.load(name))
         for polled in self._polled.values():
             for each in polled.loads:
                 if each.name == name:
                     found += each.load
         return found
 
-    def _own_load(self, name: QueueName, waiting: Load) -> Load:
+    def _local_load(self, name: QueueName, waiting: Load) -> Load:
         return waiting + Load(in_progress=self._held_in[name], last_used=self._used.get(name))
 
     def _loads(self) -> list[QueueLoad]:
@@ -683,7 +683,7 @@ class Matching:
         waiting = self.queues.loads()
         found = []
         for name in {*waiting, *self._held_in, *self._used}:
-            load = self._own_load(name, waiting.get(name, Load()))
+            load = self._local_load(name, waiting.get(name, Load()))
             found.append(
                 QueueLoad(
                     name=name,

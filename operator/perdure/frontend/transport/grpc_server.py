@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 from perdure.frontend.errors import RpcError, invalid, unavailable
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, peer_of, strangers_of
-from perdure.frontend.transport.rpc import SERVICES, UNSERVED, Rpc
+from perdure.frontend.transport.rpc import SERVICES, UNSERVED, Rpc, is_rpc, response_of, service_of
 
 Answer = TypeVar("Answer")
 _STREAMS = 500
@@ -148,14 +148,15 @@ def generic_handlers(rpcs: Iterable[Rpc], calls: OpenCalls) -> tuple[grpc.Generi
     """
     found: dict[str, dict[str, Any]] = {service: {} for service in SERVICES}
     for rpc in rpcs:
-        response = getattr(SERVICES[rpc.service], f"{rpc.name}Response")
+        response = response_of(rpc.name)
         found[rpc.service][rpc.name] = grpc.stream_unary_rpc_method_handler(
             _served(rpc, calls), response_serializer=response.SerializeToString
         )
-    for service, module in SERVICES.items():
-        for name, reason in UNSERVED.items():
-            if name not in found[service] and hasattr(module, f"{name}Request"):
-                found[service][name] = grpc.stream_unary_rpc_method_handler(unimplemented_handler(reason))
+    for name, reason in UNSERVED.items():
+        if is_rpc(name):
+            found[service_of(name)].setdefault(
+                name, grpc.stream_unary_rpc_method_handler(unimplemented_handler(reason))
+            )
     return tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in found.items())
 
 

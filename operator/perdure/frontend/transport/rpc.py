@@ -269,10 +269,9 @@ def rpcs(
         door: The admission of requests.
     """
     return [
-        Rpc(service, name, handler, getattr(module, f"{name}Request"), served, ready, door)
-        for service, module in SERVICES.items()
+        Rpc(service_of(name), name, handler, request_of(name), served, ready, door)
         for name, handler in handlers.items()
-        if hasattr(module, f"{name}Request")
+        if is_rpc(name)
     ]
 
 
@@ -329,6 +328,11 @@ def service_of(rpc: str) -> str:
         if hasattr(module, f"{rpc}Request"):
             return service
     raise KeyError(rpc)
+
+
+def is_rpc(name: str) -> bool:
+    """Whether an RPC of Temporal's API has this name."""
+    return any(hasattr(module, f"{name}Request") for module in SERVICES.values())
 
 
 def request_of(rpc: str) -> Any:

@@ -368,14 +368,14 @@ class QueriedRun:
         memory, closed = msgspec.to_builtins(self.memory), self.state.closed
         # A step that waits for its limits is shown itself, with this wait.
         open_ = (
-            set() if closed else {each.activity_id for each in self.state.activities.values() if not each.takes_limits}
+            set() if closed else {each.activity_id for each in self.state.activities.values() if not each.runs_nothing}
         )
         work = OpenPaths(activities=dict.fromkeys(open_, "Running"), timers=self.state.timers.keys())
         return step_tree(self.program.spec.dump(), memory, work=work, closed=closed, only_open=True)
 
     def pods(self, activity: PendingActivity) -> list[str]:
         """The created pods of an activity, the newest last."""
-        if activity.by_worker or activity.takes_limits:
+        if activity.by_worker or activity.runs_nothing:
             return []
         created = activity.attempt if activity.started_time else activity.attempt - 1
         first = max(1, created - _MAX_PARTS + 1)

@@ -11,7 +11,7 @@ from perdure.importing.durations import NO_LIMIT
 from perdure.importing.expressions import literal
 from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, as_text, cycle_of, name_of
 from perdure.importing.schemas import Schema
-from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext, limit
+from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext, limit, take_name, texts, workflow_of
 from perdure.importing.tekton.task import WorkspaceBinding
 from perdure.importing.tekton.variables import VARIABLE, composed, params_read
 from perdure.importing.writer import valid_name
@@ -81,7 +81,7 @@ class _Conversion:
             case "TaskRun":
                 self._task_run(spec)
             case "Pipeline":
-                self._definition(spec, "pipeline", RunContext())
+                self._definition(spec, str(self._metadata.get("name") or "pipeline"), RunContext())
             case _:
                 name = str(self._metadata.get("name"))
                 declared = [{"name": each.get("name")} for each in spec.data.get("workspaces") or []]
@@ -90,25 +90,17 @@ class _Conversion:
                 self._report.move("spec.tasks[0].taskSpec", "spec")
 
     def _definition(self, spec: Fields, name: str, context: RunContext) -> None:
-        declared = spec.data.get("params") or []
-        lazy = {str(each.get("name")) for each in declared if VARIABLE.search(str(each.get("default")))}
-        defaults = {
-            str(each.get("name")): each["default"]
-            for each in declared
-            if "default" in each and str(each.get("name")) not in lazy
-        }
-        required = [str(each.get("name")) for each in declared if "default" not in each]
-        properties = {
-            str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)}
-            for each in declared
-        }
-        schema: Object = {"type": "object", "properties": {key: value for key, value in properties.items() if value}}
-        schema |= {"required": required} if required else {}
-        schema = {key: value for key, value in schema.items() if value}
-        declaration: Object = {"schema": schema} if len(schema) > 1 else {}
-        declaration |= {"default": _texts(defaults)} if defaults or lazy else {}
-        pipeline = Pipeline(self._catalog, context, self._report).build(spec, name, {})
-        self._add("Workflow", {**({"input": declaration} if declaration else {}), **pipeline})
+        context.name = name
+        made, children = workflow_of(self._catalog, context, spec, name)
+        self._children(children)
+        self._add("Workflow", made)
+
+    def _children(self, children: Mapping[str, Object]) -> None:
+        """Add the Workflows of the pipelines in a pipeline."""
+        namespace = {"namespace": self._metadata["namespace"]} if self._metadata.get("namespace") else {}
+        for name, spec in children.items():
+            manifest = {"apiVersion": API_VERSION, "kind": "Workflow", "metadata": {"name": name, **namespace}}
+            self._done.manifests.append({**manifest, "spec": spec})
 
     def _pipeline_run(self, run: Fields) -> None:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
@@ -135,7 +127,10 @@ class _Conversion:
         spec, name = found
         parameters = _parameters(spec.data, values)
         _check_values(spec, parameters)
-        inline = Pipeline(self._catalog, context, self._report).build(spec, name, parameters)
+        context.name = str(self._metadata.get("name") or self._metadata.get("generateName") or name).rstrip("-")
+        pipeline = Pipeline(self._catalog, context, self._report)
+        inline = pipeline.build(spec, name, parameters)
+        self._children(pipeline.children)
         run.done(_ADVICE)
         self._add("WorkflowRun", {**_input(parameters), **options, "inline": inline})
 
@@ -164,29 +159,22 @@ class _Conversion:
     def _task(self, run: Fields) -> tuple[Object, str] | None:
         if "taskSpec" in run:
             return run.take("taskSpec"), str(self._metadata.get("name") or "task")
-        reference = run.part("taskRef")
-        resolver, name = reference.text("resolver"), reference.text("name") or ""
+        name = take_name(run.part("taskRef"), "task", found=lambda name: self._catalog.task(name) is not None)
+        if name is None:
+            return None
         found = self._catalog.task(name)
-        if resolver:
-            run.gap(
-                "taskRef.resolver",
-                f"the resolver `{resolver}` is not followed; import the file with the task together with this one",
-            )
-        elif found is None:
+        if found is None:
             run.gap("taskRef.name", f"the task `{name}` is in none of the files; import the files together")
-        return (found, name) if found is not None and not resolver else None
+            return None
+        return found, name
 
     def _spec(self, run: Fields) -> tuple[Fields, str] | None:
         """Take the pipeline of a run."""
         if "pipelineSpec" in run:
             return run.part("pipelineSpec"), str(self._metadata.get("name") or "pipeline")
-        reference = run.part("pipelineRef")
-        resolver, name = reference.text("resolver"), reference.text("name") or ""
-        if resolver:
-            run.gap(
-                "pipelineRef.resolver",
-                f"the resolver `{resolver}` is not followed; import the file with the pipeline together with this one",
-            )
+        catalog = self._catalog
+        name = take_name(run.part("pipelineRef"), "pipeline", found=lambda name: catalog.pipeline(name) is not None)
+        if name is None:
             return None
         found = self._catalog.pipeline(name)
         if found is None:
@@ -283,7 +271,7 @@ def _check_values(spec: Fields, parameters: Object) -> None:
 def _input(parameters: Object) -> Object:
     """Return the input of a run; the steps compute the parameters that refer to what only the run knows."""
     known = {name: value for name, value in parameters.items() if not VARIABLE.search(str(value))}
-    return {"input": _texts(known)} if parameters else {}
+    return {"input": texts(known)} if parameters else {}
 
 
 def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
@@ -306,15 +294,6 @@ def _passed(param: Object) -> Any:
     name = str(param.get("name"))
     suffix = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
     return f"$(params[{literal(name)}]{suffix})"
-
-
-def _texts(value: Any) -> Any:
-    """Convert parameters as in Tekton, to texts, and lists and maps of texts."""
-    if isinstance(value, list):
-        return [_texts(each) for each in value]
-    if isinstance(value, dict):
-        return {key: _texts(each) for key, each in value.items()}
-    return as_text(value)
 
 
 def _parts(total: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:

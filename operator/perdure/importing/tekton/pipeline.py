@@ -2,8 +2,9 @@
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from perdure.api.policies import FailurePolicy
@@ -30,11 +31,48 @@ from perdure.importing.tekton.variables import (
 from perdure.importing.writer import Names, valid_name
 
 _ADVICE: Final = {
-    "pipelineRef": "import the file with the pipeline together with this one",
     "matrix": "write the combinations as a loop over `forEach`",
 }
+_GROUP: Final = "tekton.dev/"
 _ALL: Final = "tasks.status"
 """The parameter of the final tasks with the status of all others; no task has this name."""
+
+
+def name_in(reference: Object) -> str:
+    """Return the name of what a reference names; with a resolver, the name among its parameters, or that of the file."""
+    if not reference.get("resolver"):
+        return str(reference.get("name") or "")
+    params = {str(each.get("name")): str(each.get("value")) for each in reference.get("params") or []}
+    file = params.get("pathInRepo") or params.get("url") or ""
+    return params.get("name") or PurePosixPath(file).stem
+
+
+def take_name(reference: Fields, kind: str, *, found: Callable[[str], bool]) -> str | None:
+    """Take a reference, and return the name of what it names; None after a gap, if a resolver has to fetch it.
+
+    Args:
+        reference: The reference.
+        kind: `task` or `pipeline`.
+        found: Whether the files have one with a name.
+    """
+    name, resolver = name_in(reference.data), reference.text("resolver")
+    version = reference.text("apiVersion") or _GROUP
+    reference.drop("name", "kind", "params")
+    reference.done({"bundle": f"import the file with the {kind} together with this one"})
+    if not version.startswith(_GROUP):
+        reference.gap("apiVersion", f"`{version}` is that of a custom task; write it as an activity")
+        return None
+    if not resolver:
+        return name
+    if found(name):
+        message = (
+            f"the resolver `{resolver}` is not followed: the {kind} `{name}` in the files is used, whatever its version"
+        )
+        reference.note("resolver", message)
+        return name
+    message = f"the resolver `{resolver}` is not followed; import the file with the {kind} together with this one"
+    reference.gap("resolver", message)
+    return None
 
 
 class Catalog:
@@ -63,7 +101,7 @@ class Catalog:
         elif isinstance(value, dict):
             for field, kind in (("taskRef", "Task"), ("pipelineRef", "Pipeline")):
                 if isinstance(value.get(field), dict):
-                    self._used.add((kind, str(value[field].get("name"))))
+                    self._used.add((kind, name_in({"resolver": "", **value[field]})))
             for each in value.values():
                 self._note(each)
 
@@ -91,6 +129,10 @@ class RunContext:
     timeouts: Mapping[str, str] = field(default_factory=dict)
     claims: list[Object] = field(default_factory=list)
     """The workspaces of Perdure."""
+    name: str = "imported"
+    """The name of the object, with which those of its pipelines in pipelines begin."""
+    within: frozenset[str] = frozenset()
+    """The Workflows of pipelines that contain this one."""
 
 
 def limit(of: Fields, name: str) -> str | None:
@@ -118,6 +160,8 @@ class Pipeline:
         """The tasks that may be skipped."""
         self.activities: list[Object] = []
         self.blocks: list[Object] = []
+        self.children: dict[str, Object] = {}
+        """The specs of the Workflows of pipelines in this one, by name."""
 
     def build(self, spec: Fields, name: str, values: Mapping[str, Any]) -> Object:
         """Make the definition.
@@ -174,6 +218,9 @@ class Pipeline:
         steps: Object = {}
         skippable = self._skippable
         pending = {str(each.data.get("name")): each for each in tasks}
+        for each in tasks:
+            for name in set(map(str, each.data.get("runAfter") or [])) - pending.keys():
+                each.gap("runAfter", f"there is no task `{name}`; define it")
         while pending:
             ready = [name for name, each in pending.items() if not _needs(each) & set(pending)] or list(pending)[:1]
             for name in ready:
@@ -195,6 +242,9 @@ class Pipeline:
         text = str([each.data for each in tasks])
         used = [name for name in scope.tasks if f"tasks.{name}." in text]
         inner = {name: replace(scope.tasks[name], step=member("params", valid_name(name))) for name in used}
+        if re.search(r"\$\(tasks\.[-\w]+\.reason\)", text):
+            message = "the reason of a task is Succeeded, Failed, FailureIgnored, or None, also after a timeout"
+            self._report.note("spec.pipelineSpec.finally", message)
         reads_status = "$(tasks.status)" in text and bool(self._skippable)
         here = replace(scope, tasks=inner, completed=member("params", _ALL) if reads_status else scope.completed)
         steps = []
@@ -244,6 +294,18 @@ class Pipeline:
         parameters = {key: substituted(each, fixed) if any_spread(each) else each for key, each in parameters.items()}
         task_limit = limit(task, "timeout")
         caught = task.take("onError", "stopAndFail") == "continue"
+        if task.data.keys() & {"pipelineRef", "pipelineSpec"}:
+            value = {key: self._value(each, task.at("params"), inner) for key, each in parameters.items()}
+            value |= _of_items(loop, names, {})
+            call, results = self._child(task, name)
+            made |= {"childWorkflow": {**call, **({"input": value} if value else {})}} if call else _not_imported(name)
+            if "childWorkflow" in made:
+                made["childWorkflow"] |= _limits_of_child(retries, task_limit)
+            made |= {"catch": [{"call": {"block": self._caught(), "input": "${error.type}"}}]} if caught else {}
+            task.drop("runAfter", "description", "displayName")
+            task.done(_ADVICE)
+            finished = FinishedTask(member("steps", step), results, is_loop=loop is not None, is_caught=caught)
+            return made, replace(finished, is_pipeline=True)
         context = TaskContext(
             task=name,
             step=name,
@@ -264,7 +326,7 @@ class Pipeline:
             spec.gap("steps", "must have a step; a task runs at least one container")
             spec = None
         if spec is None:
-            made["fail"] = {"type": "NotImported", "message": f"the task `{name}` was not imported"}
+            made |= _not_imported(name)
             return made, FinishedTask(member("steps", step), ())
         builder = TaskBuilder(spec, context)
         activity = builder.build()
@@ -283,6 +345,36 @@ class Pipeline:
         task.drop("runAfter", "description", "displayName")
         task.done(_ADVICE)
         return made, FinishedTask(member("steps", step), activity.results, is_loop=loop is not None, is_caught=caught)
+
+    def _child(self, task: Fields, name: str) -> tuple[Object, tuple[str, ...]]:
+        """Add the Workflow of a pipeline in this one.
+
+        Returns:
+            The fields of its call, and the names of its results; empty if it is not imported.
+        """
+        of = take_name(
+            task.part("pipelineRef"), "pipeline", found=lambda name: self._catalog.pipeline(name) is not None
+        )
+        if "workspaces" in task:
+            task.drop("workspaces")
+            task.gap("workspaces", "a pipeline in a pipeline is a run of its own, with workspaces of its own")
+        if of is None:
+            return {}, ()
+        found = self._catalog.pipeline(of) if of else None
+        if of and found is None:
+            task.gap("pipelineRef.name", f"the pipeline `{of}` is in none of the files; import the files together")
+            return {}, ()
+        spec = task.part("pipelineSpec") if found is None else Fields(found, f"Pipeline/{of}: spec", self._report)
+        results = tuple(str(each.get("name")) for each in spec.data.get("results") or [])
+        child = of or valid_name(f"{self._context.name}-{name}").lower().replace("_", "-")
+        if child in self._context.within:
+            task.gap("pipelineRef.name", f"the pipeline `{of}` contains itself, which Tekton rejects")
+            return {}, ()
+        if child not in self.children:
+            context = RunContext(pod=self._context.pod, name=child, within=self._context.within | {child})
+            definition, more = workflow_of(self._catalog, context, spec, child)
+            self.children |= {**more, child: definition}
+        return {"workflow": {"name": child}}, results
 
     def _defaults(
         self, declared: Mapping[str, Any], passed: Mapping[str, Any], task: Fields, scope: PipelineScope
@@ -327,25 +419,14 @@ class Pipeline:
                 return None
             _propagate(spec, self._context.workspaces)
             return spec
-        reference = task.part("taskRef")
-        resolver, name = reference.text("resolver"), reference.text("name")
-        reference.drop("kind", "params", "apiVersion")
-        if resolver:
-            task.gap(
-                "taskRef.resolver",
-                f"the resolver `{resolver}` is not followed; import the file with the task together with this one",
-            )
+        name = take_name(task.part("taskRef"), "task", found=lambda name: self._catalog.task(name) is not None)
+        if name is None:
             return None
-        found = self._catalog.task(name or "")
+        found = self._catalog.task(name)
         if found is None:
-            for each in ("pipelineRef", "pipelineSpec"):
-                if each in task:
-                    task.gap(each, "a pipeline in a pipeline is not imported; run it as a child workflow")
-                    task.drop(each)
-                    return None
             task.gap("taskRef.name", f"the task `{name}` is in none of the files; import the files together")
             return None
-        context.task = name or ""
+        context.task = name
         return Fields(found, f"Task/{name}: spec", self._report)
 
     def _workspaces(self, task: Fields) -> Object:
@@ -384,6 +465,49 @@ class Pipeline:
         except UntranslatableError as error:
             self._report.gap(path, str(error))
             return []
+
+
+def workflow_of(catalog: Catalog, context: RunContext, spec: Fields, name: str) -> tuple[Object, Mapping[str, Object]]:
+    """Return the spec of the Workflow of a pipeline, and those of the Workflows that it runs, by name."""
+    declared = spec.data.get("params") or []
+    lazy = {str(each.get("name")) for each in declared if VARIABLE.search(str(each.get("default")))}
+    defaults = {
+        str(each.get("name")): each["default"]
+        for each in declared
+        if "default" in each and str(each.get("name")) not in lazy
+    }
+    required = [str(each.get("name")) for each in declared if "default" not in each]
+    properties = {
+        str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)} for each in declared
+    }
+    schema: Object = {"type": "object", "properties": {key: value for key, value in properties.items() if value}}
+    schema |= {"required": required} if required else {}
+    schema = {key: value for key, value in schema.items() if value}
+    declaration: Object = {"schema": schema} if len(schema) > 1 else {}
+    declaration |= {"default": texts(defaults)} if defaults or lazy else {}
+    pipeline = Pipeline(catalog, context, spec.report)
+    definition = pipeline.build(spec, name, {})
+    return {**({"input": declaration} if declaration else {}), **definition}, pipeline.children
+
+
+def texts(value: Any) -> Any:
+    """Convert parameters as in Tekton, to texts, and lists and maps of texts."""
+    if isinstance(value, list):
+        return [texts(each) for each in value]
+    if isinstance(value, dict):
+        return {key: texts(each) for key, each in value.items()}
+    return as_text(value)
+
+
+def _not_imported(name: str) -> Object:
+    return {"fail": {"type": "NotImported", "message": f"the task `{name}` was not imported"}}
+
+
+def _limits_of_child(retries: int, timeout: str | None) -> Object:
+    """Return the fields of a call for the retries and the timeout of its task."""
+    exponential = {"initialInterval": "1s", "maximumAttempts": retries + 1}
+    fields: Object = {"retryPolicy": {"exponential": exponential}} if retries else {}
+    return fields | ({"executionTimeout": timeout} if timeout and timeout != NO_LIMIT else {})
 
 
 def _status(step: str) -> str:

@@ -4,13 +4,14 @@ Its workspaces become volumes of the pod, or workspaces of Perdure.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from perdure.importing.programs import Output, Returns, not_expanded, option_of, quoted, returning
 from perdure.importing.reader import Fields, Object, as_text
-from perdure.importing.tekton.variables import VARIABLE, TaskScope, TaskValues, substituted
+from perdure.importing.tekton.steps import evaluated_in_the_pod, result_path, with_spliced, without_marks
+from perdure.importing.tekton.variables import VARIABLE, TaskScope, TaskValues, is_spread, substituted, with_paths
 from perdure.importing.writer import valid_name
 
 
@@ -206,7 +207,7 @@ class TaskBuilder:
         isolated = isolated_workspaces(parts)
         uses = [StepUses.read(each, isolated) for each in parts]
         sidecars = [made_by.sidecar(each) for each in others]
-        outputs = [_output(each) for each in self._results]
+        outputs = [_output(each, {name for name, _ in self._steps}) for each in self._results]
         containers = [
             made_by.step(each, name, outputs if i == len(self._steps) else [])
             for i, (name, each) in enumerate(self._steps, 1)
@@ -233,6 +234,13 @@ class TaskBuilder:
         }
         metadata.done({})
         spec.done(ADVICE)
+        spliced = {
+            "containers": [each for one in containers[-1:] if (each := with_spliced(one))],
+            "initContainers": [each for one in containers[:-1] if (each := with_spliced(one))],
+        }
+        for each in (*containers, *sidecars):
+            without_marks(each, spec)
+        patch = {key: each for key, each in spliced.items() if each}
         workspaces = [self._with_path(each) for each in self._workspaces.of_activity(uses[len(containers) - 1])]
         definition: Object = {
             "name": valid_name(self._context.step),
@@ -243,6 +251,7 @@ class TaskBuilder:
                 **({"metadata": values.plain(labels, metadata.path)} if labels else {}),
                 "spec": {**made, "containers": containers[-1:]},
             },
+            **({"podSpecPatch": patch} if patch else {}),
         }
         return ConvertedTask(definition, tuple(each.name for each in outputs), defaults, self._scope.captured)
 
@@ -272,19 +281,26 @@ class TaskBuilder:
         return {**mount, "subPath": self._values.evaluated(mount["subPath"], "workspaces")}
 
 
-def _output(result: Fields) -> Output:
+def _output(result: Fields, steps: Collection[str]) -> Output:
     name, kind = result.text("name") or "", result.text("type") or "string"
-    if "value" in result:
-        result.gap("value", "results of steps have no counterpart; write the result of the task in the step")
-    result.drop("description", "properties", "value")
+    path, value = f"/tekton/results/{name}", result.text("value")
+    if value is not None:
+        found = _STEP_RESULT.fullmatch(value)
+        if found is None or found[1] not in steps:
+            result.gap("value", "must be one result of a step, `$(steps.STEP.results.RESULT)`")
+        else:
+            path = result_path(found[1], found[2])
+    result.drop("description", "properties")
     result.done({})
-    return Output(name, f"/tekton/results/{name}", "null" if kind != "string" else "", is_json=kind != "string")
+    return Output(name, path, "null" if kind != "string" else "", is_json=kind != "string")
+
+
+_STEP_RESULT: Final = re.compile(r"\$\(steps\.([-\w]+)\.results\.([-\w]+)(?:\[\*\])?\)")
 
 
 _SHEBANG: Final = re.compile(r"#!\s*(\S+)[ \t]*(.*)\n?")
 ADVICE: Final = {
     "timeout": "limit the whole task with its timeout",
-    "when": "put the condition into the script",
     "ref": "use a StepAction that is in the files",
     "artifacts": "artifacts are not imported; pass files in a workspace",
 }
@@ -318,10 +334,13 @@ class TaskContainers:
         step.drop("name")
         continues = self._values.plain(step.take("onError", "stopAndFail"), step.at("onError")) == "continue"
         step.drop("workspaces")
-        self._bare(step)
+        results = [each.text("name") or "" for each in step.parts("results")]
+        step.data = with_paths(step.data, {f"step.results.{each}.path": result_path(name, each) for each in results})
+        whens = step.parts("when")
         container = {"name": f"step-{name}", **self._container(step, self._template)}
         if container.get("args") and not container.get("command"):
             step.note("args", "are passed to the entrypoint of the image; if it has none, set `command`")
+        container |= evaluated_in_the_pod(container, whens, step, self._values)
         line = [*container.get("command", []), *container.get("args", [])]
         streams = {key: container.pop(key, None) for key in ("stdoutConfig", "stderrConfig")}
         if any(streams.values()):
@@ -360,23 +379,17 @@ class TaskContainers:
         redirections = " ".join(f"{sign} {quoted(path)}" for sign, path in paths.items())
         return ["sh", "-c", f'"$@" {redirections}', "perdure", *line]
 
-    @staticmethod
-    def _bare(step: Fields) -> None:
-        for name in ("results", "params"):
-            if name in step:
-                step.gap(name, "results and parameters of steps have no counterpart; write them into the task")
-                step.drop(name)
-
     def _action(self, step: Fields) -> Fields:
         """Return a step merged with its StepAction."""
         reference = step.data.get("ref")
-        found = self._actions.get(str((reference or {}).get("name"))) if isinstance(reference, dict) else None
+        found = self._actions.get(str(reference.get("name"))) if isinstance(reference, dict) else None
         if found is None:
             return step
-        parameters = {str(each.get("name")): each.get("value") for each in step.data.get("params") or []}
-        declared = found.get("params") or []
+        passed = {str(each.get("name")): each.get("value") for each in step.data.get("params") or []}
+        passed = {name: self._values.known(each) for name, each in passed.items()}
         values = {
-            str(each.get("name")): parameters.get(str(each.get("name")), each.get("default")) for each in declared
+            str(each.get("name")): _parameter(passed.get(str(each.get("name"))), each.get("default"))
+            for each in found.get("params") or []
         }
         merged = {key: value for key, value in found.items() if key not in {"params", "description"}}
         rest = {key: value for key, value in step.data.items() if key not in {"ref", "params"}}
@@ -394,7 +407,7 @@ class TaskContainers:
             if value in (None, {}, []) or key == "displayName":
                 continue
             path = base.at(key)
-            if key in {"ref", "timeout", "when"}:
+            if key in {"ref", "timeout"}:
                 base.gap(key, f"has no counterpart; {ADVICE[key]}")
             elif key in {"command", "args"}:
                 fields[key] = [
@@ -436,6 +449,13 @@ class TaskContainers:
         kept = [word.replace("$${", "${") for word in command[:first]]
         rest = [*command[first:], *container.get("args", [])]
         return {**container, **({"command": kept} if kept else {}), **({"args": rest} if rest else {})}
+
+
+def _parameter(value: Any, default: Any) -> Any:
+    """Return the value of a parameter of a StepAction. An object has the fields of its default, too."""
+    if value is None or (isinstance(default, list | dict) and isinstance(value, str) and not is_spread(value)):
+        return default
+    return {**default, **value} if isinstance(default, dict) and isinstance(value, dict) else value
 
 
 def _not_expanded_but_variables(text: str) -> str:

@@ -9,8 +9,10 @@ from perdure.importing.expressions import Resolve, UntranslatableError, has_fiel
 from perdure.importing.reader import ConversionReport, Fields, as_text, walk
 
 VARIABLE: Final = re.compile(
-    r"\$\(((?:params|tasks|context|workspaces|results|steps|step|finally|artifacts)\b[-\w.\[\]'\"*]*)\)"
+    r"\$\(((?:params|tasks|context\.(?:pipelineRun|pipelineTask|pipeline|taskRun|task)|workspaces|results|steps|step|finally|artifacts)"
+    r"\b[-\w.\[\]'\"*]*)\)"
 )
+"""A variable. Other texts in `$(…)`, also with another name in `context`, stay as they are, as in Tekton."""
 _RESULT: Final = re.compile(r"\$\(tasks\.([-\w]+)\.(?:results|outputs|matrix)\b")
 _PATH: Final = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\*|[0-9]+))\]|\.?([-\w]+)")
 _RUN: Final = {"name": "run.name", "namespace": "run.namespace", "uid": "run.runId"}
@@ -140,19 +142,20 @@ class FinishedTask:
     results: tuple[str, ...]
     is_loop: bool = False
     is_caught: bool = False
+    is_pipeline: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether the output of the task is its only result."""
-        return len(self.results) == 1 and not self.is_caught
+        return len(self.results) == 1 and not self.is_caught and not self.is_pipeline
 
     def resolve(self, path: tuple[str, ...]) -> str:
         """Translate a reference to the task."""
         match path:
             case ("status",):
-                failed = f"type({self.step}.output) == map && has({self.step}.output.failed)"
-                status = f"({self.step}.status == 'Skipped' ? 'None' : {self.step}.status)"
-                return f"({failed} ? 'Failed' : {status})" if self.is_caught else status
+                return self._status("Failed")
+            case ("reason",):
+                return self._status("FailureIgnored")
             case ("results", name, *rest):
                 return _selected(self._result(name), tuple(rest))
             case ("matrix", "length"):
@@ -160,6 +163,16 @@ class FinishedTask:
             case ("matrix", name, "length"):
                 return f"size({self._result(name)})"
         raise UntranslatableError(f"`{'.'.join(path)}` of a task has no counterpart; remove the reference")
+
+    def _status(self, failed: str) -> str:
+        """Return the status of the task; `failed` is that of one that may fail."""
+        status = f"({self.step}.status == 'Skipped' ? 'None' : {self.step}.status)"
+        if not self.is_caught:
+            return status
+        output, item = f"{self.step}.output", "type(o) == map && has(o.failed)"
+        found = f"type({output}) == map && has({output}.failed)"
+        found = f"type({output}) == list && {output}.exists(o, {item})" if self.is_loop else found
+        return f"({found} ? {literal(failed)} : {status})"
 
     def _result(self, name: str) -> str:
         """Return a result; of a loop, the list of those that its tasks have written."""
@@ -255,6 +268,10 @@ class TaskScope:
         if name in self._paths:
             return literal(self._paths[name])
         match path:
+            case ("workspaces", _, "bound"):  # of a workspace that the task does not declare
+                return literal("false")
+            case ("steps", step, "results", result) if "\0" not in result:
+                return literal(f"{MARK}{step}/{result}{MARK}")
             case ("params", param, *rest):
                 plain = param.replace("\0", ".")
                 if param not in self._params:
@@ -276,6 +293,16 @@ class TaskScope:
                 self.captured["pipeline"] = path
                 return "input.pipeline"
         raise UntranslatableError(f"`$({name})` has no counterpart here; remove the reference".replace("\0", "."))
+
+
+MARK: Final = "\x01"
+"""Stands around the name of a step and of its result in a text: only the pod knows its value."""
+
+
+class Spliced(str):
+    """The expression of a list of arguments whose number only the run knows."""
+
+    __slots__ = ()
 
 
 _ARRAY: Final = re.compile(r"\$\(params(?:\.([-\w]+)|\[['\"]([^'\"]+)['\"]\])\[\*\]\)")
@@ -322,11 +349,14 @@ class TaskValues:
         if name in self._lengths and VARIABLE.search(str(self._known.get(name, "$(params.x)"))):
             return [f"${{{member('input', name)}[{i}]}}" for i in range(self._lengths[name])]
         if not isinstance(values, list) or VARIABLE.search(str(values)):
-            self._report.gap(
-                path, "the number of arguments must be known before the run; pass the array as one argument"
-            )
-            return []
+            return [Spliced("${" + self._scope.resolve(("params", name.replace(".", "\0"))) + "}")]
         return [as_text(each).replace("${", "$${") for each in values]
+
+    def known(self, value: Any) -> Any:
+        """Return a value in which parameters with known values are replaced by them."""
+        defaults = {name: each.data.get("default") for name, each in self._params.items()}
+        known = {name: each for name, each in {**defaults, **self._known}.items() if each is not None}
+        return substituted(value, {name: each for name, each in known.items() if "$(" not in str(each)})
 
     def variable(self, variable: Any, path: str) -> Any:
         """Return an environment variable."""
@@ -344,12 +374,7 @@ class TaskValues:
 
     def plain(self, value: Any, path: str) -> Any:
         """Return a value without expressions of Perdure, with known parameters replaced by their values."""
-        defaults = {name: each.data.get("default") for name, each in self._params.items()}
-        known = {**defaults, **self._known}
-        made = substituted(
-            value, {name: each for name, each in known.items() if each is not None and "$(" not in str(each)}
-        )
-        made = _with_paths(made, self._paths)
+        made = with_paths(self.known(value), self._paths)
         if VARIABLE.search(str(made)):
             self._report.gap(
                 path, "variables are evaluated in `image`, `args`, `env`, and scripts; write the value here"
@@ -372,7 +397,7 @@ def substituted(value: Any, params: Mapping[str, Any]) -> Any:
     if is_spread(value):
         path = path_of(value[2:-1])
         known = params.get(path[1].replace("\0", ".")) if path[0] == "params" else None
-        return known if isinstance(known, list | dict) else value
+        return value if known is None else known
     return VARIABLE.sub(lambda found: _known(found, params), value)
 
 
@@ -387,17 +412,19 @@ def _known(found: re.Match[str], params: Mapping[str, Any]) -> str:
             value = value[int(part)]
         elif isinstance(value, dict) and part in value:
             value = value[part]
+        elif is_spread(value):  # a parameter that has all items, or fields, of another one
+            value = f"{str(value).removesuffix('[*])')}[{part if part.isdigit() else literal(part)}])"
         else:
             return found[0]
     return as_text(value)
 
 
-def _with_paths(value: Any, paths: Mapping[str, str]) -> Any:
+def with_paths(value: Any, paths: Mapping[str, str]) -> Any:
     """Replace the variables for paths of workspaces and results in a value."""
     if isinstance(value, list):
-        return [_with_paths(each, paths) for each in value]
+        return [with_paths(each, paths) for each in value]
     if isinstance(value, dict):
-        return {key: _with_paths(each, paths) for key, each in value.items()}
+        return {key: with_paths(each, paths) for key, each in value.items()}
     if isinstance(value, str):
         for name, path in paths.items():
             value = value.replace(f"$({name})", path)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from perdure.api import pods
 from perdure.api.kinds.artifact import Artifacts
-from perdure.api.kinds.workflow import Activity, Http, KubernetesResource, ResourceAction
+from perdure.api.kinds.workflow import Activity, GroupService, Http, KubernetesResource, ResourceAction
 from perdure.api.pod_fields import CONTAINER, POD_SPEC, VERSION, unknown_fields
 from perdure.api.pods import NEEDS, ContainerOrderError, needs_of
 from perdure.language.cel import compile_source
@@ -73,6 +73,19 @@ def _services(services: list[tuple[str, dict[str, Any]]]) -> Iterator[Finding]:
         if not service.keys() & {"readinessProbe", "startupProbe"}:
             message = "is not set, so the activity does not wait until the service is ready"
             yield Finding(f"{path}.readinessProbe", message, Severity.WARNING)
+
+
+def of_service(path: str, service: GroupService) -> Iterator[Finding]:
+    """Check what is special about a service of steps; `path` is its path."""
+    fields = service.dump()
+    if "restartPolicy" in fields:
+        message = "must not be used: steps whose service ends fail, because what they stored in it may be lost"
+        yield Finding(f"{path}.restartPolicy", message)
+    if not service.ready_timeout:
+        yield Finding(f"{path}.readyTimeout", "must be longer than `0s`, or left out")
+    if "readinessProbe" not in fields:
+        message = "is not set, so the steps start as soon as the container of the service runs"
+        yield Finding(f"{path}.readinessProbe", message, Severity.WARNING)
 
 
 def _main(path: str, container: dict[str, Any], activity: Activity) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pydantic
 
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
-from perdure.api.kinds.workflow import Activity, WorkflowSpec
+from perdure.api.kinds.workflow import Activity, Block, WorkflowSpec
 from perdure.api.models import mistakes_by_path
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.rules import json_name
@@ -53,6 +53,7 @@ from perdure.language.expressions import ExpressionError, Template, compile_temp
 from perdure.language.program import CompiledStep, Finding, Flow, Program, Severity
 from perdure.language.reuse import Libraries, MissingLibrary, compose_all
 from perdure.language.schemas import Kind, Place, default_mismatches, mismatches
+from perdure.language.services import service_activity
 from perdure.language.signals import SignalNames, Signals, signals_of
 
 
@@ -129,6 +130,8 @@ _FIELDS: Final = {
 }
 _ENDED: Final = object_shape({"status": TEXT, "output": ANY, "artifacts": ANY, "failure": ANY})
 _APPROVAL: Final = object_shape({"approved": {"type": "boolean"}, "comment": ANY, "by": TEXT})
+SERVICE: Final = object_shape({"host": TEXT, "ip": TEXT, "pod": TEXT})
+"""The value of `services.<name>`."""
 _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
 """Parts of `steps.<name>.output`."""
@@ -275,6 +278,9 @@ class _Checks:
         self.findings += self_blocking_limits(spec)
         for i, activity in enumerate(spec.activities):
             self.activity(f"spec.activities[{i}]", activity)
+        self.services("spec", spec)
+        for i, each in enumerate(spec.blocks):
+            self.services(f"spec.blocks[{i}]", each)
         input_ = input_shape(spec.input.schema_, spec.input.default) if spec.input else ANY
         self.default("spec.input", "")
         for limit in program.limits:
@@ -288,6 +294,9 @@ class _Checks:
                 scope["params"] = input_shape(block.params.schema_, block.params.default) if block.params else ANY
                 self.default(f"{path}.params", name)
             flow = program.flows[name]
+            known = {service.name: SERVICE for each in (program.main, flow) for service in each.services}
+            if known:
+                scope["services"] = object_shape(known)
             self.findings += flows.of_flow(path, flow)
             self.flow(path, flow, scope)
         for attribute, name in HANDLERS.items():
@@ -323,6 +332,16 @@ class _Checks:
         self.findings += broken
         for place, template, condition in later:
             self.template(place, template, _AFTER_WORK, _guards([template]), _CONDITION if condition else None)
+
+    def services(self, path: str, spec: WorkflowSpec | Block) -> None:
+        """Check the services of a list of steps."""
+        for i, service in enumerate(spec.services):
+            where, activity = f"{path}.services[{i}]", service_activity(service.name, service)
+            before = len(self.findings)
+            self.activity(where, activity)
+            checked = self.findings[before:]
+            of_service = [replace(each, path=each.path.replace(f"{where}.container", where, 1)) for each in checked]
+            self.findings[before:] = [*of_service, *activities.of_service(where, service)]
 
     def default(self, path: str, block: str) -> None:
         check = self.program.flows[block].params if block else self.program.input

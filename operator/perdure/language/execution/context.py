@@ -206,6 +206,9 @@ class DecisionContext:
             wanted = sorted(records) if reads.every_step else reads.steps
             names["steps"] = {name: step_as_json(records[name]) for name in wanted if name in records}
             self.work += 20 * len(names["steps"])
+        if "services" in reads.roots:
+            main = memory.frames.get("") or Frame()
+            names["services"] = {**(main.services or {}), **(frame.services or {})}
         if "signals" in reads.roots:
             buffered: dict[str, list[Any]] = {name: [] for name in reads.signals}
             for signal in memory.signals:

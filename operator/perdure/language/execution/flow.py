@@ -19,8 +19,10 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.api.kinds.workflow import MAX_SERVICES
 from perdure.api.policies import FailurePolicy
 from perdure.engine import commands as cmd
+from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.recording import MAX_PENDING
 from perdure.engine.state import DEAD_LETTER
@@ -66,6 +68,7 @@ from perdure.language.program import (
     WaitForSignal,
     WaitUntil,
 )
+from perdure.language.services import MAX_LOST
 from perdure.language.step_failures import (
     EXPRESSION_ERROR,
     StepError,
@@ -150,19 +153,69 @@ class RunningFlows:
                 raise
             self.stop(path, failed(error.failure))
             return
-        context.enqueue(path.child(step.name) for step in flow.steps if not step.needs)
+        if flow.services:
+            self._start_services(path, flow)
+        else:
+            self._start_steps(path, flow)
         if path.text:
             context.observer.started(path, context.now, block)
 
-    def _start_steps_timeout(self, path: Path, flow: Flow, override: timedelta | None) -> None:
-        """Start the timer of the `stepsTimeout` of a frame, if it has one. Raises StepError."""
+    def _start_steps(self, path: Path, flow: Flow) -> None:
+        """Enqueue the first steps of a frame."""
+        self._context.enqueue(path.child(step.name) for step in flow.steps if not step.needs)
+
+    # The services of a frame
+
+    def _start_services(self, path: Path, flow: Flow) -> None:
+        """Start the services of a frame; its steps start when all are ready."""
         context = self._context
-        limit = override or flow.steps_timeout
+        context.put_frame(path, replace(context.memory.frames[path.text], services={}))
+        for service in flow.services:
+            actions.run_service(context, path, service)
+            actions.await_service(context, path, service)
+
+    def service_changed(self, event: actions.ServiceEvent) -> None:
+        """Handle the readiness of a service, a service that is not ready in time, or the end of its pod."""
+        context, activity = self._context, Path.parse(event.activity_id)
+        path, name = activity.served_frame, activity.service or activity.awaited
+        frame = context.frame(path)
+        if frame is None or frame.services is None or frame.outcome is not None:
+            return  # it has been stopped
+        flow = context.program.flows[frame.block]
+        if activity.awaited and isinstance(event, ev.ActivityTaskCompleted):
+            ready = {**frame.services, name: event.result}
+            context.put_frame(path, replace(frame, services=ready))
+            if len(ready) == len(flow.services):
+                self._start_steps(path, flow)
+            return
+        service = next(each for each in flow.services if each.name == name)
+        if activity.awaited:
+            failure = actions.service_not_ready(path, service, event)
+        elif name not in frame.services and actions.was_lost(event) and frame.lost_services < MAX_LOST:
+            context.put_frame(path, replace(frame, lost_services=frame.lost_services + 1))
+            actions.run_service(context, path, service)
+            return
+        else:
+            failure = actions.service_ended(path, service, event)
+        self.stop(path, failed(failure))
+
+    def _stop_services(self, path: Path) -> None:
+        """Stop the services of a frame that closes."""
+        frame = self._context.memory.frames[path.text]
+        if frame.services is None:
+            return
+        for service in self._context.program.flows[frame.block].services:
+            actions.stop_service(self._context, path, service, ready=service.name in frame.services)
+        self._context.put_frame(path, replace(frame, services=None))
+
+    def _start_steps_timeout(self, path: Path, flow: Flow, override: timedelta | None) -> None:
+        """Start the timer of the `stepsTimeout` of a frame, if it has one. Raises StepError, also for too many services."""
+        context = self._context
+        limit, where = override or flow.steps_timeout, steps_of(path)
+        if path.text and (limit is not None or flow.services) and self._too_many_wait():
+            raise StepError(_too_many(where))
         if limit is None:
             return
-        where = steps_of(path)
-        if path.text and self._too_many_wait():
-            raise StepError(_too_many(where))
         if isinstance(limit, Template):
             limit = coercion.computed(where, "stepsTimeout", context.evaluate_in_frame(limit, path.text, where))
         context.put_frame(path, replace(context.memory.frames[path.text], steps_timeout=limit))
@@ -219,6 +272,7 @@ class RunningFlows:
         if outcome is None:
             return
         self._cancel_steps_timeout(path)
+        self._stop_services(path)
         if not path.text:
             context.ended = path, outcome  # the frame stays: handlers still read the records of the main steps
             return
@@ -550,12 +604,14 @@ class RunningFlows:
             self._context.put_task(path, replace(task, timed=False))
 
     def _too_many_wait(self) -> bool:
-        """Whether the limit of waiting tasks, and of blocks with a `stepsTimeout`, is reached."""
+        """Whether the limit of waiting tasks, services, and blocks with a `stepsTimeout` is reached."""
         context, tasks = self._context, self._context.memory.tasks
         frames = context.memory.frames
-        if len(tasks) + len(frames) < MAX_WAITING:
+        if len(tasks) + (1 + MAX_SERVICES) * len(frames) < MAX_WAITING:
             return False
         timed = sum(frame.steps_timeout is not None for path, frame in frames.items() if path)
+        served = (context.program.flows[each.block] for each in frames.values() if each.services is not None)
+        timed += sum(len(flow.services) for flow in served)
         if len(tasks) + timed < MAX_WAITING:
             return False
         context.work += 10 * len(tasks)
@@ -646,6 +702,7 @@ class RunningFlows:
             except StepError:
                 for each in opened:
                     self._cancel_steps_timeout(each)
+                    self._stop_services(each)
                     context.put_frame(each, None)
                     context.observer.discarded(each)
                 raise

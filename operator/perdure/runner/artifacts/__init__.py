@@ -1,1 +1,4 @@
-"""Prepare the input artifacts of an activity and upload its output artifacts, in containers of Perdure in the same pod."""
+"""Artifacts, in containers of Perdure.
+
+Input and output artifacts are handled in the pod of their activity; exports and deletions have pods of their own.
+"""

@@ -26,6 +26,7 @@ from perdure.runtime.attempts import (
 )
 from perdure.runtime.pods import payloads
 from perdure.runtime.pods.commands import order_containers, script_container
+from perdure.runtime.pods.services import service_label
 from perdure.runtime.pods.sidecar import mount_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
@@ -252,6 +253,7 @@ def _metadata(run: RunRef, attempt: Attempt, definition: Activity, main: str, te
         "labels": {
             **(without_reserved(template.labels) if template is not None else {}),
             **attempt_labels(run, attempt),
+            **service_label(run, attempt),
         },
         "annotations": annotations,
         "finalizers": [labels.POD_FINALIZER],

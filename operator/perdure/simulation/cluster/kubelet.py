@@ -59,6 +59,10 @@ class Kubelet:
         """The time from the creation of a pod to its start, in seconds."""
         return 0.0
 
+    def ready_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
+        """The time from the start of a service until it is ready, in seconds."""
+        return 0.0
+
     def stop_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
         """The time that a pod takes to stop when it was deleted or has reached its deadline, in seconds."""
         return 0.0
@@ -88,10 +92,23 @@ class Kubelet:
             obj["status"] = {"phase": "Running", "startTime": started, "containerStatuses": states}
 
         self._server.update(key, run, actor="kubelet")
+        if labels.SERVICE_LABEL in pod["metadata"]["labels"]:
+            self._loop.call_later(self.ready_seconds(pod), self._make_ready, key, uid)
         ending = self._script(pod)
         if ending.after is not None:
             self._loop.call_later(ending.after, self._end, key, uid, ending)
         self.beat(key, uid)
+
+    def _make_ready(self, key: ObjectKey, uid: str) -> None:
+        """Report that the readiness probe of a service has succeeded."""
+        if self.live(key, uid) is None:
+            return
+
+        def ready(obj: Object) -> None:
+            obj["status"]["podIP"] = "10.0.0.1"
+            obj["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+
+        self._server.update(key, ready, actor="kubelet")
 
     def beat(self, key: ObjectKey, uid: str) -> None:
         """Renew the pod's Lease, if it has one that needs renewal, until the container ends."""

@@ -67,6 +67,7 @@ def _builtin() -> Iterator[ResourceType]:
     )
     yield ResourceType(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
     yield ResourceType(group="", version="v1", plural="namespaces", kind="Namespace")
+    yield ResourceType(group="", version="v1", plural="services", kind="Service")
     yield ResourceType(group="", version="v1", plural="configmaps", kind="ConfigMap")
     yield ResourceType(group="", version="v1", plural="secrets", kind="Secret")
     yield ResourceType(group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim")

@@ -37,18 +37,20 @@ from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, att
 from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.history import decode_events
 from perdure.engine.inputs import AttemptCompleted, AttemptInput, HeartbeatRead
-from perdure.engine.recording import AttemptOutcome
+from perdure.engine.recording import AttemptOutcome, activity_named
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.clock import polling
 from perdure.language.step_failures import StepError
+from perdure.language.step_paths import Path
 from perdure.runtime.attempt_outcomes import failed_container, outcome, recheck_time
 from perdure.runtime.attempts import AttemptRefusedError, RunRef
 from perdure.runtime.chains import ResetOrigin
 from perdure.runtime.leases import Pulse, heartbeat
 from perdure.runtime.pods.builder import main_container_name
+from perdure.runtime.pods.services import address_of, is_ready, why_not_ready
 from perdure.runtime.pods.status import is_problem, waiting_reason
 
 
@@ -91,7 +93,8 @@ class RunAttempts:
         self._inputs = PodInputs(services.pods, run, self.held, self.blocked, self.definitions, events.pod_waits, wake)
         self._admission = Admission(services, run, store.record, self.held, self.blocked, self.definitions)
         self._granted: list[AttemptCompleted] = []
-        """The activities that hold the limits of their steps, and complete with that. Each is reported once to the engine."""
+        """The activities that hold the limits of their steps, or whose service is ready, and complete with that. Each is reported
+        once to the engine."""
         self._applied: set[AttemptEffect] = set()
 
     @property
@@ -118,8 +121,13 @@ class RunAttempts:
             pod = self.held.pods.get(key)
             if pod is None and activity.started_time is not None:
                 self.held.miss(key)
-            elif pod and (api_pods.has_ended(pod) or not self.definitions.attempt(activity).needs_lease):
+            elif pod and (api_pods.has_ended(pod) or not self._needs_more(activity)):
                 self._note_started(key)
+
+    def _needs_more(self, activity: PendingActivity) -> bool:
+        """Whether an attempt needs more objects than its pod, which an earlier process may not have created."""
+        attempt = self.definitions.attempt(activity)
+        return attempt.needs_lease or bool(attempt.service)
 
     async def gather(self, state: RunState, now: datetime) -> list[AttemptInput]:
         """The inputs for the current attempts, after checking due deadlines."""
@@ -210,6 +218,9 @@ class RunAttempts:
                     number, attempt = key.scheduled_event_id, key.attempt
                     self._granted.append(AttemptCompleted(scheduled_event_id=number, attempt=attempt))
                 return
+            if activity.awaits_service:
+                self._check_service(activity, state)
+                return
             if not waits and await self._has_result(activity, now):
                 return
             if not await self._admission.admits(activity, state, now):
@@ -224,6 +235,18 @@ class RunAttempts:
             self.blocked.refuse(activity, error.failure)
         else:
             self._note_started(key)
+
+    def _check_service(self, activity: PendingActivity, state: RunState) -> None:
+        """Complete the wait for a service whose pod is ready, and has its Service."""
+        service = _service_of(activity, state)
+        if service is None:
+            return
+        key = PodKey.of(service)
+        pod = self.held.pods.get(key)
+        if pod is not None and is_ready(pod) and StartAttempt(key.scheduled_event_id, key.attempt) in self._applied:
+            number, attempt = activity.scheduled_event_id, activity.attempt
+            ready = AttemptCompleted(scheduled_event_id=number, attempt=attempt, result=address_of(pod))
+            self._granted.append(ready)
 
     async def _has_result(self, activity: PendingActivity, now: datetime) -> bool:
         """Whether an attempt without a pod can use an earlier result."""
@@ -245,6 +268,8 @@ class RunAttempts:
             pod = await self._pods.ensure(self._run, attempt, definition, volumes, self._record.confirm)
         elif attempt.needs_lease and not api_pods.has_ended(pod):
             await self._pods.leases.ensure(self._run, attempt, pod)
+        elif attempt.service and not api_pods.has_ended(pod):
+            await self._pods.services.ensure(pod)
         self.held.adopt(key, pod)
 
     async def _writers(self, workspace: str) -> Sequence[str]:
@@ -401,6 +426,8 @@ class PodInputs:
         if activity.started_time is not None:
             self._hindered.pop(key, None)
             return []
+        if activity.awaits_service:
+            return self._waiting_for_service(activity, state, now)
         pod = self._held.pods.get(key)
         reason = (
             waiting_reason(pod, main_container_name(self._definitions.of(activity)))
@@ -432,6 +459,37 @@ class PodInputs:
         )
         return [waiting]
 
+    def _waiting_for_service(
+        self, activity: PendingActivity, state: RunState, now: datetime
+    ) -> list[inputs.AttemptInput]:
+        """Why a service is not ready. This is reported once the steps have waited for a while, and when it changes."""
+        key = PodKey.of(activity)
+        reason = self._not_ready(activity, state)
+        since = self._hindered.setdefault(key, now)
+        if not reason or reason == activity.waiting_reason or now - since < _PATIENCE:
+            return []
+        waiting = inputs.AttemptWaiting(
+            scheduled_event_id=key.scheduled_event_id,
+            attempt=key.attempt,
+            reason=reason,
+            stuck=False,
+            queued=False,
+            commit_now=True,
+        )
+        return [waiting]
+
+    def _not_ready(self, activity: PendingActivity, state: RunState) -> str | None:
+        """Why a wait for a service has not ended; None if the service has ended, or is ready."""
+        service = _service_of(activity, state)
+        if service is None:
+            return None
+        key = PodKey.of(service)
+        pod = self._held.pods.get(key)
+        if pod is not None and is_ready(pod):
+            return None
+        blocked = None if pod is not None else self._blocked.reason(key)
+        return blocked or why_not_ready(pod, main_container_name(self._definitions.of(service)))
+
     # Waking
 
     def is_due(self, now: datetime) -> bool:
@@ -451,6 +509,12 @@ class PodInputs:
     def _reads(self, now: datetime) -> list[datetime]:
         """When to read changed pods: a failure may wait for its log."""
         return [self._logs.waits_until(self._held.pods.get(key)) or now for key in self._held.unread]
+
+
+def _service_of(waiting: PendingActivity, state: RunState) -> PendingActivity | None:
+    """The open activity that is the service for which another one waits."""
+    path = Path.parse(waiting.activity_id)
+    return activity_named(state, path.served_frame.run_service(path.awaited).text)
 
 
 def _with_log(observed: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput:

@@ -53,6 +53,7 @@ class ActivityDefinitions:
     def attempt(self, activity: PendingActivity) -> Attempt:
         """The current attempt of an activity, to build and read its pod."""
         definition = self.of(activity)
+        service = "" if activity.task_queue else Path.parse(activity.activity_id).service
         return Attempt(
             scheduled_event_id=activity.scheduled_event_id,
             attempt=activity.attempt,
@@ -67,6 +68,7 @@ class ActivityDefinitions:
             waiting_reason=activity.waiting_reason,
             large_result=definition.result_size is ResultSize.LARGE,
             sidecar=definition.sidecar is not None,
+            service=service,
         )
 
     def writers(self, events: Iterable[AnyEvent]) -> Mapping[str, list[str]]:
@@ -86,7 +88,7 @@ class ActivityDefinitions:
         if state.code is not None:
             for activity in activities.values():
                 await self._find(activity)
-        kept = {key: each for key, each in activities.items() if each.takes_limits or _name(each) in self._known}
+        kept = {key: each for key, each in activities.items() if each.runs_nothing or _name(each) in self._known}
         return msgspec.structs.replace(state, activities=kept) if len(kept) < len(state.activities) else state
 
     async def _find(self, activity: PendingActivity) -> None:

@@ -1,0 +1,204 @@
+"""Commands and the console find runs that are only in the archive. Its database is a real one."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+import structlog
+
+from perdure.api.labels import ARCHIVE_ANNOTATION
+from perdure.client.cluster import Cluster
+from perdure.client.frontend import FrontendApi
+from perdure.kube.access import Access
+from perdure.kube.light import LightClient
+from perdure.postgres.archive import Connection, PostgresArchive
+from rpc.archive.archiving import in_cluster, run, until
+from support.apiserver import ApiServer, items, serving
+from support.cli import RUNS, perdure_in_thread
+from support.console import PODS, opened, shown
+from support.operator import OPEN, in_memory
+from support.ports import free_port
+from support.postgres import PostgresServer, postgres
+
+SERVICE = "/api/v1/namespaces/perdure-system/services/perdure-temporal"
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[PostgresServer]:
+    with postgres() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def frontend(database: PostgresServer) -> Iterator[str]:
+    """The address of the HTTP API of an operator that has archived three runs of the namespace `shop`."""
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # the audit log is not output of the command
+    port = free_port()
+    runs = [run(name, ttl=1, spec=spec) for name, spec in (("gone-1", {}), ("gone-2", {"workflowId": "order-7"}))]
+    runs.append(run("gone-3", ttl=1, spec={"input": {"id": "A-3"}}))
+    with in_memory(
+        namespace="shop",
+        settings=replace(OPEN, http_address=f"127.0.0.1:{port}"),
+        objects=runs,
+        archive=lambda: PostgresArchive(Connection(conninfo=database.conninfo), timedelta(0)).run(),
+    ) as server:
+        until(lambda: not in_cluster(server))
+        yield f"http://127.0.0.1:{port}"
+    structlog.configure(**before)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    """The cluster of the kubeconfig, which has none of the runs."""
+    with serving(tmp_path, monkeypatch) as api:
+        api.answers |= {RUNS: items(), PODS: items()}
+        yield api
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_commands_find_archived_runs_and_say_so(frontend: str) -> None:
+    at = ("--address", frontend)
+    done = await perdure_in_thread("describe", "gone-1", *at)
+    assert done.exit_code == 0, done.output
+    assert "The run `gone-1` was deleted from the cluster; this is the archived one." in done.stderr
+    assert "Completed" in done.stdout
+    assert "number" in done.stdout  # its step
+
+    done = await perdure_in_thread("describe", "-w", "order-7", "-o", "json", *at)
+    found = json.loads(done.stdout)
+    assert found["name"] == "gone-2", done.output
+
+    done = await perdure_in_thread("history", "gone-1", "-o", "json", *at)
+    events = json.loads(done.stdout)["events"]
+    assert [events[0]["eventType"], events[-1]["eventType"]] == [
+        "WorkflowExecutionStarted",
+        "WorkflowExecutionCompleted",
+    ]
+    done = await perdure_in_thread("history", "gone-1", "--follow", *at)
+    assert done.exit_code == 0
+
+    done = await perdure_in_thread("trace", "gone-1", *at)
+    assert done.exit_code == 0, done.output
+    done = await perdure_in_thread("logs", "gone-1", "--follow", *at)
+    assert done.exit_code == 1
+    assert "no step of `gone-1` has started a pod" in done.stderr
+
+
+async def test_a_run_starts_again_from_the_archive(frontend: str, cluster: ApiServer) -> None:
+    done = await perdure_in_thread("rerun", "gone-3", "--name", "again", "--no-wait", "--address", frontend)
+    assert done.exit_code == 0, done.output
+    (made,) = cluster.created
+    assert made["metadata"]["name"] == "again"
+    assert "annotations" not in made["metadata"]
+    assert made["spec"]["input"] == {"id": "A-3"}
+    assert made["spec"]["inline"]["steps"]
+
+
+async def test_a_list_shows_both(frontend: str, cluster: ApiServer) -> None:
+    here = {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "WorkflowRun",
+        "metadata": {"name": "here", "namespace": "shop", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {},
+        "status": {"phase": "Running"},
+    }
+    cluster.answers[RUNS] = items(here)
+    at = ("--address", frontend)
+    done = await perdure_in_thread("list", "--archived", *at)
+    assert done.exit_code == 0, done.output
+    heading, *lines = done.stdout.splitlines()
+    assert heading.split()[-1] == "ARCHIVED"
+    assert {line.split()[0]: line.split()[-1] == "yes" for line in lines} == {
+        "gone-1": True,
+        "gone-2": True,
+        "gone-3": True,
+        "here": False,
+    }
+    done = await perdure_in_thread("list", "--archived", "--limit", "2", "-o", "name", *at)
+    assert len(done.stdout.splitlines()) == 2
+    done = await perdure_in_thread("list", "--archived", "--phase", "Failed", *at)
+    assert done.stdout == ""
+    done = await perdure_in_thread("list", "--archived", "--query", "WorkflowId = 'order-7'", "-o", "name", *at)
+    assert done.stdout.split() == ["workflowrun.perdure.dev/gone-2"], done.output
+    done = await perdure_in_thread("list", "--archived", "-l", "a=b", *at)
+    assert done.exit_code == 2
+    assert "--query" in done.stderr
+
+
+async def test_without_an_archive_the_error_is_that_of_the_cluster(frontend: str, cluster: ApiServer) -> None:
+    plain = "there is no WorkflowRun `none` in namespace `shop`"
+    for at in ((), ("--address", frontend)):
+        done = await perdure_in_thread("describe", "none", *at)
+        assert done.exit_code == 2
+        assert plain in done.stderr
+        assert "archive" not in done.stderr
+    # The chart says that there is an archive, but the frontend does not respond.
+    cluster.answers[SERVICE] = {
+        "metadata": {"name": "perdure-temporal", "annotations": {ARCHIVE_ANNOTATION: "PostgreSQL"}},
+        "spec": {"ports": [{"name": "grpc", "port": 7233}]},
+    }
+    done = await perdure_in_thread("describe", "none")
+    assert plain in done.stderr
+    assert "it may be archived, but the archive cannot be read" in done.stderr
+    assert "temporal.httpApi.enabled" in done.stderr
+    done = await perdure_in_thread("describe", "none", "--address", f"http://127.0.0.1:{free_port()}")
+    assert "it may be archived, but the archive cannot be read" in done.stderr
+    cluster.answers[SERVICE] = (403, {"reason": "Forbidden", "message": "ada cannot get services"})
+    done = await perdure_in_thread("describe", "none")
+    assert "set --address or --service-account" in done.stderr
+
+
+async def test_an_operator_without_an_archive_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    settings = replace(OPEN, http_address=f"127.0.0.1:{port}")
+    with in_memory(namespace="shop", settings=settings), serving(tmp_path, monkeypatch) as api:
+        api.answers[RUNS] = items()
+        done = await perdure_in_thread("list", "--archived", "--address", f"http://127.0.0.1:{port}")
+        assert done.exit_code == 2
+        assert "this installation has no archive" in done.stderr
+
+
+async def test_an_unreachable_archive_is_an_error(frontend: str, database: PostgresServer, cluster: ApiServer) -> None:
+    del cluster
+    database.stop()
+    try:
+        done = await perdure_in_thread("describe", "gone-1", "--address", frontend)
+        assert done.exit_code == 2
+        assert "it may be archived, but the archive cannot be read" in done.stderr
+    finally:
+        database.start()
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_the_console_shows_archived_runs(frontend: str) -> None:
+    @asynccontextmanager
+    async def reach(found: Cluster) -> AsyncIterator[FrontendApi]:
+        async with LightClient.open(Access(server=frontend), user_agent="test") as client:
+            yield FrontendApi(client, found.namespace, 30)
+
+    async with opened(frontend=reach) as browser:
+        page = shown(await browser.get("/namespaces/shop/runs/gone-1"))
+        assert "this is the archived one" in page
+        assert "Retry the failed steps" not in page
+        assert "Rerun from the beginning" in page
+        page = shown(await browser.get("/namespaces/shop/archive"))
+        assert all(name in page for name in ("gone-1", "gone-2", "gone-3"))
+        await browser.get("/namespaces/shop/runs/none", status=404)
+    async with opened() as browser:
+        page = shown(await browser.get("/namespaces/shop/archive", status=404))
+        assert "no archive" in page
+
+
+def test_the_object_of_an_archived_run_is_marked(frontend: str) -> None:
+    """Readers of JSON see that the object is not in the cluster."""
+    with urlopen(f"{frontend}/perdure/v1/namespaces/shop/archived-run?name=gone-1") as response:
+        found: dict[str, Any] = json.load(response)
+    assert found["metadata"]["annotations"]["perdure.dev/archived"] == "true"
+    assert found["kind"] == "WorkflowRun"

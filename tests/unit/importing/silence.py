@@ -300,7 +300,7 @@ NO_EFFECT: Final = {
     r"spec\.schedule": "`schedules` decides",
     # The other system reads them elsewhere only.
     r".*(inputs|arguments)\.(parameters|artifacts)\.\*\.(globalName|archiveLogs)": "only outputs have one",
-    r".*inputs\.artifacts\.\*\.(path|mode|recurseMode|archive|artifactGC|optional)@(steps|dag)": "only containers have files",
+    r".*(in|out)puts\.artifacts\.\*\.(path|mode|recurseMode|archive|artifactGC|optional)@(steps|dag)": "pods have files",
     r".*outputs\.artifacts\.\*\.(mode|recurseMode)": "only inputs have modes",
     r"spec\.templates\.\*\.(affinity|nodeSelector|serviceAccountName|tolerations)@(steps|dag)": "only pods have them",
     r"spec\.templates\.\*\.(parallelism|failFast)@(container|script|containerSet|http|resource|daemon)": "only steps have them",

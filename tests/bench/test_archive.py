@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 
 from perdure.api.phases import RunKind
+from perdure.archive.filters import Among, And, Condition
+from perdure.archive.rows import ArchivedRun
 from perdure.postgres.archive import Connection, PostgresArchive
-from perdure.runtime.archive import ArchivedRun
-from perdure.runtime.filters import Among, And, Condition
 from support.archived_runs import BEGIN, NAMESPACE, finished, row
 from support.postgres import postgres
 

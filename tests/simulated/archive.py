@@ -10,7 +10,7 @@ from contextvars import Context
 from datetime import datetime
 from random import Random
 
-from perdure.runtime.archive import ArchivedRun, ArchiveUnavailableError
+from perdure.archive.rows import ArchivedRun, ArchiveUnavailableError
 from perdure.simulation.cluster.loop import ClusterLoop
 
 _DOWN = "the archive cannot be reached: it is down"

@@ -36,7 +36,7 @@ from support.faulty.newer import HOLD_BACK, NEWER, OLDER, Forms, Life
 from support.faulty.operators import FaultyOperator
 
 if TYPE_CHECKING:
-    from perdure.runtime.archive import Archive
+    from perdure.archive.rows import Archive
 
 RECORD = "perdure-state-version"
 """The ConfigMap with the record of upgrades."""

@@ -4,7 +4,7 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from perdure.runtime.archive import ArchivedRun, ArchiveSettings, archived
+from perdure.archive.rows import ArchivedRun, ArchiveSettings, archived
 from support.recorded_runs import recorded
 
 Json = dict[str, Any]

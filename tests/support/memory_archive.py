@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from perdure.api.phases import RunKind
-from perdure.runtime.archive import ArchivedRun, ArchiveRejectedError, ArchiveUnavailableError, restored
+from perdure.archive.rows import ArchivedRun, ArchiveRejectedError, ArchiveUnavailableError, restored
 from perdure.runtime.attempts import KubeObject
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from random import Random
 from threading import Thread
 
+from perdure.archive.rows import Archive
 from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
 from perdure.kube.client import Object
-from perdure.runtime.archive import Archive
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import Kubelet, Script

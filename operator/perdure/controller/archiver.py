@@ -22,6 +22,16 @@ import structlog
 from perdure.api.json_values import mapping, mappings
 from perdure.api.labels import API_VERSION, PARENT_RUN_ID_LABEL
 from perdure.api.reasons import EventReason
+from perdure.archive.rows import (
+    MIB,
+    ArchivedRun,
+    ArchiveRejectedError,
+    ArchiveSettings,
+    ArchiveStore,
+    ArchiveUnavailableError,
+    OnUnavailable,
+    archived,
+)
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.payloads import Blobs, LostBlobError, NewerBlobError
@@ -34,16 +44,6 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.archive import (
-    MIB,
-    ArchivedRun,
-    ArchiveRejectedError,
-    ArchiveSettings,
-    ArchiveStore,
-    ArchiveUnavailableError,
-    OnUnavailable,
-    archived,
-)
 
 _GATHER_SECONDS: Final = 0.5
 """How long a batch waits for more runs, and so the usual delay of an archived run."""

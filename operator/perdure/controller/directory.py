@@ -28,10 +28,10 @@ from msgspec.structs import replace
 from perdure.api.json_values import mapping, text
 from perdure.api.phases import RunKind, kind_of
 from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.archive.records import was_refused
 from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.retention import Tally, stored_size
-from perdure.runtime.run_records import was_refused
 from perdure.schedule.run_manifests import owner_of
 
 _FAILED: Final = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})

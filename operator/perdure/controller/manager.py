@@ -10,6 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from perdure.api.labels import RUN_ID_LABEL
+from perdure.archive.rows import Archive, ArchiveSettings
 from perdure.controller.archiver import Archiver
 from perdure.controller.artifacts import ArtifactCollector, DeletionPods
 from perdure.controller.dispatch.index import Index
@@ -53,7 +54,6 @@ from perdure.controller.workflows.revisions import RevisionCollector, RevisionRe
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime import status_encoding
-from perdure.runtime.archive import Archive, ArchiveSettings
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retention import Limits
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from perdure.api.phases import RunKind
+from perdure.archive.records import status_named
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
@@ -20,7 +21,6 @@ from perdure.frontend.messages.values import MAX_BLOB, from_enum
 from perdure.frontend.runs.gateway import RunGateway, View, check_length, not_open
 from perdure.frontend.runs.starts import RunCreator, StartedRun, run_name, workflow_run
 from perdure.frontend.transport.rpc import CallContext
-from perdure.runtime.run_records import status_named
 
 _METADATA = (("summary", 400), ("details", 20_000))
 """Maximum size of user metadata, in bytes."""

@@ -19,6 +19,7 @@ from temporalio.api.workflowservice.v1 import (
     RecordWorkerHeartbeatResponse,
 )
 
+from perdure.archive.filters import InvalidQueryError
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.matching.polls import FORGOTTEN_AFTER
 from perdure.frontend.matching.queues import TaskQueues
@@ -28,7 +29,6 @@ from perdure.frontend.messages.values import from_enum
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.query_language import parse
 from perdure.kube.clock import now
-from perdure.runtime.filters import InvalidQueryError
 
 _PAGE = 200
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from perdure import IMAGE, __version__
 from perdure.api.state_versions import NEWEST, OLDEST
+from perdure.archive.rows import Archive, ArchiveSettings, OnUnavailable
 from perdure.controller import state_versions
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.fleet.membership import MemberSettings, Membership
@@ -26,7 +27,6 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.kube.client import Client, Object
 from perdure.kube.events import Recorder
-from perdure.runtime.archive import Archive, ArchiveSettings, OnUnavailable
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.retention import MIB, Limits
 

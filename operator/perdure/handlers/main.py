@@ -25,8 +25,8 @@ from perdure.kube.client import Client
 from perdure.observe import health, json_logs, metrics
 
 if TYPE_CHECKING:
+    from perdure.archive.rows import Archive
     from perdure.frontend.core import Frontend
-    from perdure.runtime.archive import Archive
 
 
 class Temporal:

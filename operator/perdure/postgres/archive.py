@@ -26,10 +26,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import attribute_type
-from perdure.observe import metrics
-from perdure.postgres import schema
-from perdure.postgres.filters import sql_of, storable
-from perdure.runtime.archive import (
+from perdure.archive.filters import Among, And, Condition
+from perdure.archive.records import RunRecord
+from perdure.archive.rows import (
     ArchivedRun,
     ArchiveRejectedError,
     ArchiveUnavailableError,
@@ -38,9 +37,10 @@ from perdure.runtime.archive import (
     filterable,
     restored,
 )
+from perdure.observe import metrics
+from perdure.postgres import schema
+from perdure.postgres.filters import sql_of, storable
 from perdure.runtime.attempts import KubeObject
-from perdure.runtime.filters import Among, And, Condition
-from perdure.runtime.run_records import RunRecord
 
 _WRITERS: Final = 2
 _CONNECT_SECONDS: Final = 5

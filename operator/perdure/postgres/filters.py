@@ -15,8 +15,8 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from perdure.api.phases import RunKind
-from perdure.runtime.archive import microseconds
-from perdure.runtime.filters import Among, And, Condition, Missing, Not, Or, Ordered, StartsWith
+from perdure.archive.filters import Among, And, Condition, Missing, Not, Or, Ordered, StartsWith
+from perdure.archive.rows import microseconds
 
 Part = tuple[sql.Composable, list[Any]]
 """A part of a statement, and its parameters."""

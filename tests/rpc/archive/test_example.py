@@ -18,8 +18,8 @@ import pytest
 import yaml
 from temporalio.client import Client
 
+from perdure.archive.rows import ArchiveUnavailableError
 from perdure.postgres.archive import Connection, PostgresArchive
-from perdure.runtime.archive import ArchiveUnavailableError
 from rpc.archive.archiving import in_cluster, until
 from support.histories import EXAMPLES
 from support.operator import in_memory

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from perdure.runtime.archive import restored
+from perdure.archive.rows import restored
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object, Write
 from simulated.archive import SimulatedArchive

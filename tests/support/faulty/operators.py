@@ -6,6 +6,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from perdure.api.state_versions import NEWEST
+from perdure.archive.rows import Archive, ArchiveSettings
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.manager import Manager
 from perdure.controller.upgrades import UpgradeSettings
@@ -13,7 +14,6 @@ from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions
-from perdure.runtime.archive import Archive, ArchiveSettings
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from perdure.api.phases import RunKind
+from perdure.archive.rows import ArchiveSettings, OnUnavailable, payloads_of
 from perdure.controller.archiver import Archiver
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import AllShards
@@ -18,7 +19,6 @@ from perdure.kube import clock
 from perdure.kube.client import Client
 from perdure.kube.events import Recorder
 from perdure.runtime import blobs
-from perdure.runtime.archive import ArchiveSettings, OnUnavailable, payloads_of
 from support.archived_runs import BEGIN, finished
 from support.http_server import api_server
 from support.memory_archive import MemoryArchive

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from perdure.archive.filters import AnyOf, InvalidQueryError
 from perdure.frontend.visibility.query_language import nanoseconds, parse
-from perdure.runtime.filters import AnyOf, InvalidQueryError
 
 RUN: dict[str, Any] = {
     "WorkflowType": "Order",

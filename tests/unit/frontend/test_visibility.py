@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.api.search_attributes import attribute_field
+from perdure.archive.records import record_of
 from perdure.controller.directory import Directory
 from perdure.frontend.visibility.index import Visibility, VisibilityRecord
 from perdure.frontend.visibility.query_language import parse
-from perdure.runtime.run_records import record_of
 from support.recorded_runs import recorded
 
 Json = dict[str, Any]

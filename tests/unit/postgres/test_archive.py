@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 from perdure.api.phases import RunKind
+from perdure.archive.filters import And, Condition
+from perdure.archive.records import RunRecord, record_of
+from perdure.archive.rows import ArchivedRun, ArchiveSettings, ArchiveUnavailableError, archived, omitted_bytes
 from perdure.kube import clock
 from perdure.postgres.archive import LOCK_SHARED, Connection, PostgresArchive
-from perdure.runtime.archive import ArchivedRun, ArchiveSettings, ArchiveUnavailableError, archived, omitted_bytes
-from perdure.runtime.filters import And, Condition
-from perdure.runtime.run_records import RunRecord, record_of
 from support.archived_runs import BEGIN, NAMESPACE, finished, row
 from support.postgres import PostgresServer
 

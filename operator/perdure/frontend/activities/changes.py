@@ -31,6 +31,7 @@ from temporalio.api.workflowservice.v1 import (
     UpdateActivityOptionsResponse,
 )
 
+from perdure.archive.records import status_named
 from perdure.controller.directory import Entry
 from perdure.engine import activities, inputs
 from perdure.engine.recording import activity_named
@@ -43,7 +44,6 @@ from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, duration_or_none, retry_policy
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
-from perdure.runtime.run_records import status_named
 
 RETRY_FIELDS = ("initial_interval", "backoff_coefficient", "maximum_interval", "maximum_attempts")
 """The parts of a retry policy that a client may change."""

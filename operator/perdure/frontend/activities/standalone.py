@@ -32,6 +32,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.phases import RunKind
+from perdure.archive.records import record_of
 from perdure.controller.directory import Entry
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.engine import events as ev
@@ -69,7 +70,6 @@ from perdure.frontend.visibility.search_attributes import SearchAttributeRegistr
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of, retry_policy_json
-from perdure.runtime.run_records import record_of
 
 TIMEOUTS = {
     "schedule_to_close_timeout": "scheduleToCloseTimeout",

@@ -11,9 +11,9 @@ import msgspec
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 
+from perdure.archive.rows import EPOCH, Position, microseconds
 from perdure.engine.inputs import TaskToken
 from perdure.frontend.errors import invalid, not_found
-from perdure.runtime.archive import EPOCH, Position, microseconds
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k", tag=True):

@@ -36,6 +36,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.phases import RunKind
+from perdure.archive.records import record_of
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.starts import StartExtras
@@ -56,7 +57,6 @@ from perdure.frontend.visibility.search_attributes import SearchAttributeRegistr
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
-from perdure.runtime.run_records import record_of
 
 _TIMEOUTS = {
     "schedule_to_close_timeout": "scheduleToCloseTimeout",

@@ -17,6 +17,14 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.api.phases import RunKind
 from perdure.api.reasons import ConditionReason
+from perdure.archive.rows import (
+    EMPTY,
+    Archive,
+    ArchiveRejectedError,
+    ArchiveUnavailableError,
+    omitted_bytes,
+    payloads_of,
+)
 from perdure.controller.directory import Directory, Entry, Standing, entry_of
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.payloads import Blobs, LostBlobError
@@ -48,14 +56,6 @@ from perdure.frontend.messages.values import UNLIMITED
 from perdure.frontend.transport.door import MessageMemory
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
-from perdure.runtime.archive import (
-    EMPTY,
-    Archive,
-    ArchiveRejectedError,
-    ArchiveUnavailableError,
-    omitted_bytes,
-    payloads_of,
-)
 
 NO_RUN = {
     RunKind.WORKFLOW: "workflow not found for ID: {}",

@@ -36,6 +36,7 @@ from perdure.api.kinds.schedule import Calendar
 from perdure.api.search_attributes import attribute_field
 from perdure.api.stored import StoredStruct, newer_annotation, read_annotation
 from perdure.api.times import format_duration, format_time, parse_duration
+from perdure.archive.records import status_named
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE
@@ -45,7 +46,6 @@ from perdure.frontend.messages.histories import versioning_override
 from perdure.frontend.messages.values import UnfitError, duration, from_enum, timestamp, to_enum
 from perdure.frontend.runs.starts import TIMEOUTS, requested_run
 from perdure.language.program import retry_policy
-from perdure.runtime.run_records import status_named
 from perdure.schedule.calendar import (
     DAY_OF_MONTH,
     DAY_OF_WEEK,

@@ -35,6 +35,7 @@ from perdure.api.names import schedule_name
 from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import attribute_type
+from perdure.archive.filters import InvalidQueryError
 from perdure.controller.directory import Directory
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.reconcile.newer_states import message_for
@@ -60,7 +61,6 @@ from perdure.frontend.visibility.query_language import parse
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.runtime.filters import InvalidQueryError
 from perdure.schedule import inputs as inp
 from perdure.schedule.calendar import InvalidTimesError, Work
 from perdure.schedule.run_manifests import id_of

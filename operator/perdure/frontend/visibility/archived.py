@@ -9,10 +9,7 @@ from typing import Final
 import orjson
 
 from perdure.api.phases import RunKind
-from perdure.frontend.errors import invalid, not_found, precondition, unavailable, unimplemented
-from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.listing import Listing
-from perdure.runtime.archive import (
+from perdure.archive.rows import (
     Archive,
     ArchiveRejectedError,
     ArchiveUnavailableError,
@@ -20,6 +17,9 @@ from perdure.runtime.archive import (
     omitted_bytes,
     readable,
 )
+from perdure.frontend.errors import invalid, not_found, precondition, unavailable, unimplemented
+from perdure.frontend.transport.rpc import CallContext
+from perdure.frontend.visibility.listing import Listing
 
 _MAX_BYTES: Final = 64 * 1024 * 1024
 """The largest run that is sent, in bytes of JSON."""

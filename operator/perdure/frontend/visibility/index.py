@@ -19,6 +19,8 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import PREDEFINED, SYSTEM, attribute_field, attribute_type
+from perdure.archive.records import RunRecord, record_of
+from perdure.archive.rows import Position
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import PINNED, DeploymentVersion
 from perdure.frontend.messages import payloads as data
@@ -26,8 +28,6 @@ from perdure.frontend.messages.values import to_enum
 from perdure.frontend.visibility.query_language import ComparisonBudget, Filter
 from perdure.kube import client as kube
 from perdure.kube.client import not_newer
-from perdure.runtime.archive import Position
-from perdure.runtime.run_records import RunRecord, record_of
 
 BUILT_IN = {**SYSTEM, **PREDEFINED}
 """The types of fields that filters can use without registration."""

@@ -32,6 +32,17 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.phases import RunKind
+from perdure.archive.filters import InvalidQueryError, time_of
+from perdure.archive.records import record_of
+from perdure.archive.rows import (
+    Archive,
+    ArchiveRejectedError,
+    ArchiveUnavailableError,
+    ListedRun,
+    Position,
+    may_be_closed,
+    merged,
+)
 from perdure.controller.directory import Directory
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.messages import payloads as data
@@ -49,17 +60,6 @@ from perdure.frontend.visibility.query_language import (
 )
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube
-from perdure.runtime.archive import (
-    Archive,
-    ArchiveRejectedError,
-    ArchiveUnavailableError,
-    ListedRun,
-    Position,
-    may_be_closed,
-    merged,
-)
-from perdure.runtime.filters import InvalidQueryError, time_of
-from perdure.runtime.run_records import record_of
 
 PAGE = 1_000
 _NOT_CLOSED = {

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.runtime.filters import (
+from perdure.archive.filters import (
     ORDERS,
     Among,
     And,

@@ -29,6 +29,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.kinds.operation import Reset
+from perdure.archive.rows import ArchiveUnavailableError
 from perdure.controller.directory import Entry
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
@@ -55,7 +56,6 @@ from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import Visibility
 from perdure.kube import client as kube
-from perdure.runtime.archive import ArchiveUnavailableError
 from perdure.runtime.operation_requests import StartSignal
 
 _BEGIN_SECONDS = 20.0

@@ -22,6 +22,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeWorkflowExecutionResponse,
 )
 
+from perdure.archive.records import record_of
 from perdure.controller.directory import Directory
 from perdure.engine import events as ev
 from perdure.engine.starts import StartExtras
@@ -49,7 +50,6 @@ from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import VisibilityRecord
 from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
-from perdure.runtime.run_records import record_of
 
 _NO_BUILD = "unversioned"
 """Prefix of unversioned workers' builds in the search attribute BuildIds; the build follows after a colon."""

@@ -24,6 +24,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.api.workflowservice.v1 import QueryWorkflowRequest, QueryWorkflowResponse
 
 from perdure.api.names import pod_name
+from perdure.archive.records import RunRecord, record_of
 from perdure.controller.directory import Entry
 from perdure.controller.errors import NotReadyError, NotYetError, when_ready
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
@@ -56,7 +57,6 @@ from perdure.language.memory import Memory, load_memory
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.language.signals import awaited, known_signals
 from perdure.language.step_tree import OpenPaths, StepNode, open_steps, step_tree
-from perdure.runtime.run_records import RunRecord, record_of
 
 _STICKY_SECONDS = 5.0
 """How long a query waits for the worker that has the workflow in memory."""

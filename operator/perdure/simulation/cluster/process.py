@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from perdure.archive.rows import Archive
 from perdure.controller.informers import Informer
 from perdure.controller.manager import Manager
 from perdure.controller.workers import Workers
@@ -18,7 +19,6 @@ from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.runtime.archive import Archive
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.patches import copy

@@ -21,11 +21,11 @@ from perdure.api.json_values import mapping, text
 from perdure.api.labels import API_VERSION, ARCHIVED_ANNOTATION
 from perdure.api.phases import RunKind
 from perdure.api.search_attributes import attribute_field
+from perdure.archive.filters import Among, And, Condition, Missing, Or
+from perdure.archive.records import RunRecord, phase_named, record_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.runtime.attempts import KubeObject
 from perdure.runtime.commits import Commit
-from perdure.runtime.filters import Among, And, Condition, Missing, Or
-from perdure.runtime.run_records import RunRecord, phase_named, record_of
 
 Json = dict[str, Any]
 

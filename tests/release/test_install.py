@@ -140,7 +140,8 @@ class Installation:
         self("kubectl", "wait", "wfr/greeted", "--for=condition=Succeeded", "--timeout=3m")
         run = json.loads(self("kubectl", "get", "wfr", "greeted", "-o", "json"))
         assert run["metadata"]["labels"]["team"] == "ours", "from the WorkflowDefaults"
-        (revision,) = json.loads(self("kubectl", "get", "workflowrevisions", "-o", "json"))["items"]
+        of_workflow = ("-l", "perdure.dev/workflow=greeting", "-o", "json")
+        (revision,) = json.loads(self("kubectl", "get", "workflowrevisions", *of_workflow))["items"]
         assert run["status"]["revision"] == {"name": revision["metadata"]["name"], "hash": revision["spec"]["hash"]}
         for file in (REPOSITORY / "examples" / "worker-deployment").iterdir():
             text = file.read_text().replace("localhost/perdure:dev", self.image)

@@ -592,19 +592,6 @@ BUGS = (
         found="revision",
     ),
     Bug(
-        name="a revision that a run needs again is deleted in spite of that",
-        commit="c4bc0573",
-        changes=(
-            Change(
-                file="controller/workflows/revisions.py",
-                good=', uid=meta["uid"], version=meta["resourceVersion"]):\n            metrics.REVISIONS.labels("Deleted")',
-                bad=', uid=meta["uid"]):\n            metrics.REVISIONS.labels("Deleted")',
-            ),
-        ),
-        scenario="revisions",
-        found="revision",
-    ),
-    Bug(
         name="a lost node lets two containers run under a limit of one",
         commit="2185fed3",
         changes=(

@@ -63,7 +63,7 @@ class PostgresServer:
             os.chown(self.folder, _NOBODY, _NOBODY)
         made = [programs() / "initdb", "--auth=trust", "--username=perdure", "--encoding=UTF8", "--locale=C.UTF-8"]
         subprocess.run(
-            [*_AS_NOBODY, *made, "--no-sync", f"--pgdata={self.folder / 'data'}"],
+            [*AS_NOBODY, *made, "--no-sync", f"--pgdata={self.folder / 'data'}"],
             check=True,
             stdout=subprocess.DEVNULL,
             cwd=self.folder,
@@ -81,7 +81,7 @@ class PostgresServer:
         log = self.folder / "log"
         with log.open("ab") as output:
             self._running = subprocess.Popen(
-                [*_AS_NOBODY, programs() / "postgres", "-D", self.folder / "data", *options],
+                [*AS_NOBODY, programs() / "postgres", "-D", self.folder / "data", *options],
                 stdout=output,
                 stderr=output,
                 cwd=self.folder,
@@ -115,7 +115,7 @@ class PostgresServer:
 
 
 _NOBODY = 65534
-_AS_NOBODY = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
+AS_NOBODY = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import yaml
 
 from cluster import gobuild
 from cluster.paths import REPOSITORY, Cache
-from cluster.tools import DEFAULT_TOOLS, ensure_tools
+from cluster.tools import ensure_tools
 from perdure.api.crdgen import KINDS, crd_yaml, minimal_definition
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
@@ -28,7 +28,7 @@ def test_a_version_of_kubernetes_accepts_the_crds_and_the_policies() -> None:
     cache, minor = Cache.from_environment(os.environ), os.environ.get("KUBERNETES") or OLDEST
     program = gobuild.admission(minor)
     (binary,) = gobuild.build(cache, program).iterdir()
-    chart = [str(ensure_tools(cache, DEFAULT_TOOLS) / "helm"), "template", "perdure", "charts/perdure"]
+    chart = [str(ensure_tools(cache, ("helm",)) / "helm"), "template", "perdure", "charts/perdure"]
     settings = [f"--kube-version={minor}", "--set=definitionFence.inlineDefinitions=Deny"]
     rendered = subprocess.run([*chart, *settings], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     minimal = [minimal_definition(yaml.load(crd_yaml(kind), yaml.CSafeLoader)) for kind in KINDS]

@@ -177,10 +177,8 @@ def differences(argo_: Observed, perdure: Observed) -> Iterator[str]:
 
 
 def _text(name: str, values: Mapping[str, str]) -> str:
-    """Return an attempt as a text. Handlers do not tell an Error of the workflow from a failure on Perdure."""
-    handled = values["id"].startswith("exit") and values.get("v") == "Error"
-    found = {**_read(values), **({"v": "Failed"} if handled else {})}
-    return f"{name} {json.dumps(dict(sorted(found.items())), ensure_ascii=False)}"
+    """Return an attempt as a text."""
+    return f"{name} {json.dumps(dict(sorted(_read(values).items())), ensure_ascii=False)}"
 
 
 def _read(values: Mapping[str, str]) -> Json:

@@ -51,7 +51,7 @@ def test_manifests_in_the_documentation_are_valid(block: Block) -> None:
 @pytest.mark.parametrize("file", example_files(), ids=lambda file: str(file.relative_to(REPOSITORY)))
 def test_examples_are_valid(file: Path) -> None:
     for manifest in yaml.safe_load_all(file.read_text(encoding="utf-8")):
-        if manifest["apiVersion"] == API_VERSION:
+        if manifest.get("apiVersion") == API_VERSION:  # values of the chart have none
             check(manifest)
 
 

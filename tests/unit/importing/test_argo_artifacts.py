@@ -281,3 +281,21 @@ def test_the_mode_of_an_input_is_reported(tmp_path: Path) -> None:
     reported = " ".join(made.sentences)
     assert "inputs.artifacts[0].mode: has no counterpart; set the mode in the command" in reported
     assert "inputs.artifacts[0].recurseMode: has no counterpart" in reported
+
+
+def test_a_global_artifact_of_steps_is_a_variable(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow("""- name: main
+  steps:
+  - - {name: one, template: group}
+  - - {name: two, template: read, arguments: {artifacts: [{name: a, from: "{{workflow.outputs.artifacts.shared}}"}]}}
+- name: group
+  steps: [[{name: inner, template: write}]]
+  outputs: {artifacts: [{name: z, globalName: shared, from: "{{steps.inner.outputs.artifacts.z}}"}]}
+- {name: write, container: {image: a, command: [b]}, outputs: {artifacts: [{name: z, path: /out/z}]}}
+- {name: read, container: {image: a, command: [b]}, inputs: {artifacts: [{name: a, path: /in/a}]}}"""),
+    )
+    assert made.complete, made.sentences
+    assert made.step("one-global")["set"] == {"artifact_shared": "${steps.one.output['artifact-z']}"}
+    assert made.step("two")["activity"]["input"] == {"artifact-a": "${vars.artifact_shared}"}

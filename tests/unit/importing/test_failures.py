@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from perdure.importing.programs import MISSING_CODE
 from unit.importing.imported import Result, argo, inputs, pipeline_run, tekton, workflow
 
 FORK = """
@@ -154,3 +155,36 @@ def test_finally_runs_after_the_limit_of_the_tasks(tmp_path: Path) -> None:
     )
     assert (report["phase"], report["failure"]["type"], report["elapsed"]) == ("Failed", "DeadlineExceeded", 9)
     assert statuses(report) == {"tx": "Failed", "ty": "Succeeded", "tz": "Failed"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "status"),
+    [
+        ("work", 1, "Failed"),
+        ("work", MISSING_CODE, "Error"),
+        ("dag", 1, "Failed"),
+        ("dag", MISSING_CODE, "Error"),
+        ("late", 1, "Failed"),
+        ("late", MISSING_CODE, "Error"),
+        ("steps", MISSING_CODE, "Failed"),
+    ],
+)
+def test_an_exit_handler_reads_the_status_error(tmp_path: Path, entry: str, code: int, status: str) -> None:
+    """A DAG ends as its tasks do, also where one that did not run is the last one; steps that have an Error fail."""
+    templates = """- {name: work, container: {image: a, command: [b]}, outputs: {parameters: [{name: o, valueFrom: {path: /o}}]}}
+- {name: dag, dag: {tasks: [{name: a, template: work}]}}
+- name: late
+  dag:
+    tasks:
+    - {name: a, template: work}
+    - {name: b, template: say, dependencies: [a], arguments: {parameters: [{name: v, value: never}]}}
+    - {name: c, template: say, depends: a.Skipped, arguments: {parameters: [{name: v, value: never}]}}
+- {name: steps, steps: [[{name: a, template: work}]]}
+- {name: say, inputs: {parameters: [{name: v}]}, container: {image: a, command: [b]}}
+- name: handler
+  steps: [[{name: h, template: say, arguments: {parameters: [{name: v, value: "{{workflow.status}}"}]}}]]"""
+    made = argo(tmp_path, workflow(templates, f"entrypoint: {entry}\nonExit: handler"))
+    assert made.complete, made.sentences
+    report = made.simulate({"work": [{"exitCode": code}]})
+    assert report["phase"] == "Failed"
+    assert inputs(report)[-1] == {"v": status}

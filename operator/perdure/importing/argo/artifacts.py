@@ -265,6 +265,8 @@ def of_block(outputs: Fields, resolve: Resolve) -> Object:
     for each in outputs.parts("artifacts"):
         name = each.data.get("name")
         each.drop("globalName")
+        if each.take("artifactGC"):
+            each.note("artifactGC", _OUTPUT_NOTES["artifactGC"])
         value = argument(each, resolve)
         each.done({})
         if value is not None:

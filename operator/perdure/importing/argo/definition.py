@@ -103,6 +103,8 @@ class DefinitionBuilder:
         limit = spec.take("parallelism")
         self._limit = limit if isinstance(limit, int) else None
         entry = self._reference(spec, spec.text("entrypoint") or "", "entrypoint")
+        if entry is not None:
+            self._workflow = replace(self._workflow, errs=self._may_err(entry, frozenset()))
         definition: Object = {}
         main = self._main(entry)
         hooks = spec.part("hooks")
@@ -294,7 +296,17 @@ class DefinitionBuilder:
         self.blocks.entries.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
         artifacts = passed_artifacts(self._templates.data(*key))
-        target = CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
+        global_artifacts = global_outputs(source.data)
+        target = CallTarget(
+            name,
+            "block",
+            shape,
+            defaults,
+            artifacts,
+            global_names=global_names,
+            global_artifacts=global_artifacts,
+            timeout=limit,
+        )
         return self.blocks.with_limits(self._locks(key, source), target)
 
     def _may_err(self, key: tuple[str, str], above: frozenset[tuple[str, str]]) -> bool:
@@ -330,7 +342,9 @@ class DefinitionBuilder:
         concurrency = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
         policy = {"failurePolicy": flow.failure_policy} if flow.is_parallel else {}
         block: Object = {**concurrency, **policy, "steps": flow.converted}
-        source_outputs = (source.data.get("outputs") or {}).get("parameters") or []
+        source_outputs = [
+            each for kind in ("parameters", "artifacts") for each in (source.data.get("outputs") or {}).get(kind) or []
+        ]
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)

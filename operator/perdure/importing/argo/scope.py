@@ -31,7 +31,6 @@ _RUN: Final = {
     "uid": "run.runId",
     "creationTimestamp": "run.startTime",
     "creationTimestamp.RFC3339": "run.startTime",
-    "status": STATUS,
     "failures": "run.failure",
     "duration": "(now - run.startTime).getSeconds()",
     "creationTimestamp.s": "int(run.startTime)",
@@ -84,6 +83,16 @@ class WorkflowFacts:
     """The values of parameters that refer to others; they apply where the input of the run has none."""
     name: str = ""
     """The name of the object, without a trailing dash."""
+    errs: bool = False
+    """Whether it can end with the status Error."""
+
+    @property
+    def status(self) -> str:
+        """Return the expression of its status."""
+        if not self.errs:
+            return STATUS
+        errored = f"run.failure != null && run.failure.type in {list(ERRORS)}"
+        return f"(run.status == 'Completed' ? 'Succeeded' : {errored} ? 'Error' : 'Failed')"
 
 
 _FAILED_ITEM: Final = "type(o) == map && has(o.failed)"
@@ -319,6 +328,8 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
         case ("annotations", *rest) if ".".join(rest) in workflow.annotations:
             return literal(workflow.annotations[".".join(rest)])
     name = ".".join(path)
+    if name == "status":
+        return workflow.status
     if name in _RUN:
         return _RUN[name]
     if name in workflow.constants:

@@ -176,11 +176,26 @@ class TaskState:
     continues: Continuation
     inherited: str = ""
     """The condition that a task that it depends on has failed, which counts where the task itself does not run."""
+    errored_before: str = ""
+    """The condition that it was with the status Error."""
 
     @property
     def branch(self) -> str:
         """The condition that the branch that ends with this task has failed; empty if it cannot, or if that ends the DAG."""
         return _either([self.called.failed, _all([self.skipped, self.inherited]) if self.passes_on else ""])
+
+    @property
+    def errored(self) -> str:
+        """The condition that the branch that ends with this task has the status Error; empty if it cannot."""
+        before = _all([self.skipped, self.errored_before]) if self.skipped and self.errored_before else ""
+        return _either([self.called.errored, before])
+
+    @property
+    def ends_as_error(self) -> str:
+        """The condition that `ends` is true, and the status is Error."""
+        before = self.errored_before and self.skipped and not self.continues.failed
+        inherited = _all([self.skipped, self.errored_before]) if before else ""
+        return _either([inherited, "" if self.continues.error else self.called.errored])
 
     @property
     def passes_on(self) -> bool:
@@ -352,7 +367,8 @@ class FlowBuilder:
             if omitted:
                 step.called = replace(step.called, omitted=omitted if has_when else step.called.not_started)
             skipped = step.called.skipped if omitted or has_when or step.called.may_be_empty else ""
-            states[name] = TaskState(step.called, skipped, step.continues, _either([each.branch for each in before]))
+            branches = _either([each.branch for each in before]), _either([each.errored for each in before])
+            states[name] = TaskState(step.called, skipped, step.continues, *branches)
             step.needs = [self._ends[each] for each in of.names if each in self._ends]
             step.conditions += [targeted[name]] if name in targeted else []
             ancestors = _ancestors(name, depends)
@@ -417,16 +433,21 @@ class FlowBuilder:
         A DAG ends as its last tasks do. One that did not run counts as the tasks do that it depends on.
         """
         needed = {name for each in depends.values() for name in each.names}
-        parts = {name: state.ends for name, state in states.items() if name not in needed and state.ends}
-        if parts:
-            self.converted.append(
-                {
-                    "name": self._names.fresh("omitted"),
-                    "needs": [self._ends[name] for name in parts],
-                    "when": "${" + " || ".join(f"({part})" for part in parts.values()) + "}",
-                    "fail": {"message": "a task did not run because a task that it depends on has failed"},
-                }
-            )
+        last = {name: state for name, state in states.items() if name not in needed and state.ends}
+        errors = _either([state.ends_as_error for state in last.values()])
+        message = "a task did not run because a task that it depends on has failed"
+        kinds = [(errors, {"type": OUTPUT_MISSING, "message": message})] if errors else []
+        failed = _either([state.ends for state in last.values()])
+        kinds += [(_all([failed, f"!{errors}" if errors else ""]), {"message": message})] if failed else []
+        self.converted += [
+            {
+                "name": self._names.fresh("omitted"),
+                "needs": [self._ends[name] for name in last],
+                "when": "${" + when + "}",
+                "fail": fail,
+            }
+            for when, fail in kinds
+        ]
 
     def _read(self, source: Fields, *, caught: bool, needs: list[str] | None) -> _Step:
         original = source.text("name") or "step"

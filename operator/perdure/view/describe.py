@@ -10,6 +10,7 @@ from rich.text import Text
 from perdure.api import times
 from perdure.api.json_values import Json, integer, mapping
 from perdure.engine.state import AWAIT_SERVICE, TAKE_LIMITS
+from perdure.language.step_paths import Path
 from perdure.view import failure, hints, tables, text
 from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
 from perdure.view.page import Page, style_of
@@ -316,7 +317,7 @@ def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
     beat = heartbeat(activity, page).removeprefix("heartbeat ")
     if beat:
         yield "Heartbeat", page.shorten(beat, page.width - _LABEL - 4)
-    if activity.deadline:
+    if activity.deadline and not Path.parse(activity.step).service:  # a service ends with its steps
         yield "Times out", _timeout(activity.deadline, page)
     if activity.last_failure:
         yield "Last failure", failure.summary(activity.last_failure)

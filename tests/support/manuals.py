@@ -80,5 +80,7 @@ def example_files() -> list[Path]:
     return [
         file
         for file in files
-        if file.name != "kustomization.yaml" and file.parent.name != "scenarios" and "node_modules" not in file.parts
+        if file.name not in {"kustomization.yaml", "values.yaml"}  # for kustomize and for helm
+        and file.parent.name != "scenarios"
+        and "node_modules" not in file.parts
     ]

@@ -232,7 +232,7 @@ ENDINGS = {
     ),
     "start-to-close": Ending(shell("sleep 300", startToCloseTimeout="2s"), "StartToClose"),
     "schedule-to-start, of a pod that fits no node": Ending(
-        template({"nodeSelector": {"no": "node"}}, scheduleToStartTimeout="4s"), "ScheduleToStart", ["Unschedulable"]
+        template({"nodeSelector": {"no": "node"}}, scheduleToStartTimeout="30s"), "ScheduleToStart", ["Unschedulable"]
     ),
     "schedule-to-start, of a pod that a policy refuses": Ending(
         template({"hostNetwork": True}, scheduleToStartTimeout="4s"), "ScheduleToStart", ["PodSecurity"]

@@ -33,11 +33,14 @@ EXPECTED: dict[str, Json] = {
     "sign-off": {"phase": "Completed"},
 }
 """What the runs of the page come to."""
+FOREIGN_IMAGES = {"with-a-database"}
+"""Runs of the page with images that the cluster of the tests cannot pull: the simulator plays them (tests/unit/golden)."""
 
 
 def manifests() -> list[Json]:
     blocks = blocks_in(FLOWS, FLOWS.read_text(encoding="utf-8"))
-    return [manifest for block in blocks for manifest in yaml.safe_load_all(block.text)]
+    found = [manifest for block in blocks for manifest in yaml.safe_load_all(block.text)]
+    return [manifest for manifest in found if manifest["metadata"]["name"] not in FOREIGN_IMAGES]
 
 
 def release(run: str) -> Json:

@@ -618,7 +618,7 @@ BUGS = (
             ),
         ),
         scenario="defaults",
-        found="of the defaults, and its pods have",
+        found="of several versions of the defaults",
     ),
     Bug(
         name="steps start when the pod of their service exists, not when it is ready",

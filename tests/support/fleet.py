@@ -227,6 +227,7 @@ def in_memory_fleet(
         service = await asyncio.start_server(fleet.connect, host, int(port))
         try:
             await asyncio.gather(*(fleet.start() for _ in range(size)))
+            await fleet.until(lambda: all(each.shards for each in fleet.members.values()))
             await fleet.complete()
             listening = service.sockets[0].getsockname()[1]
             found.set_result(ServedFleet(fleet, f"{host}:{listening}", namespace, loop))

@@ -116,7 +116,7 @@ def test_the_type_of_an_event_is_the_one_in_the_code() -> None:
 def test_every_kind_with_conditions_is_in_the_reference() -> None:
     known = {kind.__name__ for kind in KINDS}
     assert set(CONDITIONS) == known - {"HistorySegment", "Payload", "ArtifactSet", "CachedResult", "WorkflowRevision"}
-    assert set(EVENTS) - known == {"any object", "ConfigMap", "Lease"}
+    assert set(EVENTS) - known == {"any object", "ConfigMap", "Lease", "Pod"}
 
 
 @pytest.mark.parametrize("kind", CONDITIONS)

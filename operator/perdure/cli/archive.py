@@ -10,7 +10,7 @@ import click
 
 from perdure.api.labels import ARCHIVE_ANNOTATION, ARCHIVED_ANNOTATION
 from perdure.cli.command import packed
-from perdure.cli.options import AUDIENCE, archive_options, context_option
+from perdure.cli.options import AUDIENCE, FRONTEND_SERVICE, archive_options, context_option
 from perdure.client.errors import CliError, ForbiddenError, NotFoundError
 from perdure.kube import paths
 from perdure.lazy import lazily
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from perdure.client.frontend import FrontendApi
     from perdure.client.requests import Object
 
-SERVICE = "perdure-temporal"
-"""The default Service of the frontend."""
 _SECONDS = 30.0
 
 
@@ -97,7 +95,7 @@ class ArchiveRoute:
             account=self.account,
             audience=AUDIENCE,
             system=self.system,
-            service=SERVICE,
+            service=FRONTEND_SERVICE,
             context=self.cluster,
         )
         async with frontend.reach(cluster, route, _SECONDS) as api:
@@ -105,7 +103,7 @@ class ArchiveRoute:
 
     async def _check(self, cluster: Cluster) -> None:
         """Check that the chart says that there is an archive, so that installations without one start no port-forward."""
-        service = await cluster.diagnosis.read(paths.path(paths.CORE, self.system, "services", SERVICE))
+        service = await cluster.diagnosis.read(paths.path(paths.CORE, self.system, "services", FRONTEND_SERVICE))
         if service is None or ARCHIVE_ANNOTATION not in (service["metadata"].get("annotations") or {}):
             raise client_frontend.NoArchiveError(
                 f"the installation in namespace `{self.system}` has no archive that commands can read: it needs "

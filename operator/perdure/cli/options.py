@@ -162,6 +162,8 @@ time_option = option(
 )
 
 
+FRONTEND_SERVICE = "perdure-temporal"
+"""The default Service of the Temporal frontend."""
 archive_options = stacked(
     (
         option(

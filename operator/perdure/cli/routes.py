@@ -11,6 +11,7 @@ from perdure.cli.command import option, packed, stacked
 from perdure.cli.connection import connect
 from perdure.cli.frontend import FrontendRoute, reach
 from perdure.cli.options import (
+    FRONTEND_SERVICE,
     account_option,
     audience_option,
     context_option,
@@ -36,7 +37,7 @@ address_options = stacked(
         option("--address", metavar="URL", help="Address of the HTTP API; default: through a port-forward"),
         audience_option,
         system_namespace_option,
-        option("--service", metavar="NAME", default="perdure-temporal", help="Service of the Temporal frontend"),
+        option("--service", metavar="NAME", default=FRONTEND_SERVICE, help="Service of the Temporal frontend"),
         option("--timeout", default="30s", help="How long to wait for the answer"),
     )
 )

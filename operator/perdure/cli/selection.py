@@ -24,6 +24,7 @@ from perdure.kube.paths import escaped
 from perdure.lazy import lazily
 
 with lazily():
+    from perdure.archive import records
     from perdure.client import frontend as client_frontend
     from perdure.runtime import chains
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 _MAX_SINGLE_READS: Final = 100
 """Maximum number of runs that are read one by one; more are read with all others."""
-_STATUSES: Final = {"Cancelled": "Canceled"}
-"""The names of phases in filters of Temporal clients, where they differ."""
 _TYPE: Final = {"apiVersion": API_VERSION, "kind": "WorkflowRun"}
 
 phase_option = option(
@@ -169,7 +168,7 @@ class Selection:
             closed = sorted(phase for phase in self.phases if Phase(phase).is_closed)
             if not closed:
                 return None
-            named = ", ".join(f"'{_STATUSES.get(phase, phase)}'" for phase in closed)
+            named = ", ".join(f"'{records.status_named(phase)}'" for phase in closed)
             conditions.append(f"ExecutionStatus IN ({named})")
         if self.workflow is not None:
             conditions.append(f"WorkflowType = {client_frontend.quoted(self.workflow)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -168,7 +169,7 @@ class FrontendApi:
             CliError: The archive cannot be read.
         """
         query = {"name": name} if name is not None else {"workflowId": workflow_id or ""}
-        return await self._answered(self._client.get(f"{self._archive}/archived-run", **query))
+        return await self._archive("archived-run", **query)
 
     async def archived_runs(self, query: str, limit: int) -> tuple[list[Object], bool]:
         """List the newest workflows that are only in the archive: their metadata, and outlines of spec and status.
@@ -188,16 +189,21 @@ class FrontendApi:
         token = ""
         while len(found) < limit:
             selected = {"query": query, "pageSize": str(min(limit - len(found), _PAGE)), "nextPageToken": token}
-            page = await self._answered(self._client.get(f"{self._archive}/archived-runs", **selected))
+            page = await self._archive("archived-runs", **selected)
             found += page["items"]
             token = page["nextPageToken"]
             if not token:
                 return found, False
         return found, True
 
-    @property
-    def _archive(self) -> str:
-        return f"/perdure/v1/namespaces/{quote(self._namespace, safe='')}"
+    async def _archive(self, resource: str, **query: str) -> dict[str, Any]:
+        path = f"/perdure/v1/namespaces/{quote(self._namespace, safe='')}/{resource}"
+        try:
+            return await self._answered(self._client.get(path, **query))
+        except RequestRefusedError as error:
+            if isinstance(error.__cause__, errors.ApiError) and error.__cause__.status == HTTPStatus.NOT_IMPLEMENTED:
+                raise NoArchiveError(str(error)) from error
+            raise
 
     async def _post(self, path: str, body: Any) -> dict[str, Any]:
         return await self._answered(self._client.create(path, body))
@@ -225,8 +231,6 @@ def _explained(error: errors.ApiError) -> CliError:
             return ForbiddenError(f"{error.message}; ask your administrator for the role `edit` in the namespace")
         case 404:
             return NotFoundError(f"{error.message}; `perdure list` shows the runs, and -n chooses the namespace")
-        case 501:
-            return NoArchiveError(error.message) if "archive" in error.message else RequestRefusedError(error.message)
         case 504:
             return LateError(f"{error.message}; check that a worker is running, or use a longer --timeout")
         case 429 | 500 | 502 | 503:

@@ -70,7 +70,7 @@ class KubeconfigAccess:
         """Connect to the frontend.
 
         Raises:
-            NoArchiveError: There is none.
+            NoArchiveError: The console has no way to the frontend.
         """
         if self._frontend is None:
             raise NoArchiveError(NO_ARCHIVE)
@@ -112,7 +112,7 @@ class TokenAccess:
         """Connect to the frontend with the token of the request.
 
         Raises:
-            NoArchiveError: There is no frontend.
+            NoArchiveError: The console does not know the address of the frontend.
         """
         if not self._frontend:
             raise NoArchiveError(NO_ARCHIVE)

@@ -319,7 +319,7 @@ NO_EFFECT: Final = {
     r".*\.matrix\.include\.\*\.name": "documentation",
     r".*\.steps\.\*\.results": "a file for those that read it",
     r".*(pipeline|task)Ref\.(kind|params)": "only with a resolver",
-    # There is no counterpart of what they configure.
+    # Perdure has nothing that these fields could configure.
     r"spec\.(templates\.\*\.)?executor": "the executor of Argo, which Perdure does not need",
     r".*\.(container|script|containerSet\.containers\.\*)\.name": "Argo calls the container `main`",
     r".*\.(container|script)\.mirrorVolumeMounts": "the main container has its own mounts",

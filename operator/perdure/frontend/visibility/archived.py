@@ -58,7 +58,7 @@ class ArchivedRuns:
         """Return the newest archived WorkflowRun with a name or a workflow ID, with its whole history.
 
         Raises:
-            RpcError: There is no such run, or the archive cannot be used.
+            RpcError: The archive does not have the run, or cannot be used.
         """
         del call
         archive, namespace = self._required(), request.namespace

@@ -94,6 +94,8 @@ class RetentionPolicies:
         self._known.pop(namespace, None)
         if after.rules:
             self._known[namespace] = after
+        if before != after:
+            self._read.pop(namespace, None)
         return before != after
 
     async def read(self, namespace: str) -> Policy:

@@ -163,6 +163,8 @@ class FinishedRuns:
         again = await remove_expired(self._client, url, key.uid, expiry, self._may_go)
         if again is not None:
             self._expiries.add(key.uid, again)
+            if policy != self._policies.known(key.namespace):  # one of them is outdated
+                self._expiries.outdate(key.namespace)
 
     async def _may_go(self, run: kube.Object) -> bool:
         return await EndRecorded(self._client).everywhere(run) and await self._runs.is_archived(run)
@@ -260,7 +262,7 @@ class NamespaceRetention:
         return now() + _WAIT
 
     async def _enforce_policy(self, namespace: str) -> bool:
-        """Remove the runs beyond the history limits of a namespace; return whether there were any.
+        """Remove the runs beyond the history limits of a namespace; return whether there may be more.
 
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
@@ -282,7 +284,7 @@ class NamespaceRetention:
             metrics.FINISHED_EXTRA.labels(namespace).inc(len(removed))
             if failed is not None and not removed:
                 raise failed
-        return bool(extra)
+        return bool(extra) or policy != self._policies.known(namespace)
 
     async def _enforce_limits(self, namespace: str, why: str) -> None:
         """Remove the oldest finished runs of a namespace that exceeds the limits of the installation.

@@ -28,7 +28,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.chains import first_run_id, is_open, parent_of
+from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.commits import OF_SCHEDULES, edited
 from perdure.runtime.deadletters import dead_letter_of, waits_for
 from perdure.runtime.retention import Limits, Policy, surplus
@@ -56,7 +56,7 @@ class EndRecorded:
         self._read: dict[tuple[str, str, str], kube.Object | None] = {}
 
     async def everywhere(self, run: kube.Object) -> bool:
-        """Whether a finished run's parent, Schedule, and re-driven DeadLetter have recorded its end.
+        """Whether a run's parent, Schedule, and re-driven DeadLetter have recorded its end, and the run before it its start.
 
         A parent or Schedule whose status was edited, or written by a newer version, may not have.
 
@@ -85,6 +85,8 @@ def _waiters(run: kube.Object) -> Iterator[tuple[str, str, str]]:
         yield "workflowruns", parent.name, parent.run_id
     if (schedule := owner_of(run)) and (tie := scheduled_by(run)) is not None:
         yield "schedules", tie.name, schedule
+    if (before := continuation_of(run)) is not None:
+        yield "workflowruns", before.name, before.run_id
     if (letter := dead_letter_of(run)) is not None:
         yield "deadletters", letter, run["metadata"]["labels"][labels.DEAD_LETTER_LABEL]
 
@@ -93,7 +95,7 @@ def _waits(plural: str, owner: kube.Object, run: kube.Object) -> bool:
     """Whether an owner of a run has not recorded its end yet."""
     match plural:
         case "workflowruns":
-            return _waits_for_child(owner, run)
+            return _waits_for_child(owner, run) or _starts(owner, run)
         case "schedules":
             return _follows(owner, run)
         case _:
@@ -107,6 +109,12 @@ def _waits_for_child(parent: kube.Object, run: kube.Object) -> bool:
     tie = parent_of(run)
     children = (status.get("state") or {}).get("children") or {}
     return is_open(status) and tie is not None and str(tie.initiated_event_id) in children
+
+
+def _starts(before: kube.Object, run: kube.Object) -> bool:
+    """Whether a run would create its successor again, because it has not recorded that it has."""
+    state = (before.get("status") or {}).get("state") or {}
+    return bool(state.get("startSuccessor")) and state.get("successor") == run["metadata"]["name"]
 
 
 def _follows(schedule: kube.Object, run: kube.Object) -> bool:

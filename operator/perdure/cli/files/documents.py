@@ -53,7 +53,7 @@ class Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        """Compose a text. JSON can write a character as two escapes, such as `\\ud83d\\ude00`, which are one character here.
+        """Compose a text. JSON can write a character as two escapes, a surrogate pair, which are one character here.
 
         Raises:
             yaml.composer.ComposerError: One of the two is missing.

@@ -185,7 +185,7 @@ def as_blocks(spec: Object) -> Object:
     return {**spec, "templates": [_as_block(each) for each in spec.get("templates") or []]}
 
 
-def _as_block(template: Object) -> Object:
+def _as_block(template: Any) -> Any:
     if not isinstance(template, dict) or "steps" in template or "dag" in template:
         return template
     name, inputs, outputs = template.get("name"), template.get("inputs") or {}, template.get("outputs") or {}

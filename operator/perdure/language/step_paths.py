@@ -215,6 +215,16 @@ MAIN: Final = Path("")
 """The main steps."""
 
 
+def title(path: str) -> str:
+    """Name a path for readers: a service, and the wait for it, in words; everything else as it is."""
+    parsed = Path.parse(path)
+    name = parsed.service or parsed.awaited
+    if not name:
+        return path
+    frame = parsed.served_frame.text
+    return f"{'service' if parsed.service else 'readiness of service'} {name}{f' of {frame}' if frame else ''}"
+
+
 def limited(timer: str) -> str:
     """The path of the step, handler, or block that a timer limits; that of the timer itself if it is the timer of a wait."""
     return timer.removesuffix(TIMEOUT).removesuffix(STEPS_TIMEOUT)

@@ -27,7 +27,7 @@ from perdure.simulation.cluster.loop import DeadlockError, TimeLimitError, Virtu
 from perdure.simulation.cluster.process import Operator, Session, task_factory
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from perdure.simulation.manifests import Definitions
-from perdure.simulation.scenario import Scenario
+from perdure.simulation.scenario import Scenario, ScriptedAttempt
 from perdure.simulation.script import ScriptedEntries, ScriptedKubelet, scripted_definition
 from perdure.simulation.transcript import (
     EndlessError,
@@ -59,8 +59,16 @@ class _NumberedServer(ApiServer):
 class Simulator:
     """Simulates a Workflow or a run. `run` does so to the end."""
 
-    def __init__(self, definitions: Definitions, scenario: Scenario) -> None:
-        """Prepare a simulation without starting it."""
+    def __init__(
+        self, definitions: Definitions, scenario: Scenario, attempts: ScriptedEntries[ScriptedAttempt] | None = None
+    ) -> None:
+        """Prepare a simulation without starting it.
+
+        Args:
+            definitions: What is simulated.
+            scenario: What happens meanwhile.
+            attempts: How attempts end; by default, as the scenario says.
+        """
         self.definitions = definitions
         self.scenario = scenario
         self.start = definitions.target.start
@@ -88,7 +96,8 @@ class Simulator:
         self._server = _NumberedServer(self._loop, Random(0))  # noqa: S311 - it must be the same every time
         self._server.admit = self._admit
         self._server.observers.append(self._observe)
-        ScriptedKubelet(self._loop, self._server, ScriptedEntries(scenario.activities), self.transcript.started)
+        script = ScriptedEntries(scenario.activities) if attempts is None else attempts
+        ScriptedKubelet(self._loop, self._server, script, self.transcript.started)
 
     def run(self) -> None:
         """Run the simulation until nothing more can happen.

@@ -27,7 +27,7 @@ from perdure.engine.state import (
 from perdure.language.coercion import format_value
 from perdure.language.interpreter import Refuser, RunScope
 from perdure.language.program import Program, with_defaults
-from perdure.language.step_paths import TIMEOUT, is_limit
+from perdure.language.step_paths import TIMEOUT, Path, is_limit
 from perdure.language.step_tree import StepNode, TracedStep, Tracer, step_tree
 from perdure.runtime import status_encoding
 from perdure.runtime.chains import continuation_of, parent_of
@@ -510,7 +510,8 @@ class Transcript:
         self.attempts.append(attempt)
         self._busiest[attempt.activity] += 1
         number = f", attempt {attempt.number}" if attempt.number > 1 else ""
-        self.add_entry(run, attempt.path, "Running", f"activity {attempt.activity}{number}")
+        what = "starts" if Path.parse(attempt.path).service else f"activity {attempt.activity}"
+        self.add_entry(run, attempt.path, "Running", f"{what}{number}")
         self._spend(1)
 
     def _without_pod(self, run: SimulatedRun, event: ev.AnyEvent) -> None:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from perdure.api import times
 from perdure.api.json_values import mapping
+from perdure.language.step_paths import Path, title
 from perdure.view import text
 from perdure.view.failure import summary, task_failure
 from perdure.view.history import by_worker
@@ -136,7 +137,7 @@ def short(event: Event) -> str:
     Returns:
         One line, beginning with the step if there is one.
     """
-    step = next((str(event[key]) for key in _IDS if event.get(key)), None)
+    step = next((title(str(event[key])) for key in _IDS if event.get(key)), None)
     describe = _DESCRIBE.get(str(event.get("eventType")))
     parts: Parts = (
         describe(event) if describe else [f"{k} {text.value(v)}" for k, v in event.items() if k not in _OMITTED]
@@ -232,6 +233,9 @@ def _cached(event: Event) -> Parts:
 
 def _activity_scheduled(event: Event) -> Parts:
     queue = by_worker(event.get("taskQueue"))
+    path = Path.parse(str(event.get("activityId")))
+    if (path.service or path.awaited) and not queue:  # its name says all
+        return []
     return [f"({event.get('activityType')})", f"task queue {queue}" if queue else None, *_value("input")(event)]
 
 

@@ -1,5 +1,6 @@
 """Formats a simulation: the timeline, the tree of steps, and the result."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,6 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.language.step_failures import as_json
+from perdure.language.step_paths import Path, title
 from perdure.language.step_tree import StepNode
 from perdure.simulation.report import Report, target_of
 from perdure.simulation.transcript import TimelineEntry, length
@@ -71,7 +73,7 @@ def _timeline(report: Report, page: Page) -> Iterator[Text]:
 
 
 def _cells(entry: TimelineEntry, report: Report, page: Page, *, runs: bool) -> tuple[str, ...]:
-    step = text.one_line(entry.path) or page.glyphs.dash
+    step = text.one_line(title(entry.path)) or page.glyphs.dash
     return (_when(entry.time, report, page), *((text.one_line(entry.run),) if runs else ()), step)
 
 
@@ -125,7 +127,11 @@ def _outcome(report: Report, page: Page) -> Iterator[Text]:
         rows.append(("Runs", str(len(report.root.runs))))
     if report.output is not None:
         rows.append(("Output", text.value(report.output)))
-    rows += [("Attempts", ", ".join(f"{name} {len(attempts)}" for name, attempts in report.attempts.items()))]
+    counted: Counter[str] = Counter()
+    for each in report.transcript.attempts:
+        service = Path.parse(each.path).service
+        counted[f"service {service}" if service else each.activity] += 1
+    rows += [("Attempts", ", ".join(f"{name} {count}" for name, count in counted.items()))]
     rows += [("Waits for", what) for what in report.waits_for]
     for label, what in rows:
         if what:

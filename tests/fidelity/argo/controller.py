@@ -15,12 +15,13 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import urllib3
 import yaml
@@ -29,7 +30,6 @@ from cluster import commands, gobuild
 from cluster.controlplane import control_plane
 from cluster.paths import Cache
 from cluster.store import locked
-from fidelity.argo.workflows import Case, Outcome
 from perdure.kube import clock
 
 Json = dict[str, Any]
@@ -46,6 +46,54 @@ _QUIET: Final = 0.6
 _STUCK: Final = 45.0
 """After how long without a change a workflow without running pods is stuck, in seconds."""
 _DONE: Final = frozenset({"Succeeded", "Failed", "Error"})
+_NEVER: Final = "0001-01-01T00:00:00Z"
+_ADDRESS: Final = "10.0.0.1"
+"""The address of each pod."""
+_IMAGES: Final = (
+    *("alpine", "alpine:3.23", "alpine/git:v2.26.2", "argoproj/argosay:v2", "debian", "golang:1.18", "influxdb:1.2"),
+    *("nginx:1.13", "remuslazar/gnuplot", "ubuntu"),
+)
+"""Images whose containers have no command: the controller would look for it in their registries."""
+_STORE: Final = {
+    "bucket": "artifacts",
+    "endpoint": "store:9000",
+    "accessKeySecret": {"name": "store", "key": "user"},
+    "secretKeySecret": {"name": "store", "key": "password"},
+}
+"""The artifact repository. Nothing is stored there: no container runs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one attempt of a container ends."""
+
+    milliseconds: int
+    """How long it runs."""
+    code: int = 0
+    """Its exit code."""
+    hangs: bool = False
+    """Whether it never ends by itself."""
+    printed: str | None = None
+    """Its stdout, if a task reads it."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What it writes for its output parameters, by their names."""
+
+
+class Case(Protocol):
+    """A workflow, and what its containers do."""
+
+    @property
+    def manifest(self) -> Json:
+        """The Workflow."""
+
+    def outcome(self, template: str, values: Mapping[str, str], attempt: int, /) -> Outcome:
+        """Return how an attempt ends.
+
+        Args:
+            template: The name of the template.
+            values: Its input parameters.
+            attempt: Its number, from 1, among those with the same template and values.
+        """
 
 
 class Api:
@@ -71,6 +119,20 @@ class Api:
         found: Json = json.loads(answer.data)
         assert answer.status < 300, f"{method} {path}: {found.get('message')}"
         return found
+
+    def create(self, manifest: Json) -> None:
+        """Create an object of Argo, or a ConfigMap."""
+        plural = f"{manifest['kind'].lower()}s"
+        cluster = f"/apis/argoproj.io/v1alpha1/{plural}"
+        of_argo = cluster if manifest["kind"].startswith("Cluster") else f"{_GROUP}/{plural}"
+        core = f"/api/v1/namespaces/{_NAMESPACE}/{plural}"
+        metadata = {key: value for key, value in manifest["metadata"].items() if key != "namespace"}
+        self.request("POST", core if manifest["apiVersion"] == "v1" else of_argo, {**manifest, "metadata": metadata})
+
+    def delete(self, path: str) -> None:
+        """Delete an object, unless its controller has already done so."""
+        answer = self._pool.request("DELETE", self._server + path, headers=self._headers)
+        assert answer.status in {200, 202, 404}, answer.data
 
     def wait(self, path: str) -> None:
         """Wait until the server serves a collection."""
@@ -104,8 +166,17 @@ def argo() -> Iterator[Api]:
             api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
             api.wait(f"/apis/argoproj.io/v1alpha1/{crd['spec']['names']['plural']}")
         api.request("POST", "/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
-        config = {"metadata": {"name": "workflow-controller-configmap"}, "data": {}}
+        repository = json.dumps({"s3": _STORE})
+        images = json.dumps({each: {"entrypoint": ["start"]} for each in _IMAGES})
+        data = {"artifactRepository": repository, "images": images}
+        config = {"metadata": {"name": "workflow-controller-configmap"}, "data": data}
         api.request("POST", f"/api/v1/namespaces/{_NAMESPACE}/configmaps", config)
+        token = {
+            "metadata": {"name": "default.service-account-token"},
+            "data": {},
+        }  # of the pod that sends HTTP requests
+        api.request("POST", f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
+        api.request("POST", f"/api/v1/namespaces/{_NAMESPACE}/secrets", token)
         log = running.enter_context((kubeconfig.parent / "workflow-controller.log").open("wb"))
         environment = {"LEADER_ELECTION_DISABLE": "true", "DEFAULT_REQUEUE_TIME": "100ms"}
         flags = (f"--kubeconfig={kubeconfig}", f"--namespace={_NAMESPACE}", "--executor-image=executor", "--qps=1000")
@@ -123,8 +194,10 @@ class PlayedAttempt:
     """An attempt of a container."""
 
     template: str
-    input: dict[str, str]
+    input: Mapping[str, str]
     outcome: Outcome
+    daemon: bool = False
+    """Whether it runs until the template that has started it ends."""
 
 
 @dataclass
@@ -160,6 +233,8 @@ class _Play:
     api: Api
     now: float = 0.0
     workflow: Json = field(default_factory=dict)
+    created: dict[str, Json] = field(default_factory=dict)
+    """Pods whose nodes are not known yet, by their names: the controller writes the status of the workflow after it."""
     pods: dict[str, _Pod] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     """The nodes whose pods have ended."""
@@ -170,49 +245,76 @@ class _Play:
     late: bool | None = None
     """Whether the workflow had more to do than to wait at its deadline; None before the deadline, and without one."""
 
-    def start(self, pod: Json) -> None:
-        """Start a pod that the controller has created."""
-        name, node = pod["metadata"]["name"], pod["metadata"]["annotations"][_NODE]
-        if node in self.ended or node in self.pods:
+    @property
+    def _nodes(self) -> Json:
+        return (self.workflow.get("status") or {}).get("nodes") or {}
+
+    def observe(self, workflow: Json) -> None:
+        """Take a new status of the workflow, and start the pods whose nodes it has."""
+        self.workflow = workflow
+        self.changed = time.monotonic()
+        for name, pod in list(self.created.items()):
+            if pod["metadata"]["annotations"][_NODE] in self._nodes:
+                self._start(self.created.pop(name))
+
+    def create(self, pod: Json) -> None:
+        """Take a pod that the controller has created, and start it if its node is known."""
+        node = pod["metadata"]["annotations"].get(_NODE)
+        if node is None or node in self.ended or any(each.node == node for each in self.pods.values()):
             return
         self.changed = time.monotonic()
-        template = _template(pod)
-        (main,) = [each for each in pod["spec"]["containers"] if each["name"] == "main"]
-        values = {each["name"]: each.get("value", "") for each in main["env"] if each["name"] in {"id", "v"}}
-        key = f"{template['name']}/{values}"  # as the simulator counts the attempts
-        self.counts[key] += 1
-        outcome = self.case.outcome(template["name"], values["id"], self.counts[key])
-        attempt = PlayedAttempt(template["name"], values, outcome)
-        self.attempts.append(attempt)
-        begins = self.now + self._backoff(node)
+        if node in self._nodes:
+            self._start(pod)
+        else:
+            self.created[pod["metadata"]["name"]] = pod
+
+    def _start(self, pod: Json) -> None:
+        self.changed = time.monotonic()
+        name, id_ = pod["metadata"]["name"], pod["metadata"]["annotations"][_NODE]
+        template, node = _template(pod), self._nodes[id_]
+        daemon = bool(template.get("daemon"))
+        attempt = self._attempt(node, daemon=daemon)
+        outcome = attempt.outcome
+        begins = self.now + self._backoff(id_)
         limit = self.case.manifest["spec"].get("activeDeadlineSeconds")
-        deadline = None if limit else pod["spec"].get("activeDeadlineSeconds")  # with both, the first one decides
-        ends = begins + (float(deadline or "inf") if outcome.hangs else outcome.milliseconds / 1000)
+        deadline = float("inf") if limit else _deadline(pod, node)  # with both, the first one decides
+        runs = float("inf") if outcome.hangs or daemon else outcome.milliseconds / 1000
         self.pods[name] = _Pod(
             name,
-            node,
+            id_,
             attempt,
-            ends,
-            outcome.hangs,
+            begins + min(runs, deadline),
+            outcome.hangs or runs > deadline,
             None if limit is None else self.began + limit + 1.5,
             template,
         )
         self.api.request("PATCH", f"{_PODS}/{name}/status", _status(pod, "running"), patch="merge-patch")
 
+    def _attempt(self, node: Json, *, daemon: bool = False) -> PlayedAttempt:
+        """Return an attempt of a template, which begins now."""
+        template = str(node.get("templateName") or (node.get("templateRef") or {}).get("template") or _step(node))
+        parameters = (node.get("inputs") or {}).get("parameters") or []
+        values = {str(each["name"]): str(each.get("value", "")) for each in parameters}
+        key = f"{template}/{values}"  # as the simulator counts the attempts
+        self.counts[key] += 1
+        outcome = self.case.outcome(template, values, self.counts[key])
+        attempt = PlayedAttempt(template, values, outcome, daemon)
+        self.attempts.append(attempt)
+        return attempt
+
     def _backoff(self, node: str) -> float:
         """Return how long the controller has waited before this attempt."""
-        nodes = (self.workflow.get("status") or {}).get("nodes") or {}
+        nodes = self._nodes.values()
         parent = next(
-            (each for each in nodes.values() if each.get("type") == "Retry" and node in each.get("children", [])), None
+            (each for each in nodes if each.get("type") == "Retry" and node in each.get("children", [])), None
         )
         if parent is None:
             return 0.0
-        template = next(
-            (each for each in self.case.manifest["spec"]["templates"] if each["name"] == parent.get("templateName")), {}
-        )
+        templates = self.case.manifest["spec"].get("templates") or []
+        template = next((each for each in templates if each["name"] == parent.get("templateName")), {})
         backoff = (template.get("retryStrategy") or {}).get("backoff")
         number = parent["children"].index(node)
-        return 0.0 if not backoff or not number else float(backoff.get("factor", 1) ** (number - 1))
+        return 0.0 if not backoff or not number else float(int(backoff.get("factor", 1)) ** (number - 1))
 
     @property
     def over(self) -> bool:
@@ -222,7 +324,8 @@ class _Play:
     @property
     def stuck(self) -> bool:
         """Whether the controller waits for what never comes."""
-        return bool(self.workflow) and not self.pods and time.monotonic() - self.changed > _STUCK
+        run = [each for each in self.pods.values() if not each.attempt.daemon]
+        return bool(self.workflow) and not run and time.monotonic() - self.changed > _STUCK
 
     def observe_deadline(self) -> None:
         """See whether the workflow only waits for containers that hang when its deadline passes."""
@@ -232,28 +335,77 @@ class _Play:
             self.late = not hang or time.monotonic() - self.changed < _QUIET
 
     def advance(self) -> None:
-        """End the next pod, if the controller has nothing to do."""
-        if time.monotonic() - self.changed < _QUIET or not self.pods:
+        """End the next pod, if the controller has nothing to do; if no pod runs, resume a task that is suspended."""
+        if time.monotonic() - self.changed < _QUIET or self.created:
             return
-        nodes = (self.workflow.get("status") or {}).get("nodes") or {}
+        nodes = self._nodes
         if any(nodes.get(node, {}).get("phase") not in {*_DONE, "Skipped"} for node in self.ended):
             return  # it has not seen an end yet
         started = {each.node for each in self.pods.values()}
         for each in nodes.values():
-            if each["type"] == "Pod" and each["phase"] in {"Pending", "Running"} and each["id"] not in started:
+            waits = (each.get("synchronizationStatus") or {}).get("waiting")
+            if waits or each["phase"] not in {"Pending", "Running"}:
+                continue
+            if each["type"] == "Pod" and each["id"] not in started | self.ended:
                 return  # it is about to create a pod
-            if each["type"] == "Retry" and each["phase"] in {"Pending", "Running"}:
+            if each["type"] == "Retry":
                 children = [nodes.get(child) for child in each.get("children", [])]
                 if all(child is None or child["phase"] in _DONE for child in children):
                     return  # it waits before the next attempt
-        pod = min(self.pods.values(), key=lambda each: each.ends)
+        running = [each for each in self.pods.values() if not each.attempt.daemon]
+        if not running:
+            self._resume()
+            return
+        pod = min(running, key=lambda each: each.ends)
         if pod.ends == float("inf"):
-            pod = min(self.pods.values(), key=lambda each: each.limit or float("inf"))
+            pod = min(running, key=lambda each: each.limit or float("inf"))
             if pod.limit is None or time.monotonic() < pod.limit:
                 return
         else:
             self.now = max(self.now, pod.ends)
         self._end(pod)
+
+    def _resume(self) -> None:
+        """Resume the tasks that are suspended, as users do."""
+        nodes: Json = {}
+        for id_, node in self._nodes.items():
+            if node["type"] != "Suspend" or node["phase"] != "Running":
+                continue
+            template = self._suspended(node)
+            if (template.get("suspend") or {}).get("duration"):
+                continue  # the controller does
+            declared = (template.get("outputs") or {}).get("parameters") or []
+            files = self.case.outcome(str(node.get("templateName")), {}, 1).files
+            outputs = [{**each, "value": files[each["name"]]} for each in declared if each["name"] in files]
+            finished = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            nodes[id_] = {"phase": "Succeeded", "finishedAt": finished, "outputs": {"parameters": outputs}}
+        if nodes:
+            self.changed = time.monotonic()
+            path = f"{_GROUP}/workflows/{self.case.manifest['metadata']['name']}"
+            self.api.request("PATCH", path, {"status": {"nodes": nodes}}, patch="merge-patch")
+
+    def _suspended(self, node: Json) -> Json:
+        """Return the template of a task that is suspended."""
+        stored = list(((self.workflow.get("status") or {}).get("storedTemplates") or {}).values())
+        templates = [*(self.case.manifest["spec"].get("templates") or []), *stored]
+        found: Json = next((each for each in templates if each.get("name") == node.get("templateName")), {})
+        return found
+
+    def serve(self, tasks: Json) -> None:
+        """Send the requests of `http` templates, as Argo's agent does."""
+        name = tasks["metadata"]["name"]
+        served = (tasks.get("status") or {}).get("nodes") or {}
+        for id_ in (tasks.get("spec") or {}).get("tasks") or {}:
+            if id_ in served or id_ in self.ended or id_ not in self._nodes:
+                continue
+            self.ended.add(id_)
+            self.changed = time.monotonic()
+            outcome = self._attempt(self._nodes[id_]).outcome
+            result: Json = {"phase": "Failed" if outcome.code else "Succeeded"}
+            if outcome.printed is not None:
+                result["outputs"] = {"result": outcome.printed}
+            path = f"{_GROUP}/workflowtasksets/{name}/status"
+            self.api.request("PATCH", path, {"status": {"nodes": {id_: result}}}, patch="merge-patch")
 
     def _end(self, pod: _Pod) -> None:
         del self.pods[pod.name]
@@ -261,13 +413,22 @@ class _Play:
         self.changed = time.monotonic()
         outcome = pod.attempt.outcome
         declared = (pod.template.get("outputs") or {}).get("parameters") or []
+        defaults = {each["name"]: (each.get("valueFrom") or {}).get("default") for each in declared}
+        values = {name: outcome.files.get(name, default) for name, default in defaults.items()}
+        written = {name: value for name, value in values.items() if value is not None}
         outputs: Json = {}
-        if outcome.output is not None:
-            if declared:
-                outputs["parameters"] = [{**declared[0], "value": outcome.output.removesuffix("\n")}]
-            elif not outcome.code and not pod.by_deadline:
-                outputs["result"] = outcome.output
-        lost = bool(declared) and outcome.output is None
+        if written:
+            parameters = [each for each in declared if each["name"] in written]
+            outputs["parameters"] = [
+                {**each, "value": str(written[each["name"]]).removesuffix("\n")} for each in parameters
+            ]
+        if outcome.printed is not None and not outcome.code and not pod.by_deadline:
+            outputs["result"] = outcome.printed
+        artifacts = (pod.template.get("outputs") or {}).get("artifacts") or []
+        if artifacts and not outcome.code:
+            kept = [{key: each[key] for key in ("name", "path", "globalName") if key in each} for each in artifacts]
+            outputs["artifacts"] = [{**each, "s3": {"key": f"{pod.name}/{each['name']}"}} for each in kept]
+        lost = written.keys() != values.keys()
         self.api.request("POST", f"{_GROUP}/workflowtaskresults", self._result(pod, outputs))
         found = self.api.request("GET", f"{_PODS}/{pod.name}")
         status = _status(found, "terminated", outcome.code, 64 if lost else 0)
@@ -291,14 +452,31 @@ class _Play:
         }
 
 
+def _deadline(pod: Json, node: Json) -> float:
+    """Return how long a pod may run, in seconds: until the kubelet ends it, or the executor, at the `timeout` of its template."""
+    of_pod = float(pod["spec"].get("activeDeadlineSeconds") or "inf")
+    until = datetime.fromisoformat(_variable(pod, "ARGO_DEADLINE") or _NEVER)
+    if until.year == 1:  # the executor has none
+        return of_pod
+    return min(of_pod, (until - datetime.fromisoformat(node["startedAt"])).total_seconds())
+
+
+def _variable(pod: Json, name: str) -> str:
+    """Return a variable of the executor in a pod."""
+    containers = (*pod["spec"].get("initContainers", []), *pod["spec"]["containers"])
+    variables = (variable for each in containers for variable in each.get("env", []))
+    return next((str(each.get("value", "")) for each in variables if each["name"] == name), "")
+
+
+def _step(node: Json) -> str:
+    """Return the name of the step of a node, without the number of an attempt or of an item."""
+    return str(node["displayName"]).partition("(")[0]
+
+
 def _template(pod: Json) -> Json:
     """Return the template of a pod, as the controller has written it for the executor."""
-    for each in (*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]):
-        for variable in each.get("env", []):
-            if variable["name"] == "ARGO_TEMPLATE":
-                found: Json = json.loads(variable["value"])
-                return found
-    raise AssertionError("the pod has no template")
+    found: Json = json.loads(_variable(pod, "ARGO_TEMPLATE"))
+    return found
 
 
 def _status(pod: Json, state: str, code: int = 0, executor: int = 0) -> Json:
@@ -332,32 +510,36 @@ def _status(pod: Json, state: str, code: int = 0, executor: int = 0) -> Json:
             }
         )
     phase = "Running" if state == "running" else "Failed" if code or executor else "Succeeded"
-    return {"status": {"phase": phase, "startTime": now, "containerStatuses": states}}
+    return {"status": {"phase": phase, "podIP": _ADDRESS, "startTime": now, "containerStatuses": states}}
 
 
-def play(api: Api, cases: Sequence[Case], *, parallel: int = 40) -> Iterable[tuple[Case, Played]]:
+_Case = TypeVar("_Case", bound=Case)
+
+
+def play(api: Api, cases: Sequence[_Case], *, parallel: int = 40) -> Iterable[tuple[_Case, Played]]:
     """Run workflows on Argo's controller, several at a time; yield how each went, in the order of their ends."""
     changes: SimpleQueue[tuple[str, Json]] = SimpleQueue()
-    for kind, path in (("pod", _PODS), ("workflow", f"{_GROUP}/workflows")):
+    kinds = {"pod": _PODS, "workflow": f"{_GROUP}/workflows", "tasks": f"{_GROUP}/workflowtasksets"}
+    for kind, path in kinds.items():
         version = api.request("GET", path)["metadata"]["resourceVersion"]
         threading.Thread(target=_follow, args=(api, kind, path, version, changes), daemon=True).start()
     waiting = list(reversed(cases))
-    plays: dict[str, _Play] = {}
+    plays: dict[str, tuple[_Case, _Play]] = {}
     while waiting or plays:
         while waiting and len(plays) < parallel:
             case = waiting.pop()
-            plays[case.manifest["metadata"]["name"]] = _Play(case, api)
+            plays[case.manifest["metadata"]["name"]] = case, _Play(case, api)
             api.request("POST", f"{_GROUP}/workflows", case.manifest)
         time.sleep(0.02)
         while not changes.empty():
             kind, change = changes.get()
-            _apply(plays, kind, change)
-        for name, each in list(plays.items()):
+            _apply({name: each for name, (_, each) in plays.items()}, kind, change)
+        for name, (case, each) in list(plays.items()):
             each.observe_deadline()
             if each.over or each.stuck:
                 del plays[name]
-                yield each.case, Played(each.workflow, each.attempts, stuck=not each.over, late=bool(each.late))
-                api.request("DELETE", f"{_GROUP}/workflows/{name}")
+                yield case, Played(each.workflow, each.attempts, stuck=not each.over, late=bool(each.late))
+                api.delete(f"{_GROUP}/workflows/{name}")
             else:
                 each.advance()
 
@@ -368,18 +550,19 @@ def _follow(api: Api, kind: str, path: str, version: str, changes: "SimpleQueue[
             changes.put((kind, change))
 
 
-def _apply(plays: dict[str, _Play], kind: str, change: Json) -> None:
+def _apply(plays: Mapping[str, _Play], kind: str, change: Json) -> None:
     found = change["object"]
-    if kind == "workflow":
-        playing = plays.get(found["metadata"]["name"])
-        if playing is not None and change["type"] != "DELETED":
-            playing.workflow = found
-            playing.changed = time.monotonic()
-        return
-    playing = plays.get(found["metadata"]["labels"].get(_WORKFLOW, ""))
+    metadata = found["metadata"]
+    playing = plays.get((metadata.get("labels") or {}).get(_WORKFLOW, "") if kind == "pod" else metadata["name"])
     if playing is None:
         return
-    if change["type"] == "DELETED":
-        playing.pods.pop(found["metadata"]["name"], None)
-    elif change["type"] == "ADDED":
-        playing.start(found)
+    match kind, change["type"]:
+        case "workflow", "ADDED" | "MODIFIED":
+            playing.observe(found)
+        case "tasks", "ADDED" | "MODIFIED":
+            playing.serve(found)
+        case "pod", "DELETED":
+            playing.pods.pop(metadata["name"], None)
+            playing.created.pop(metadata["name"], None)
+        case "pod", "ADDED":
+            playing.create(found)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fidelity.argo.observed import STUCK, Observed
-from fidelity.argo.workflows import Case
+from fidelity.argo.workflows import RandomCase
 
 
 @dataclass(frozen=True)
@@ -14,11 +14,11 @@ class Difference:
 
     name: str
     """Its entry in the documentation."""
-    applies: Callable[[Case, Observed], bool]
+    applies: Callable[[RandomCase, Observed], bool]
     """Whether a workflow that went so on Argo has it."""
 
 
-def _succeeded_late(case: Case, argo: Observed) -> bool:
+def _succeeded_late(case: RandomCase, argo: Observed) -> bool:
     """Whether a workflow has succeeded after its deadline: one of its containers never ended by itself."""
     limited = "activeDeadlineSeconds" in case.manifest["spec"]
     return limited and argo.phase == "Succeeded" and any(case.outcome(*each).hangs for each in argo.numbered())
@@ -40,6 +40,18 @@ KNOWN: Final = (
 )
 
 
-def known(case: Case, argo: Observed) -> Difference | None:
+def known(case: RandomCase, argo: Observed) -> Difference | None:
     """Return the known difference that a workflow has; None if it has none."""
     return next((each for each in KNOWN if each.applies(case, argo)), None)
+
+
+NOT_IMPORTED: Final = frozenset(
+    {
+        *("arguments-artifacts.yaml", "artifact-passing-subpath.yaml", "artifactory-artifact.yaml", "cron-when.yaml"),
+        *("custom-metrics.yaml", "dag-custom-metrics.yaml", "data-transformations.yaml", "hdfs-artifact.yaml"),
+        *("expression-reusing-verbose-snippets.yaml", "fibonacci-seq-conditional-param.yaml", "influxdb-ci.yaml"),
+        *("input-artifact-azure.yaml", "input-artifact-http.yaml", "input-artifact-oss.yaml"),
+        *("output-artifact-azure.yaml", "retry-conditional.yaml", "webhdfs-input-output-artifacts.yaml"),
+    }
+)
+"""The examples of which parts have no counterpart."""

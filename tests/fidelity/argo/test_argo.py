@@ -31,7 +31,7 @@ def test_imported_workflows_go_as_on_argo(tmp_path: Path, first: int) -> None:
     for seed in SEEDS[first : first + _BATCH]:
         recorded, case = records[seed], random_case(seed)
         if known(case, recorded) is None:
-            imported = on_perdure(case, recorded, tmp_path)
+            imported = on_perdure(case, tmp_path)
             assert not imported.remarks, (seed, imported.remarks)
             found[seed] = list(differences(recorded, imported.observed))
     assert not any(found.values()), {seed: each for seed, each in found.items() if each}

@@ -4,11 +4,13 @@ Each container gets a parameter `id`, which names the call in the whole workflow
 the call has read: outputs, statuses, items, and parameters. So the inputs of all containers show what a controller has decided.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
 from typing import Any, Final
+
+from fidelity.argo.controller import Outcome
 
 Json = dict[str, Any]
 
@@ -19,20 +21,6 @@ _LISTS: Final = ('["p","q"]', "[1,2,3]", '["one"]', "[]", '[{"k":"m"},{"k":"n"}]
 _MAX_DEPTH: Final = 3
 _DEADLINE: Final = 25
 """The time limit of workflows that have one, in seconds. Everything that does not hang ends long before."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one attempt of a container ends."""
-
-    milliseconds: int
-    """How long it runs."""
-    code: int = 0
-    """Its exit code."""
-    hangs: bool = False
-    """Whether it never ends by itself."""
-    output: str | None = None
-    """What it writes to the file of its output, or to stdout; None: the file does not exist."""
 
 
 @dataclass
@@ -58,37 +46,37 @@ class Leaf:
 
 
 @dataclass
-class Case:
-    """A workflow, and its containers."""
+class RandomCase:
+    """A random workflow, and its containers."""
 
     seed: int
     manifest: Json
     leaves: dict[str, Leaf] = field(default_factory=dict)
 
-    def outcome(self, template: str, call: str, attempt: int) -> Outcome:
+    def outcome(self, template: str, values: Mapping[str, str], attempt: int) -> Outcome:
         """Return how an attempt ends.
 
         Args:
             template: The name of the template.
-            call: The value of `id`.
+            values: Its input parameters, of which `id` names the call.
             attempt: Its number, from 1.
         """
         leaf = self.leaves[template]
-        random = Random(f"{self.seed}/{template}/{call}/{attempt}")
+        random = Random(f"{self.seed}/{template}/{values.get('id')}/{attempt}")
         slowest = (
             1_000 if "activeDeadlineSeconds" in self.manifest["spec"] else 30_000
         )  # nothing else is near a deadline
         milliseconds = random.randrange(100, slowest)
-        output: str | None = random.choice(_LISTS if leaf.lists else _TEXTS)
+        output = random.choice(_LISTS if leaf.lists else _TEXTS)
         if leaf.prints:
             output = output or "-"  # a script that prints nothing returns null
         if random.random() < leaf.hangs:
-            return Outcome(milliseconds, hangs=True, output=leaf.default)
+            return Outcome(milliseconds, hangs=True)
         if random.random() < leaf.failing:
-            return Outcome(milliseconds, random.choice((1, 2, 3)), output=leaf.default)
-        if not leaf.prints and random.random() < leaf.forgets:
-            output = leaf.default
-        return Outcome(milliseconds, output=output)
+            return Outcome(milliseconds, random.choice((1, 2, 3)))
+        if leaf.prints:
+            return Outcome(milliseconds, printed=output)
+        return Outcome(milliseconds, files={} if random.random() < leaf.forgets else {"out": output})
 
 
 @dataclass
@@ -119,7 +107,7 @@ class _Known:
         return "{{" + f"{self.prefix}.{self.name}.{of}" + "}}"
 
 
-def random_case(seed: int) -> Case:
+def random_case(seed: int) -> RandomCase:
     """Return the workflow of a seed, and what its containers do."""
     return _Generator(seed).case
 
@@ -141,7 +129,7 @@ class _Generator:
         return self._random.random() < share
 
     @cached_property
-    def case(self) -> Case:
+    def case(self) -> RandomCase:
         """The case."""
         deadline, hangs = self._random.choice([(True, True), (False, True)] + [(False, False)] * 15)
         for _ in range(self._random.randint(2, 4)):
@@ -164,7 +152,7 @@ class _Generator:
         spec["templates"] = self._templates
         metadata = {"name": f"seed-{self._seed}"}
         manifest = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": metadata, "spec": spec}
-        return Case(self._seed, manifest, self._leaves)
+        return RandomCase(self._seed, manifest, self._leaves)
 
     # Containers
 

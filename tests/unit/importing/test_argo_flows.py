@@ -436,3 +436,23 @@ def test_a_task_that_is_not_defined_is_reported(tmp_path: Path, field: str) -> N
         ),
     )
     assert any("dag.tasks[0].depends: there is no task `missing`" in each for each in made.sentences), made.sentences
+
+
+@pytest.mark.parametrize(
+    ("end", "items"), [("3", ["1", "2", "3"]), ("1", ["1"]), ("0", ["1", "0"]), ("-1", ["1", "0", "-1"])]
+)
+def test_a_sequence_with_a_computed_end_below_its_start_counts_down(tmp_path: Path, end: str, items: list[str]) -> None:
+    """As `expandSequence` in workflow/controller/operator.go of Argo Workflows 4.0.5; its example withsequence-nested-result."""
+    templates = """- name: main
+  steps:
+  - - {name: last, template: last}
+  - - name: each
+      template: each
+      arguments: {parameters: [{name: number, value: "{{item}}"}]}
+      withSequence: {start: "1", end: "{{steps.last.outputs.result}}"}
+- {name: last, script: {image: a, command: [sh], source: "echo 3"}}
+- {name: each, inputs: {parameters: [{name: number}]}, container: {image: a}}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    report = made.simulate({"last": [{"output": int(end)}]})
+    assert [str(each["number"]) for each in inputs(report) if each] == items

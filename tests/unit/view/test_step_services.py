@@ -1,6 +1,10 @@
 """The services of steps in `perdure describe`."""
 
+import pytest
+
 from perdure.engine.inputs import AttemptWaiting
+from perdure.language.step_paths import title
+from perdure.view.events import short
 from support.view.flow import Flow, golden
 from unit.view.shown import steps
 
@@ -30,3 +34,20 @@ def test_a_list_of_steps_shows_its_services_and_what_they_wait_for() -> None:
            └─ service db  ◔ Waiting  service           +3s    6s
                 pod p runs, and is not ready
     """)
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        (":service.mail", "service mail"),
+        (":ready.mail", "readiness of service mail"),
+        ("test:service.db", "service db of test"),
+        ("all[2]/test:ready.my-db", "readiness of service my-db of all[2]/test"),
+        ("test/one", "test/one"),
+        ("test:catch/one", "test:catch/one"),
+    ],
+)
+def test_a_service_is_named_in_words(path: str, named: str) -> None:
+    event = {"eventId": 1, "eventType": "ActivityTaskScheduled", "activityId": path, "activityType": "x"}
+    shown = named if "service" in path or "ready" in path else f"{named} (x)"
+    assert (title(path), short(event)) == (named, shown)

@@ -860,8 +860,13 @@ def _sequence(sequence: Fields, resolve: Resolve) -> Any:
         if len(numbers) <= _MAX_ITEMS:
             return [_formatted(form, number) for number in numbers] if form else numbers
     lower = _number(start or "0", resolve)
-    size = _number(count, resolve) if count is not None else f"{_number(end or '0', resolve)} - {lower} + 1"
-    made = f"lists.range({size})" if lower == "0" else f"lists.range({size}).map(i, i + {lower})"
+    if count is not None:
+        size = _number(count, resolve)
+        made = f"lists.range({size})" if lower == "0" else f"lists.range({size}).map(i, i + {lower})"
+    else:  # which may be below the start
+        upper = _number(end or "0", resolve)
+        up = f"lists.range({upper} - {lower} + 1).map(i, {lower} + i)"
+        made = f"({lower} <= {upper} ? {up} : lists.range({lower} - {upper} + 1).map(i, {lower} - i))"
     if form:
         if not re.fullmatch("[^%]*%d[^%]*", form):
             raise UntranslatableError(f"the format `{form}` has no counterpart; format the number in the container")

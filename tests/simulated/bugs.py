@@ -646,6 +646,47 @@ BUGS = (
         scenario="services",
         found="outlives its steps",
     ),
+    Bug(
+        name="a timer that was due while no operator ran is forgotten, because its run hibernates",
+        commit="COMMIT",
+        changes=(
+            Change(
+                file="controller/dispatch/hibernation.py",
+                good="        wake = next_wake(state, _LONG_AGO)\n",
+                bad="        wake = next_wake(state, now)\n",
+            ),
+        ),
+        scenario="hibernation",
+        found="unfinished",
+    ),
+    Bug(
+        name="no run hibernates",
+        commit="COMMIT",
+        changes=(
+            Change(
+                file="controller/dispatch/hibernation.py",
+                good="        if known.until > now:\n",
+                bad="        if known:\n",
+            ),
+        ),
+        scenario="hibernation",
+        found="in memory, which waits",
+    ),
+    Bug(
+        name="the timer of a hibernated run is forgotten if it is due while its operator must not decide",
+        commit="COMMIT",
+        changes=(
+            Change(
+                file="controller/manager.py",
+                good="                return self.runs.get(key.uid) is not None or key.uid in self.runs.hibernation\n",
+                bad="                return self.runs.get(key.uid) is not None\n",
+            ),
+        ),
+        scenario="hibernation",
+        operators=3,
+        fleet=True,
+        found="unfinished",
+    ),
 )
 
 

@@ -371,6 +371,19 @@ class Directory:
         """Whether a run is in deletion."""
         return uid in self._leaving
 
+    def pack(self, uid: str) -> None:
+        """Pack the entry of an open run that will not change for a while. Its next version replaces it."""
+        entry = self._by_uid.get(uid)
+        if isinstance(entry, Entry):
+            self._by_uid[uid] = packed(entry)
+
+    def settled_version(self, uid: str) -> str | None:
+        """The resourceVersion of a closed or a packed run; None for other runs."""
+        known = self._by_uid.get(uid)
+        if isinstance(known, bytes):
+            return unpacked(uid, known).version
+        return known.version if known is not None and known.standing is Standing.CLOSED else None
+
     def closed_version(self, uid: str) -> str | None:
         """The resourceVersion of a closed run; None for other runs."""
         entry = self.get(uid)

@@ -13,6 +13,7 @@ from perdure.api.labels import RUN_ID_LABEL
 from perdure.archive.rows import Archive, ArchiveSettings
 from perdure.controller.archiver import Archiver
 from perdure.controller.artifacts import ArtifactCollector, DeletionPods
+from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.pods import RunPods
 from perdure.controller.dispatch.references import ReferencedObjects
@@ -73,6 +74,7 @@ class Manager:
         archive: Archive | None = None,
         archiving: ArchiveSettings | None = None,
         pod: kube.Object | None = None,
+        hibernation: HibernationSettings | None = None,
     ) -> None:
         """Create a manager without starting it.
 
@@ -86,6 +88,7 @@ class Manager:
             archive: Archives finished runs; None without an archive.
             archiving: The settings of the archive; None for the defaults.
             pod: The pod of this process; None: it is in no pod.
+            hibernation: When runs that only wait are dropped from memory; None for the defaults.
         """
         self.served = served
         self.client = services.client
@@ -139,6 +142,7 @@ class Manager:
             releases=self._releases,
             changed=self._update_retention,
             archiver=self.archiver,
+            hibernation=hibernation,
         )
         self.schedules = Schedules(services, index, self._queue, self.runs)
         self._pods = RunPods(services, index, self._queue, self.runs, self._releases)
@@ -200,7 +204,7 @@ class Manager:
             services.client,
             served,
             {
-                "workflowruns": self.runs.update,
+                "workflowruns": self.runs.update_listed,
                 "retrypolicies": references.update_policy,
                 "workflowlimits": references.update_limit,
                 "schedules": self.schedules.update,
@@ -338,7 +342,7 @@ class Manager:
         """Whether to keep a key that others process: not if its object is read or woken when this process gains it."""
         match key:
             case RunKey():
-                return self.runs.get(key.uid) is not None
+                return self.runs.get(key.uid) is not None or key.uid in self.runs.hibernation
             case ScheduleKey() | OrphanKey():
                 return self.shards.holds(key.namespace, key.sharded_by)
             case _:

@@ -262,6 +262,11 @@ RUNS_KNOWN = Gauge(
     "Runs in the memory of the operator: open ones, and those with pods that are not released yet.",
     registry=REGISTRY,
 )
+RUNS_HIBERNATED = Gauge(
+    "perdure_runs_hibernated",
+    "Open runs that only wait, so that the operator has dropped them from its memory until something happens.",
+    registry=REGISTRY,
+)
 FLEET_MEMBERS = Gauge(
     "perdure_fleet_members",
     "Operators that share the work, as seen by this one; 0 for a single operator without a fleet.",

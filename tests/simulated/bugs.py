@@ -648,7 +648,7 @@ BUGS = (
     ),
     Bug(
         name="a timer that was due while no operator ran is forgotten, because its run hibernates",
-        commit="COMMIT",
+        commit="7f9f28b8",
         changes=(
             Change(
                 file="controller/dispatch/hibernation.py",
@@ -661,7 +661,7 @@ BUGS = (
     ),
     Bug(
         name="no run hibernates",
-        commit="COMMIT",
+        commit="7f9f28b8",
         changes=(
             Change(
                 file="controller/dispatch/hibernation.py",
@@ -674,7 +674,7 @@ BUGS = (
     ),
     Bug(
         name="the timer of a hibernated run is forgotten if it is due while its operator must not decide",
-        commit="COMMIT",
+        commit="7f9f28b8",
         changes=(
             Change(
                 file="controller/manager.py",

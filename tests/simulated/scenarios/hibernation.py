@@ -12,6 +12,7 @@ from simulated.scenarios.definitions import activity, parent_of, step
 from simulated.world import World
 
 _RUNS = 5
+_QUIET = 5
 _LATE = 5.0
 """The most seconds by which a timer may be late while nothing fails. A watch lags by up to 3 seconds."""
 SUBSCRIPTION: Object = {
@@ -42,6 +43,9 @@ async def hibernation(world: World) -> None:
     world.loop.call_at(random.uniform(0, 60), world.create, "WorkflowRun", "family", family)
     delayed = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}, "startDelay": "15m"}
     world.loop.call_at(random.uniform(0, 60), world.create, "WorkflowRun", "delayed", delayed)
+    for i in range(_QUIET):  # nothing but their timer, which may be due while no operator runs, wakes them
+        spec = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": f"{random.randint(1_000, 1_900)}s"}}]}}
+        world.loop.call_at(random.uniform(0, 60), world.create, "WorkflowRun", f"quiet{i}", spec)
     for i in range(_RUNS):
         for n in range(2):
             when = random.uniform(30, 2_200)

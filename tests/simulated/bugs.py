@@ -665,27 +665,12 @@ BUGS = (
         changes=(
             Change(
                 file="controller/dispatch/hibernation.py",
-                good="        if known.until > now:\n",
-                bad="        if known:\n",
+                good="        if not self._may_sleep(run, wake, now):\n",
+                bad="        if True:\n",
             ),
         ),
         scenario="hibernation",
         found="in memory, which waits",
-    ),
-    Bug(
-        name="the timer of a hibernated run is forgotten if it is due while its operator must not decide",
-        commit="7f9f28b8",
-        changes=(
-            Change(
-                file="controller/manager.py",
-                good="                return self.runs.get(key.uid) is not None or key.uid in self.runs.hibernation\n",
-                bad="                return self.runs.get(key.uid) is not None\n",
-            ),
-        ),
-        scenario="hibernation",
-        operators=3,
-        fleet=True,
-        found="unfinished",
     ),
 )
 

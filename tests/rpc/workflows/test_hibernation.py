@@ -4,9 +4,10 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import EventType, HistoryEventFilterType
 from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request
 
 from rpc.served import Served, complete_workflow, names, served, timer
@@ -50,6 +51,19 @@ async def test_a_signal_reaches_it(here: Served) -> None:
     await here.call("SignalWorkflowExecution", workflow_execution=W, signal_name="go", request_id="one")
     await here.decide(complete_workflow())
     assert "WorkflowExecutionSignaled" in names(await here.history())
+
+
+@served
+async def test_a_run_that_changes_often_stays_in_memory(here: Served) -> None:
+    spec = {"steps": [{"name": "wait", "waitForSignal": {"name": "decided"}}]}
+    here.world.server.create("workflows", {"metadata": {"name": "approval"}, "spec": spec})
+    started = await here.start(queue=TaskQueue(name="workflows"), workflow_type=WorkflowType(name="approval"))
+    for number in range(5):
+        await asyncio.sleep(45)
+        assert not hibernates(here, started.run_id)
+        await here.call("SignalWorkflowExecution", workflow_execution=W, signal_name="other", request_id=f"{number}")
+    await asyncio.sleep(120)
+    assert hibernates(here, started.run_id)
 
 
 @served

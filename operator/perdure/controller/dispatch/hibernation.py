@@ -103,9 +103,9 @@ class Hibernation:
         if not self._may_sleep(run, wake, now):
             self._waiting.pop(uid, None)
             return wake
-        known, version = self._waiting.get(uid), str(run.record.object["metadata"]["resourceVersion"])
-        if known is None or known.version != version:
-            known = self._waiting[uid] = _Waiting(version, now + self._settings.after)
+        known = self._waiting.get(uid)
+        if known is None or known.version != run.record.version:
+            known = self._waiting[uid] = _Waiting(run.record.version, now + self._settings.after)
         if known.until > now:
             return known.until
         self._services.workers.release(run)

@@ -23,8 +23,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from perdure.api.values import ValueTypeError
 from perdure.flow.definitions import Activity, Environment, Flow, Retry
-from perdure.flow.values import ValueTypeError
 
 if TYPE_CHECKING:
     from perdure.flow.control import MapError, Saga, gather, map, now, race, signal, sleep  # noqa: A004 - `pf.map`

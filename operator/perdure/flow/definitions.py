@@ -16,7 +16,7 @@ from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints, overload
 
 from perdure.api.times import parse_duration
-from perdure.flow.values import Codec, ValueTypeError, codec_of
+from perdure.api.values import Codec, ValueTypeError, codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

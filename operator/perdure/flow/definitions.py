@@ -242,6 +242,12 @@ class Activity(Generic[P, R]):
             return self._encode_later(result)
         return self.signature.encode_result(result)
 
+    def replaced(self, function: Callable[..., Any]) -> Activity[P, R]:
+        """Return an activity of the same name, types, and options with another function."""
+        found: Activity[P, R] = Activity(self.environment, self.name, self.function, self.options)
+        found.function = function
+        return found
+
     async def _encode_later(self, result: Awaitable[Any]) -> Any:
         return self.signature.encode_result(await result)
 

@@ -37,7 +37,6 @@ from perdure.cli.starts import Launch, follow, labels_of, restarts_run, start_ru
 from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.requests import Object
-from perdure.client.run_requests import name_prefix
 from perdure.client.runs import copy_of
 from perdure.client.selection import newest, phase_of
 from perdure.kube import clock
@@ -46,6 +45,7 @@ from perdure.lazy import lazily
 with lazily():
     from perdure.cli import archive
     from perdure.cli.files import documents
+    from perdure.client import run_requests
     from perdure.schedule import run_manifests
     from perdure.view import logs, replay
     from perdure.view import run as run_view
@@ -146,7 +146,7 @@ def start(
         if workflow is None:
             raise click.BadParameter("requires WORKFLOW, the Workflow of the revision", param_hint="--revision")
         what = {"name": workflow, "revision": asyncio.run(_revision(workflow, revision, launch, program_of(context)))}
-    prefix = name_prefix(kind or "run") if workflow is None else workflow.rpartition("/")[2]
+    prefix = run_requests.name_prefix(kind or "run") if workflow is None else workflow.rpartition("/")[2]
     base: Object = {"metadata": {"generateName": f"{prefix}-"}, "spec": {}}
     if file is not None:
         base = documents.read_run(file)

@@ -19,6 +19,10 @@ _HASHED: Final = re.compile("h[a-z2-7]{5}")
 _NOT_LABEL: Final = re.compile(r"[^-A-Za-z0-9_.]+")
 
 
+DEFAULTS_NAME: Final = "default"
+"""The name of the WorkflowDefaults of a namespace."""
+
+
 def _digest(text: str, length: int = 10) -> str:
     """Return a letter and `length` characters of a hash, of five bits each."""
     words = base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()

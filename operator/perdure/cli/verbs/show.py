@@ -131,8 +131,10 @@ async def _read_with_events(
         found = await cluster.runs.with_history(await archive.find(cluster, name, workflow_id))
         live = await cluster.runs.live_state(found)
         events = await cluster.runs.events(found)
+        retention = await cluster.runs.retention(found)
 
-    return run_view.read_run(found, now=clock.now(), live=live, trace=replay.trace(found)), events
+    trace = replay.trace(found)
+    return run_view.read_run(found, now=clock.now(), live=live, trace=trace, retention=retention), events
 
 
 _PAUSE = 0.5

@@ -20,7 +20,7 @@ from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.fleet import CatchUp, FleetRuns
 from perdure.controller.dispatch.index import Index
 from perdure.controller.errors import isolate
-from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work
+from perdure.controller.expiry import RunExpiries, has_pending_work, is_closed
 from perdure.controller.limits import LimitReleases
 from perdure.controller.queue import DeadLetterKey, ExpiryKey, Key, KeyedQueue, RunKey, ScheduleKey, sharding_name
 from perdure.controller.reconcile.newer_states import is_reported
@@ -209,12 +209,10 @@ class WorkflowRuns:
         if obj["metadata"].get("deletionTimestamp"):
             self._end(obj)
             return
-        over = expiry_of(obj)
-        if over is not None:
-            self._expiries.add(uid, over)
+        self._expiries.update(uid)
         run = self.get(uid)
         if run is None:
-            self._admit(obj, before, closed=over is not None)
+            self._admit(obj, before, closed=is_closed(obj))
         elif run.record.update(obj):
             self._wake(run)
 
@@ -252,7 +250,7 @@ class WorkflowRuns:
 
     def update_finished(self, obj: kube.Object) -> bool:
         """Process a run of a list if it is finished and has no pending work; return whether it was processed."""
-        if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or _has_work(obj):
+        if self.get(obj["metadata"]["uid"]) is not None or not is_closed(obj) or _has_work(obj):
             return False
         isolate(obj, self.update)
         return True

@@ -52,6 +52,12 @@ UNSET = {
     "workflow.WorkflowExecutionOptions.priority": "refused: the priority of a running workflow cannot be changed",
     "batch.BatchOperationSignal.header": "refused: signals of a batch carry no headers",
     "common.ResetOptions.build_id": "refused: a workflow is not reset to the work of one build",
+    "UpdateNamespaceRequest.namespace": _plan("system.py", "namespace_retention"),
+    "UpdateNamespaceRequest.config": _plan("system.py", "namespace_retention"),
+    "namespace.NamespaceConfig.workflow_execution_retention_ttl": _plan("system.py", "namespace_retention"),
+    "UpdateNamespaceRequest.*": "refused: apart from its retention, a namespace belongs to Kubernetes",
+    "namespace.*": "the same",
+    "replication.*": "the same",
 }
 """Patterns of fields that no scenario sets, and why; the first that fits counts."""
 UNANSWERED = {
@@ -68,6 +74,7 @@ UNANSWERED = {
     ),
     "PollNexusTaskQueue: response": "Temporal's server adds headers of HTTP, and a token of its own",
     "StopBatchOperation: response": "a batch may end before it can be stopped: how fast it is decides",
+    **dict.fromkeys(("UpdateNamespace: response", "UpdateNamespace: error"), _plan("system.py", "namespace_retention")),
 }
 """RPCs that no scenario sees succeed (``response``) or fail (``error``), and why."""
 

@@ -209,6 +209,35 @@ BUGS = (
         found="is still held",
     ),
     Bug(
+        name="run removed before the run that it continues has recorded its creation",
+        commit="0439c42",
+        changes=(
+            Change(
+                file="controller/retention.py",
+                good='        yield "workflowruns", before.name, before.run_id\n',
+                bad="        pass\n",
+            ),
+        ),
+        scenario="retention",
+        operators=3,
+        fleet=True,
+        first_seed=25,
+        found="is created 2 times",
+    ),
+    Bug(
+        name="finished runs that do not follow a change of the retention",
+        commit="fe6fe20",
+        changes=(
+            Change(
+                file="controller/manager.py",
+                good="            self._expiries.outdate(namespace)\n",
+                bad="            pass\n",
+            ),
+        ),
+        scenario="retention",
+        found="is not removed",
+    ),
+    Bug(
         name="finished runs of a namespace without bounds",
         commit="3923056",
         changes=(

@@ -19,6 +19,10 @@ _HASHED: Final = re.compile("h[a-z2-7]{5}")
 _NOT_LABEL: Final = re.compile(r"[^-A-Za-z0-9_.]+")
 
 
+DEFAULTS_NAME: Final = "default"
+"""The name of the WorkflowDefaults of a namespace."""
+
+
 def _digest(text: str, length: int = 10) -> str:
     """Return a letter and `length` characters of a hash, of five bits each."""
     words = base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()
@@ -384,3 +388,12 @@ def worker_version_name(name: str, build_id: str) -> str:
 
 _WORKERS_LIMIT: Final = 53
 _WORKERS_HEAD: Final = 32
+
+SYSTEM_NAMESPACE = "perdure-system"
+"""The default namespace of the operators."""
+
+FRONTEND_SERVICE = "perdure-temporal"
+"""The default Service of the Temporal frontend."""
+
+FRONTEND_AUDIENCE = "perdure.dev/temporal"
+"""The default audience of tokens for the frontend."""

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from perdure.api.labels import API_VERSION, RESERVED_PREFIXES, SCHEDULE_LABEL, SCHEDULE_TIMES_ANNOTATION
+from perdure.api.names import DEFAULTS_NAME
 from perdure.api.phases import kind_of
 from perdure.api.reasons import ConditionReason
 from perdure.client.errors import CliError, ForbiddenError, NotFoundError
@@ -13,13 +14,14 @@ from perdure.kube import errors, paths
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.runtime import chains, revisions, segments
+    from perdure.runtime import chains, retention, revisions, segments
     from perdure.view import open_work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from perdure.client.requests import Object, Requests
+    from perdure.runtime.retention import Policy
     from perdure.runtime.segments import AssembledHistory
     from perdure.view.open_work import LiveState
 
@@ -245,6 +247,23 @@ class ClusterRuns:
         if revisions.fault(found) or revisions.Content.of(found).reference() != reference:
             return run
         return {**run, "status": {**status, "definition": found["spec"]["definition"]}}
+
+    async def retention(self, run: Object) -> Policy | None:
+        """Read how long the namespace of a run keeps runs; None if the user may not read its WorkflowDefaults.
+
+        Raises:
+            UnreachableError: The API server does not respond.
+        """
+        url = paths.path(paths.PERDURE, run["metadata"]["namespace"], "workflowdefaults", DEFAULTS_NAME)
+        try:
+            found = await self._requests.client.get(url)
+        except errors.NotFoundError:
+            return retention.Policy()
+        except errors.ApiError:
+            return None
+        except errors.NoResponseError as error:
+            raise self._requests.unreachable(error) from error
+        return retention.Policy.of(found.get("spec") or {})
 
     async def with_history(self, run: Object) -> Object:
         """Return the run with its definition and its whole remaining history in its status.

@@ -26,12 +26,12 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.api.json_values import mapping, text
-from perdure.api.phases import RunKind, kind_of
+from perdure.api.phases import RunKind, kind_of, workflow_of
 from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.archive.records import was_refused
 from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
-from perdure.runtime.retention import Tally, stored_size
+from perdure.runtime.retention import Tally, stored_size, ttl_of
 from perdure.schedule.run_manifests import owner_of
 
 _FAILED: Final = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
@@ -79,6 +79,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Its size including HistorySegments, in bytes; 0 while it is open."""
     kind: RunKind = RunKind.WORKFLOW
     """The kind of the run, and of the ID in `workflow_id`."""
+    workflow: str = ""
+    """Its Workflow or workflow type, once it has closed."""
+    ttl: int | None = None
+    """How long it is kept after its end, in seconds, if it says so itself."""
 
 
 def entry_of(obj: kube.Object) -> Entry:
@@ -109,6 +113,8 @@ def entry_of(obj: kube.Object) -> Entry:
         schedule_uid=owner_of(obj),
         size=stored_size(obj) if closed else 0,
         kind=kind_of(obj["spec"]),
+        workflow=workflow_of(obj["spec"]) if closed else "",
+        ttl=ttl_of(obj["spec"], status.get("phase", "")) if closed else None,
     )
 
 

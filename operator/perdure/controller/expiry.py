@@ -1,6 +1,8 @@
 """Objects that expire: finished runs and answered Operations, the pods of succeeded attempts, and cached results.
 
 A closed run with pending work stays. Only runs that expire soon have a timer (`RunExpiries`); the others take 16 bytes each.
+How long a run is kept that does not say so itself is up to its namespace (`RetentionPolicies`): a change there applies to the
+runs that exist, none of which is written.
 
 The pods of succeeded attempts are kept for a while because of their logs. This needs no state, and the same holds for cached
 results: the time is a label of the object, on pods set by the write that releases them. So a restart changes nothing, and a kept
@@ -9,15 +11,17 @@ object costs no memory. Owner references delete the pods of a deleted run.
 
 from array import array
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from perdure.api import labels
-from perdure.api.phases import Phase
+from perdure.api.json_values import mapping
+from perdure.api.names import DEFAULTS_NAME
+from perdure.api.phases import workflow_of
 from perdure.api.times import read_kubernetes_time
-from perdure.controller.directory import Directory
+from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces, check_forever
 from perdure.controller.queue import ExpiryKey, Key, KeyedQueue
@@ -25,12 +29,12 @@ from perdure.controller.recorded_state import distrust
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import is_open
+from perdure.runtime.retention import Policy, ttl_of
 
 _LATER: Final = timedelta(seconds=30)
 """Delay before an expired object that is still needed is checked again; it may be needed for a long time."""
-_DEFAULT_TTL: Final = 86_400
-"""In seconds. The API server sets the default in the spec, so only objects older than the field lack it."""
-_SUCCEEDED: Final = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
+_READ_AGAIN: Final = timedelta(seconds=5)
+"""How long a policy is used that was read from the API server."""
 
 
 def expiry(obj: kube.Object, default: int) -> datetime | None:
@@ -40,22 +44,75 @@ def expiry(obj: kube.Object, default: int) -> datetime | None:
         obj: A WorkflowRun or an Operation.
         default: The time to live in seconds if its spec does not set one.
     """
-    status, spec = obj.get("status") or {}, obj["spec"]
-    completed = read_kubernetes_time(status.get("completionTime"))
-    if completed is None:
-        return None
-    seconds = spec.get("ttlSecondsAfterFinished", default)
-    if status.get("phase") not in _SUCCEEDED:
-        seconds = spec.get("ttlSecondsAfterFailure", seconds)
+    status = obj.get("status") or {}
+    seconds = ttl_of(obj["spec"], status.get("phase", ""))
+    return _later(status.get("completionTime"), default if seconds is None else seconds)
+
+
+def _later(completed: str | None, seconds: int) -> datetime | None:
+    """The time some seconds after another one; None if that is not valid."""
+    time = read_kubernetes_time(completed)
     try:
-        return completed + timedelta(seconds=seconds)
+        return time and time + timedelta(seconds=seconds)
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC)
 
 
-def expiry_of(run: kube.Object) -> datetime | None:
-    """When a run expires; None while it is open."""
-    return None if is_open(run.get("status") or {}) else expiry(run, _DEFAULT_TTL)
+def is_closed(run: kube.Object) -> bool:
+    """Whether a run has closed, and has a valid `completionTime`."""
+    status = run.get("status") or {}
+    return not is_open(status) and read_kubernetes_time(status.get("completionTime")) is not None
+
+
+def expiry_of(run: kube.Object, policy: Policy) -> datetime | None:
+    """When a run expires; None while it is open.
+
+    Args:
+        run: The WorkflowRun.
+        policy: How long its namespace keeps runs.
+    """
+    status = run.get("status") or {}
+    return None if is_open(status) else expiry(run, policy.ttl(workflow_of(run["spec"]), status.get("phase", "")))
+
+
+class RetentionPolicies:
+    """How long namespaces keep their finished runs, as their WorkflowDefaults say."""
+
+    def __init__(self, client: kube.Client) -> None:
+        """Create it without policies. `client` reads them again before runs are removed."""
+        self._client = client
+        self._known: dict[str, Policy] = {}
+        self._read: dict[str, tuple[datetime, Policy]] = {}
+
+    def known(self, namespace: str) -> Policy:
+        """The policy of a namespace, as a list or a watch has shown it."""
+        return self._known.get(namespace, Policy())
+
+    def put(self, namespace: str, defaults: kube.Object) -> bool:
+        """Record the spec of the WorkflowDefaults of a namespace, empty for none; return whether its policy has changed."""
+        before, after = self.known(namespace), Policy.of(defaults)
+        self._known.pop(namespace, None)
+        if after.rules:
+            self._known[namespace] = after
+        if before != after:
+            self._read.pop(namespace, None)
+        return before != after
+
+    async def read(self, namespace: str) -> Policy:
+        """Read the policy of a namespace: the watch may not have shown that it keeps its runs for longer now.
+
+        Raises:
+            RequestError: The Kubernetes API request failed.
+        """
+        time = now()
+        self._read = {name: each for name, each in self._read.items() if each[0] > time - _READ_AGAIN}
+        if namespace not in self._read:
+            try:
+                found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowdefaults", DEFAULTS_NAME))
+            except kube.NotFoundError:
+                found = {}
+            self._read[namespace] = time, Policy.of(mapping(found.get("spec")))
+        return self._read[namespace][1]
 
 
 async def needed_by_none(_: kube.Object) -> bool:
@@ -151,6 +208,15 @@ class Expiries:
         times.append(when.timestamp())
         return True
 
+    def drop(self, uids: Collection[str]) -> None:
+        """Forget runs, whose expiries have changed."""
+        for number, (known, times) in list(self._buckets.items()):
+            kept = [(uid, time) for uid, time in zip(known, times, strict=True) if uid not in uids]
+            if not kept:
+                del self._buckets[number]
+            elif len(kept) < len(known):
+                self._buckets[number] = [uid for uid, _ in kept], array("d", [time for _, time in kept])
+
     def due(self, now: datetime) -> list[tuple[str, datetime]]:
         """Remove and return the expiries that are due before the next call."""
         last = int((now.timestamp() + 2 * self._span) // self._span)
@@ -165,26 +231,59 @@ class Expiries:
 class RunExpiries:
     """Triggers the removal of finished runs when they expire. Only runs that expire soon have a timer."""
 
-    def __init__(self, directory: Directory, queue: KeyedQueue[Key], span: float) -> None:
+    def __init__(self, directory: Directory, queue: KeyedQueue[Key], span: float, policies: RetentionPolicies) -> None:
         """Create it without runs.
 
         Args:
             directory: The directory of all runs.
             queue: The queue that removes runs.
             span: Seconds between two calls of `arm`.
+            policies: How long namespaces keep their runs.
         """
         self._directory = directory
         self._queue = queue
         self._later = Expiries(span)
+        self._policies = policies
+        self._outdated: set[str] = set()
+        """The namespaces whose policy has changed."""
+
+    def update(self, uid: str) -> None:
+        """Schedule the removal of a run that has finished, according to the directory."""
+        entry = self._directory.get(uid)
+        if entry is not None:
+            self._schedule(entry)
+
+    def _schedule(self, entry: Entry) -> None:
+        if entry.standing is not Standing.CLOSED:
+            return
+        policy = self._policies.known(entry.namespace)
+        seconds = policy.ttl(entry.workflow, entry.phase) if entry.ttl is None else entry.ttl
+        when = _later(entry.closed, seconds)
+        if when is not None:
+            self._add(entry, when)
 
     def add(self, uid: str, when: datetime) -> None:
-        """Schedule the removal of a finished run."""
+        """Schedule the removal of a finished run at a time."""
         entry = self._directory.get(uid)
-        if entry is not None and not self._later.add(uid, when, now()):
-            self._queue.wake_at(ExpiryKey(entry.namespace, entry.name, uid, entry.workflow_id), when)
+        if entry is not None:
+            self._add(entry, when)
+
+    def _add(self, entry: Entry, when: datetime) -> None:
+        if not self._later.add(entry.uid, when, now()):
+            self._queue.wake_at(ExpiryKey(entry.namespace, entry.name, entry.uid, entry.workflow_id), when)
+
+    def outdate(self, namespace: str) -> None:
+        """Schedule the removal of all finished runs of a namespace again at the next `arm`: its policy has changed."""
+        self._outdated.add(namespace)
 
     def arm(self, time: datetime) -> None:
         """Set the timers of the runs that expire before the next call."""
+        if self._outdated:
+            changed = [run for namespace in self._outdated for run in self._directory.finished_runs(namespace)]
+            self._outdated.clear()
+            self._later.drop({run.uid for run in changed})
+            for run in changed:
+                self._schedule(run)
         for uid, when in self._later.due(time):
             self.add(uid, when)
 

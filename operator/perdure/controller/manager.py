@@ -20,7 +20,7 @@ from perdure.controller.dispatch.references import ReferencedObjects
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
-from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RunExpiries, delete_forever
+from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RetentionPolicies, RunExpiries, delete_forever
 from perdure.controller.informers import RESYNC_SECONDS, ClockJumps, FirstLists, Informer, Resync, repeat
 from perdure.controller.limits import LimitReleases
 from perdure.controller.namespaces import ServedNamespaces, check_forever
@@ -130,7 +130,9 @@ class Manager:
             )
 
         # The objects that this process works on
-        self._expiries = RunExpiries(index.directory, self._queue, RESYNC_SECONDS)
+        self.policies = RetentionPolicies(services.client)
+        """How long namespaces keep their finished runs."""
+        self._expiries = RunExpiries(index.directory, self._queue, RESYNC_SECONDS, self.policies)
         self._releases = LimitReleases(
             services.client, services.limits, services.shards, index.directory, self._queue.wake
         )
@@ -153,7 +155,13 @@ class Manager:
             services.client, services.definitions, services.pods, services.policies, services.recorder
         )
         references = ReferencedObjects(
-            services, self._queue, self._readiness, self._defaults, runs=self.runs, schedules=self.schedules
+            services,
+            self._queue,
+            self._readiness,
+            self._defaults,
+            runs=self.runs,
+            schedules=self.schedules,
+            retention_changed=self._update_policy,
         )
         self.webhooks = Webhooks(services.client, services.recorder, self._queue, self.runs.add_created)
         self.worker_deployments = WorkerDeployments(
@@ -161,12 +169,13 @@ class Manager:
         )
 
         # The removal of objects
-        self._finished = FinishedRuns(services.client, index, self.runs, self.schedules, self._expiries)
+        self._finished = FinishedRuns(services.client, index, self.runs, self.schedules, self._expiries, self.policies)
         self._retention = NamespaceRetention(
             services.client,
             services.recorder,
             index,
             finished or Limits(),
+            policies=self.policies,
             is_over=self._finished.is_over,
             holds=services.shards.holds,
             archiver=self.archiver,
@@ -204,6 +213,7 @@ class Manager:
             services.client,
             served,
             {
+                "workflowdefaults": references.update_defaults,  # how long the runs that follow are kept
                 "workflowruns": self.runs.update_listed,
                 "retrypolicies": references.update_policy,
                 "workflowlimits": references.update_limit,
@@ -253,6 +263,11 @@ class Manager:
         due = self._retention.update(namespace)
         if due is not None:
             self._queue.wake_at(RetentionKey(namespace), due)
+
+    def _update_policy(self, namespace: str, defaults: kube.Object) -> None:
+        if self.policies.put(namespace, defaults):
+            self._expiries.outdate(namespace)
+            self._update_retention(namespace)
 
     # Work
 

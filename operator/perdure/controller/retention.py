@@ -1,11 +1,13 @@
 """Removal of finished runs: when they expire, and when their namespace has too many.
 
-The space of finished runs in etcd is limited: if a namespace exceeds it, its oldest runs are removed before they expire. Either
-way, a run is removed only once all objects that wait for its end have recorded it.
+A namespace says in its WorkflowDefaults how long, and how many of, its finished runs are kept. The space of finished runs in etcd
+is limited: if a namespace exceeds it, its oldest runs are removed before they expire. Either way, a run is removed only once all
+objects that wait for its end have recorded it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -18,7 +20,7 @@ from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
-from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work, remove_expired
+from perdure.controller.expiry import RetentionPolicies, RunExpiries, expiry_of, has_pending_work, remove_expired
 from perdure.controller.queue import ExpiryKey
 from perdure.controller.recorded_state import distrust
 from perdure.controller.state_versions import state_versions
@@ -26,10 +28,10 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.chains import first_run_id, is_open, parent_of
+from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.commits import OF_SCHEDULES, edited
 from perdure.runtime.deadletters import dead_letter_of, waits_for
-from perdure.runtime.retention import Limits, surplus
+from perdure.runtime.retention import Limits, Policy, surplus
 from perdure.schedule.run_manifests import owner_of, scheduled_by
 from perdure.schedule.state import newer_state
 
@@ -40,6 +42,8 @@ _WAIT: Final = timedelta(seconds=10)
 _GRACE: Final = timedelta(minutes=1)
 """How long a finished run is kept at least, so that clients that wait for its result can read it."""
 _REPORT_AGAIN: Final = timedelta(minutes=10)
+_BATCH: Final = 20
+"""Number of runs that are removed before the history limits of their namespace are read again."""
 _MAX_REMOVED: Final = 500
 """Maximum number of runs to remove in one call, so that other work of the namespace gets its turn."""
 
@@ -52,7 +56,7 @@ class EndRecorded:
         self._read: dict[tuple[str, str, str], kube.Object | None] = {}
 
     async def everywhere(self, run: kube.Object) -> bool:
-        """Whether a finished run's parent, Schedule, and re-driven DeadLetter have recorded its end.
+        """Whether a run's parent, Schedule, and re-driven DeadLetter have recorded its end, and the run before it its start.
 
         A parent or Schedule whose status was edited, or written by a newer version, may not have.
 
@@ -81,6 +85,8 @@ def _waiters(run: kube.Object) -> Iterator[tuple[str, str, str]]:
         yield "workflowruns", parent.name, parent.run_id
     if (schedule := owner_of(run)) and (tie := scheduled_by(run)) is not None:
         yield "schedules", tie.name, schedule
+    if (before := continuation_of(run)) is not None:
+        yield "workflowruns", before.name, before.run_id
     if (letter := dead_letter_of(run)) is not None:
         yield "deadletters", letter, run["metadata"]["labels"][labels.DEAD_LETTER_LABEL]
 
@@ -89,7 +95,7 @@ def _waits(plural: str, owner: kube.Object, run: kube.Object) -> bool:
     """Whether an owner of a run has not recorded its end yet."""
     match plural:
         case "workflowruns":
-            return _waits_for_child(owner, run)
+            return _waits_for_child(owner, run) or _starts(owner, run)
         case "schedules":
             return _follows(owner, run)
         case _:
@@ -105,6 +111,12 @@ def _waits_for_child(parent: kube.Object, run: kube.Object) -> bool:
     return is_open(status) and tie is not None and str(tie.initiated_event_id) in children
 
 
+def _starts(before: kube.Object, run: kube.Object) -> bool:
+    """Whether a run would create its successor again, because it has not recorded that it has."""
+    state = (before.get("status") or {}).get("state") or {}
+    return bool(state.get("startSuccessor")) and state.get("successor") == run["metadata"]["name"]
+
+
 def _follows(schedule: kube.Object, run: kube.Object) -> bool:
     status = schedule.get("status") or {}
     if state_versions().unreadable(status) or edited(status, OF_SCHEDULES) or newer_state(status):
@@ -117,7 +129,13 @@ class FinishedRuns:
     """Removes expired runs."""
 
     def __init__(
-        self, client: kube.Client, index: Index, runs: WorkflowRuns, schedules: Schedules, expiries: RunExpiries
+        self,
+        client: kube.Client,
+        index: Index,
+        runs: WorkflowRuns,
+        schedules: Schedules,
+        expiries: RunExpiries,
+        policies: RetentionPolicies,
     ) -> None:
         """Create it without runs.
 
@@ -127,15 +145,17 @@ class FinishedRuns:
             runs: The runs that this process works on.
             schedules: The Schedules, which remove their runs themselves.
             expiries: The expiries of runs.
+            policies: How long namespaces keep their runs.
         """
         self._client = client
         self._index = index
         self._runs = runs
         self._schedules = schedules
         self._expiries = expiries
+        self._policies = policies
 
     async def remove(self, key: ExpiryKey) -> None:
-        """Remove an expired closed run, unless its spec was changed to keep it longer.
+        """Remove an expired closed run, unless its spec or its namespace was changed to keep it longer.
 
         The runs of a Schedule are kept according to its history limits. A run whose end others have not recorded yet stays.
 
@@ -146,23 +166,27 @@ class FinishedRuns:
         if entry is not None and entry.schedule_uid and await self._has_schedule(entry):
             return
         url = kube.path(kube.PERDURE, key.namespace, "workflowruns", key.name)
-        again = await remove_expired(self._client, url, key.uid, self._expiry, self._may_go)
+        policy = await self._policies.read(key.namespace)
+        expiry = partial(self._expiry, policy=policy)
+        again = await remove_expired(self._client, url, key.uid, expiry, self._may_go)
         if again is not None:
             self._expiries.add(key.uid, again)
+            if policy != self._policies.known(key.namespace):  # one of them is outdated
+                self._expiries.outdate(key.namespace)
 
     async def _may_go(self, run: kube.Object) -> bool:
         return await EndRecorded(self._client).everywhere(run) and await self._runs.is_archived(run)
 
     def is_over(self, run: kube.Object) -> bool:
         """Whether a run has closed and has no pending work."""
-        return self._expiry(run) is not None and not has_pending_work(run)
+        return self._expiry(run, Policy()) is not None and not has_pending_work(run)
 
-    def _expiry(self, run: kube.Object) -> datetime | None:
+    def _expiry(self, run: kube.Object, policy: Policy) -> datetime | None:
         """When a run may be removed; None if it is open or must not be relied on. Such a run is reported and stays."""
         if distrust(run):
             self._runs.suspect(run)
             return None
-        over = expiry_of(run)
+        over = expiry_of(run, policy)
         return max(over, now() + _PENDING_WORK_PAUSE) if over and has_pending_work(run) else over
 
     async def _has_schedule(self, entry: Entry) -> bool:
@@ -179,7 +203,7 @@ class FinishedRuns:
 
 
 class NamespaceRetention:
-    """Limits the finished runs of all namespaces."""
+    """Limits the finished runs of all namespaces, and removes those beyond the history limits of their namespace."""
 
     def __init__(
         self,
@@ -188,6 +212,7 @@ class NamespaceRetention:
         index: Index,
         limits: Limits,
         *,
+        policies: RetentionPolicies,
         is_over: Callable[[kube.Object], bool],
         holds: Callable[[str, str], bool],
         archiver: Archiver | None = None,
@@ -199,6 +224,7 @@ class NamespaceRetention:
             recorder: Records Events.
             index: The finished runs, and the objects that wait for them.
             limits: The limits of each namespace.
+            policies: How many runs namespaces keep.
             is_over: Returns whether a run has no pending work.
             holds: Returns whether this process knows the dependencies of an object, by the namespace and the name that select
                 its shard. The dependencies of other objects are read before a run is removed.
@@ -208,6 +234,7 @@ class NamespaceRetention:
         self._recorder = recorder
         self._index = index
         self._limits = limits
+        self._policies = policies
         self._is_over = is_over
         self._holds = holds
         self._archiver = archiver
@@ -220,7 +247,9 @@ class NamespaceRetention:
         """Record that a run of a namespace has finished or was deleted; return when to call `enforce`, or None for never."""
         tally = self._index.directory.tally(namespace)
         metrics.show_finished(namespace, tally.runs, tally.size)
-        if namespace in self._scheduled or not self._limits.exceeded_by(tally):
+        if namespace in self._scheduled:
+            return None
+        if not self._limits.exceeded_by(tally) and not (tally.runs and self._policies.known(namespace).has_limits):
             return None
         self._scheduled.add(namespace)
         return now() + _WAIT
@@ -231,10 +260,46 @@ class NamespaceRetention:
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
+        has_extra = await self._enforce_policy(namespace)
         why = self._limits.exceeded_by(self._index.directory.tally(namespace))
-        if not why:
+        if not why and not has_extra:
             self._scheduled.discard(namespace)
             return None
+        if why:
+            await self._enforce_limits(namespace, why)
+        return now() + _WAIT
+
+    async def _enforce_policy(self, namespace: str) -> bool:
+        """Remove the runs beyond the history limits of a namespace; return whether there may be more.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        if not self._policies.known(namespace).has_limits:
+            return False
+        policy = await self._policies.read(namespace)
+        extra = policy.beyond_limits(
+            run for run in self._index.directory.finished_runs(namespace) if not run.refused and not run.schedule_uid
+        )
+        latest = (now() - _GRACE).isoformat()
+        chosen = [run for run in extra if run.closed < latest and not self._is_waited_for(run)][:_MAX_REMOVED]
+        if self._archiver is not None:
+            await self._archiver.learn([run.uid for run in chosen])
+        for begin in range(0, len(chosen), _BATCH):
+            if await self._policies.read(namespace) != policy:
+                return True
+            removed, failed = await self._remove_all(chosen[begin : begin + _BATCH], gives_up=False)
+            metrics.FINISHED_EXTRA.labels(namespace).inc(len(removed))
+            if failed is not None and not removed:
+                raise failed
+        return bool(extra) or policy != self._policies.known(namespace)
+
+    async def _enforce_limits(self, namespace: str, why: str) -> None:
+        """Remove the oldest finished runs of a namespace that exceeds the limits of the installation.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
         latest = (now() - _GRACE).isoformat()
         found = surplus(
             self._index.directory.finished_runs(namespace),
@@ -251,7 +316,6 @@ class NamespaceRetention:
             raise failed
         if len(removed) < len(chosen) and self._archiver is not None and self._archiver.is_unavailable:
             self._report_archive(chosen[0], why)
-        return now() + _WAIT
 
     def _is_waited_for(self, run: Entry) -> bool:
         """Whether, according to this process, a finished run has pending work or another object needs its result."""
@@ -270,18 +334,25 @@ class NamespaceRetention:
         children = parent.state.children.values() if parent.state is not None else None
         return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)
 
-    async def _remove_all(self, runs: Sequence[Entry]) -> tuple[list[Entry], Exception | None]:
-        """Remove runs; return the removed ones and the last error. A run that cannot be removed does not block the others."""
+    async def _remove_all(
+        self, runs: Sequence[Entry], *, gives_up: bool = True
+    ) -> tuple[list[Entry], Exception | None]:
+        """Remove runs; return the removed ones and the last error. A run that cannot be removed does not block the others.
+
+        Args:
+            runs: The runs.
+            gives_up: Whether to remove also those that cannot be archived.
+        """
         recorded, removed, failed = EndRecorded(self._client), list[Entry](), None
         for run in runs:
             try:
-                if await self._remove(run, recorded):
+                if await self._remove(run, recorded, gives_up=gives_up):
                     removed.append(run)
             except kube.RequestError as error:
                 failed = error
         return removed, failed
 
-    async def _remove(self, run: Entry, recorded: EndRecorded) -> bool:
+    async def _remove(self, run: Entry, recorded: EndRecorded, *, gives_up: bool) -> bool:
         """Remove a run if it is still finished and its end is recorded everywhere; return whether it was removed."""
         url = kube.path(kube.PERDURE, run.namespace, "workflowruns", run.name)
         try:
@@ -292,7 +363,7 @@ class NamespaceRetention:
         if meta["uid"] != run.uid or not self._is_over(obj) or not await recorded.everywhere(obj):
             return False
         is_archived = self._archiver is None or await self._archiver.has(obj)
-        if not is_archived and self._archiver is not None and not self._archiver.gives_up(obj):
+        if not is_archived and self._archiver is not None and not (gives_up and self._archiver.gives_up(obj)):
             return False
         deleted = await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"])
         if deleted and not is_archived:

@@ -73,6 +73,7 @@ class Frontend:
         self.ready = manager.first_lists.wait
         """Wait until all runs are known."""
         self._services = manager.services
+        self._policies = manager.policies
         self._schedules = manager.schedules
         self._open_runs = manager.runs
         self.runs = RunGateway(client, self.directory, self._open_runs, manager.archive)
@@ -240,7 +241,7 @@ class Frontend:
                 shards=self.shards,
             ),
             NexusEndpoints(self.endpoints, served),
-            System(client, served),
+            System(client, served, self._policies.known),
             SearchAttributeRpcs(search_attributes),
         ):
             found |= _handlers_of(service)

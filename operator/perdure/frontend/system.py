@@ -1,6 +1,9 @@
 """RPCs about the server and its namespaces."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from typing import Final
 
 from temporalio.api.enums.v1 import ArchivalState, NamespaceState
 from temporalio.api.namespace.v1 import NamespaceInfo
@@ -13,19 +16,29 @@ from temporalio.api.workflowservice.v1 import (
     GetSystemInfoResponse,
     ListNamespacesRequest,
     ListNamespacesResponse,
+    UpdateNamespaceRequest,
+    UpdateNamespaceResponse,
 )
 
 from perdure import __version__
+from perdure.api.labels import API_VERSION
+from perdure.api.names import DEFAULTS_NAME
+from perdure.api.phases import Phase
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.errors import namespace_not_found, unavailable
+from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, to_enum
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
+from perdure.runtime.retention import Policy
 
 SERVER_VERSION = "1.32.0"
 """The version of Temporal's server whose behavior Perdure follows; some clients check it."""
-_KEPT = timedelta(days=1)
+_RETENTION: Final = "workflow_execution_retention_ttl"
+_SHORTEST_RETENTION: Final = timedelta(hours=1)
+_LONGEST_RETENTION: Final = timedelta(seconds=2**31 - 1)
+_SECOND: Final = timedelta(seconds=1)
+_TRIES: Final = 5
 _MAX_NAMESPACES = 1_000
 """Maximum number of namespaces in one response."""
 _CLIENTS = {
@@ -50,9 +63,17 @@ _CLIENTS = {
 class System:
     """Describes the server and its namespaces."""
 
-    def __init__(self, client: kube.Client, served: ServedNamespaces) -> None:
+    def __init__(self, client: kube.Client, served: ServedNamespaces, policy: Callable[[str], Policy]) -> None:
+        """Create it.
+
+        Args:
+            client: Reads namespaces, and reads and writes their WorkflowDefaults.
+            served: The served namespaces.
+            policy: Returns how long a namespace keeps its runs, as the watch has shown it.
+        """
         self._client = client
         self._served = served
+        self._policy = policy
 
     async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
         """Describe the capabilities of this server."""
@@ -92,10 +113,64 @@ class System:
     ) -> DescribeNamespaceResponse:
         """Describe a namespace of Kubernetes."""
         name = request.namespace or request.id
+        return _namespace(await self._read(name), await self._read_policy(name))
+
+    async def _read(self, name: str) -> kube.Object:
+        """Read a namespace of Kubernetes.
+
+        Raises:
+            RpcError: It does not exist, or this operator does not serve it.
+        """
         found = await self._find(name) if name in self._served else None
         if found is None:
             raise namespace_not_found(name)
-        return self._namespace(found)
+        return found
+
+    async def _read_policy(self, namespace: str) -> Policy:
+        try:
+            found = await self._client.get(_defaults_url(namespace, DEFAULTS_NAME))
+        except kube.NotFoundError:
+            return Policy()
+        return Policy.of(found.get("spec") or {})
+
+    async def update_namespace(self, request: UpdateNamespaceRequest, call: CallContext) -> UpdateNamespaceResponse:
+        """Change how long the namespace keeps its closed runs. Everything else of a namespace belongs to Kubernetes."""
+        found = await self._read(request.namespace)
+        shown = _namespace(found, await self._read_policy(request.namespace))
+        _check_unchanged(request, shown)
+        if request.config.HasField(_RETENTION):
+            ttl = request.config.workflow_execution_retention_ttl.ToTimedelta()
+            if not _SHORTEST_RETENTION <= ttl <= _LONGEST_RETENTION:  # common/namespace, validateRetentionDuration
+                raise invalid("A valid retention period is not set on request.")
+            await self._keep(request.namespace, ttl)
+            shown.config.workflow_execution_retention_ttl.FromTimedelta(timedelta(seconds=ttl // _SECOND))
+        return UpdateNamespaceResponse(
+            namespace_info=shown.namespace_info,
+            config=shown.config,
+            replication_config=shown.replication_config,
+        )
+
+    async def _keep(self, namespace: str, ttl: timedelta) -> None:
+        """Write a time to live into the WorkflowDefaults of a namespace, and leave everything else in them as it is."""
+        spec = {"retention": {"ttlSecondsAfterFinished": ttl // _SECOND}}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "WorkflowDefaults",
+            "metadata": {"name": DEFAULTS_NAME, "namespace": namespace},
+            "spec": spec,
+        }
+        for _ in range(_TRIES):
+            with suppress(kube.NotFoundError):
+                await self._client.merge(_defaults_url(namespace, DEFAULTS_NAME), {"spec": spec})
+                return
+            try:
+                await self._client.create(_defaults_url(namespace), body)
+            except kube.AlreadyExistsError:
+                continue
+            except kube.NotFoundError:
+                raise namespace_not_found(namespace) from None
+            return
+        raise unavailable("the WorkflowDefaults of the namespace change too often")
 
     async def _find(self, name: str) -> kube.Object | None:
         """Find a namespace of Kubernetes; None if it does not exist."""
@@ -114,7 +189,10 @@ class System:
         )
         listed = [found[name] or await self._find(name) for name in page]
         return ListNamespacesResponse(
-            namespaces=[self._namespace(each) for each in listed if each is not None], next_page_token=token
+            namespaces=[
+                _namespace(each, self._policy(each["metadata"]["name"])) for each in listed if each is not None
+            ],
+            next_page_token=token,
         )
 
     async def _read_served(self) -> dict[str, kube.Object | None]:
@@ -128,34 +206,67 @@ class System:
             raise unavailable(str(error)) from error
         return {each["metadata"]["name"]: each for each in found if each["metadata"]["name"] in served}
 
-    def _namespace(self, namespace: kube.Object) -> DescribeNamespaceResponse:
-        meta = namespace["metadata"]
-        leaving = bool(meta.get("deletionTimestamp"))
-        info = NamespaceInfo(
-            name=meta["name"],
-            id=meta["uid"],
-            state=to_enum(NamespaceState, "Deleted" if leaving else "Registered"),
-            description="a namespace of Kubernetes",
-            capabilities=NamespaceInfo.Capabilities(
-                eager_workflow_start=True,
-                sync_update=True,
-                async_update=True,
-                worker_heartbeats=True,
-                standalone_activities=True,
-                standalone_nexus_operation=True,
-                workflow_update_callbacks=True,
-                standalone_activity_start_delay=True,
-                standalone_activity_operator_commands=True,
-                standalone_activity_batch_operations=True,
-            ),
-            limits=NamespaceInfo.Limits(blob_size_limit_error=MAX_BLOB, memo_size_limit_error=MAX_MEMO),
-            supports_schedules=True,
+
+def _defaults_url(namespace: str, name: str | None = None) -> str:
+    return kube.path(kube.PERDURE, namespace, "workflowdefaults", name)
+
+
+def _namespace(namespace: kube.Object, policy: Policy) -> DescribeNamespaceResponse:
+    """Describe a namespace of Kubernetes, with the time for which its completed runs are kept.
+
+    Temporal has one time for all outcomes and all workflow types.
+    """
+    meta = namespace["metadata"]
+    leaving = bool(meta.get("deletionTimestamp"))
+    info = NamespaceInfo(
+        name=meta["name"],
+        id=meta["uid"],
+        state=to_enum(NamespaceState, "Deleted" if leaving else "Registered"),
+        description="a namespace of Kubernetes",
+        capabilities=NamespaceInfo.Capabilities(
+            eager_workflow_start=True,
+            sync_update=True,
+            async_update=True,
+            worker_heartbeats=True,
+            standalone_activities=True,
+            standalone_nexus_operation=True,
+            workflow_update_callbacks=True,
+            standalone_activity_start_delay=True,
+            standalone_activity_operator_commands=True,
+            standalone_activity_batch_operations=True,
+        ),
+        limits=NamespaceInfo.Limits(blob_size_limit_error=MAX_BLOB, memo_size_limit_error=MAX_MEMO),
+        supports_schedules=True,
+    )
+    response = DescribeNamespaceResponse(namespace_info=info)
+    response.config.workflow_execution_retention_ttl.FromTimedelta(timedelta(seconds=policy.ttl("", Phase.COMPLETED)))
+    response.config.bad_binaries.SetInParent()
+    response.config.history_archival_state = ArchivalState.ARCHIVAL_STATE_DISABLED
+    response.config.visibility_archival_state = ArchivalState.ARCHIVAL_STATE_DISABLED
+    response.replication_config.active_cluster_name = "perdure"
+    response.replication_config.clusters.add(cluster_name="perdure")
+    return response
+
+
+def _check_unchanged(request: UpdateNamespaceRequest, shown: DescribeNamespaceResponse) -> None:
+    """Accept only changes of the retention. Clients also send back what they have read.
+
+    Raises:
+        RpcError: The request changes something else.
+    """
+    parts = (
+        ("update_info", request.update_info, shown.namespace_info),
+        ("config", request.config, shown.config),
+        ("replication_config", request.replication_config, shown.replication_config),
+    )
+    changed = [
+        f"{part}.{field.name}"
+        for part, wanted, known in parts
+        for field, value in wanted.ListFields()
+        if field.name != _RETENTION and value != getattr(known, field.name)
+    ]
+    changed += [name for name in ("delete_bad_binary", "promote_namespace") if getattr(request, name)]
+    if changed:
+        raise invalid(
+            f"{changed[0]} cannot be changed: the namespace is one of Kubernetes. Only config.{_RETENTION} can be set here"
         )
-        response = DescribeNamespaceResponse(namespace_info=info)
-        response.config.workflow_execution_retention_ttl.FromTimedelta(_KEPT)
-        response.config.bad_binaries.SetInParent()
-        response.config.history_archival_state = ArchivalState.ARCHIVAL_STATE_DISABLED
-        response.config.visibility_archival_state = ArchivalState.ARCHIVAL_STATE_DISABLED
-        response.replication_config.active_cluster_name = "perdure"
-        response.replication_config.clusters.add(cluster_name="perdure")
-        return response

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from perdure.api.json_values import Json, mapping, mappings, text
 from perdure.api.kinds.workflow import WORK_KINDS
-from perdure.api.kinds.workflowdefaults import DEFAULTS_NAME
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.labels import RESERVED_PREFIXES
+from perdure.api.names import DEFAULTS_NAME
 from perdure.api.pod_patches import patched
 from perdure.api.pods import DEFAULT_CONTAINER
 from perdure.api.rules import json_name

@@ -501,6 +501,12 @@ FINISHED_BYTES = Gauge(
     ["namespace"],
     registry=REGISTRY,
 )
+FINISHED_EXTRA = Counter(
+    "perdure_finished_runs_beyond_history_limit",
+    "Finished runs that were deleted because of the history limits in the WorkflowDefaults of their namespace.",
+    ["namespace"],
+    registry=REGISTRY,
+)
 FINISHED_REMOVED = Counter(
     "perdure_finished_runs_removed",
     "Finished runs that were deleted before their TTL because their namespace had too many.",

@@ -1,16 +1,135 @@
-"""Selects the finished runs of a namespace to remove early, so that they do not fill etcd. Pure."""
+"""How long finished runs are kept, as their namespace wants it, and which are removed so that they do not fill etcd. Pure.
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+A namespace keeps its finished runs by age and by number (`Policy`). Beyond the limits of the installation (`Limits`), the oldest
+runs of a namespace are removed.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
+from perdure.api.json_values import integer, mapping, mappings, text
+from perdure.api.phases import Phase
 from perdure.engine.payloads import referred_to
 from perdure.runtime import status_encoding
 from perdure.runtime.segments import size_of
 
 MIB: Final = 1024 * 1024
+DEFAULT_TTL: Final = 86_400
+"""How long a run is kept if neither it nor its namespace says so, in seconds."""
+_SUCCEEDED: Final = frozenset({Phase.COMPLETED, Phase.CONTINUED_AS_NEW})
+
+
+def has_succeeded(phase: str) -> bool:
+    """Whether a closed run with this phase counts as successful."""
+    return phase in _SUCCEEDED
+
+
+def ttl_of(spec: Mapping[str, Any], phase: str) -> int | None:
+    """The time to live in a spec, in seconds; None if it sets none.
+
+    Args:
+        spec: The spec of a WorkflowRun or an Operation, or a part of a `retention`.
+        phase: The phase of the closed object.
+    """
+    found = None if has_succeeded(phase) else integer(spec.get("ttlSecondsAfterFailure"))
+    return integer(spec.get("ttlSecondsAfterFinished")) if found is None else found
+
+
+class Finished(Protocol):
+    """A run that has finished."""
+
+    @property
+    def uid(self) -> str:
+        """The UID of the run."""
+        ...
+
+    @property
+    def closed(self) -> str:
+        """The time at which the run finished, RFC 3339 in UTC."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Return the size of the run in bytes, with its HistorySegments."""
+        ...
+
+
+class Kept(Finished, Protocol):
+    """A finished run that the policy of its namespace applies to."""
+
+    @property
+    def workflow(self) -> str:
+        """Its Workflow or workflow type."""
+        ...
+
+    @property
+    def phase(self) -> str:
+        """Its phase."""
+        ...
+
+
+_Run = TypeVar("_Run", bound=Finished)
+_Kept = TypeVar("_Kept", bound=Kept)
+
+
+def _age(run: Finished) -> tuple[str, str]:
+    """The sort key of finished runs: the oldest first."""
+    return run.closed, run.uid
+
+
+_LIMITS: Final = ("successfulRunsHistoryLimit", "failedRunsHistoryLimit")
+"""The limits of runs that have completed, and of those that have closed in another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long a namespace keeps its finished runs."""
+
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    """The `retention` in the spec of its WorkflowDefaults."""
+    workflows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The rules of single Workflows and workflow types, by name."""
+
+    @classmethod
+    def of(cls, defaults: Mapping[str, Any]) -> "Policy":
+        """The policy in the spec of WorkflowDefaults."""
+        rules = mapping(defaults.get("retention"))
+        return cls(rules, {text(each.get("name")): each for each in mappings(rules.get("workflows"))})
+
+    def ttl(self, workflow: str, phase: str) -> int:
+        """How long a closed run is kept that does not say so itself, in seconds."""
+        found = ttl_of(self.workflows.get(workflow, {}), phase)
+        found = ttl_of(self.rules, phase) if found is None else found
+        return DEFAULT_TTL if found is None else found
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether it limits the number of runs."""
+        return any(rules.get(name) is not None for rules in (self.rules, *self.workflows.values()) for name in _LIMITS)
+
+    def beyond_limits(self, finished: Iterable[_Kept]) -> list[_Kept]:
+        """Return the runs beyond the limits, the oldest first.
+
+        The runs of a Workflow with a limit of its own count by themselves, and all others of the namespace together.
+
+        Args:
+            finished: The finished runs of the namespace that its limits apply to.
+        """
+        groups: dict[tuple[str, str], list[_Kept]] = defaultdict(list)
+        for run in finished:
+            name = _LIMITS[not has_succeeded(run.phase)]
+            own = self.workflows.get(run.workflow, {}).get(name) is not None
+            groups[run.workflow if own else "", name].append(run)
+        extra: list[_Kept] = []
+        for (workflow, name), runs in groups.items():
+            limit = integer((self.workflows[workflow] if workflow else self.rules).get(name))
+            if limit is not None and len(runs) > limit:
+                extra += sorted(runs, key=_age)[: len(runs) - limit]
+        return sorted(extra, key=_age)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,28 +169,6 @@ class Tally:
         self.size -= size
 
 
-class Finished(Protocol):
-    """A run that has finished."""
-
-    @property
-    def uid(self) -> str:
-        """The UID of the run."""
-        ...
-
-    @property
-    def closed(self) -> str:
-        """The time at which the run finished, RFC 3339 in UTC."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Return the size of the run in bytes, with its HistorySegments."""
-        ...
-
-
-_Run = TypeVar("_Run", bound=Finished)
-
-
 def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run], bool]) -> list[_Run]:
     """Return the runs to remove, the oldest first, until the rest is within the limits.
 
@@ -80,7 +177,7 @@ def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run]
         limits: The limits of the namespace.
         removable: Whether a run may be removed. A run that may not be removed still counts, so younger ones are removed instead.
     """
-    oldest_first = sorted(finished, key=lambda run: (run.closed, run.uid))
+    oldest_first = sorted(finished, key=_age)
     tally = Tally(len(oldest_first), sum(run.size for run in oldest_first))
     removed: list[_Run] = []
     for run in oldest_first:

@@ -12,7 +12,7 @@ from perdure.api.json_values import MAX_DEPTH, Json, integer, mapping, mappings,
 from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.names import claim_name
-from perdure.api.phases import Phase
+from perdure.api.phases import Phase, workflow_of
 from perdure.api.search_attributes import search_attributes_of
 from perdure.api.stored import name_in
 from perdure.api.times import read_kubernetes_time
@@ -20,6 +20,7 @@ from perdure.engine.payloads import readable
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.language.step_tree import TracedStep
 from perdure.runtime.chains import extras_of, reset_of
+from perdure.runtime.retention import Policy, ttl_of
 from perdure.view import text
 from perdure.view.failure import task_failure
 from perdure.view.history import HistoryView, read_history
@@ -147,7 +148,7 @@ class RunView(RunSummary):
     """The event at which the workflow task began that started what failed last in a failed run of code; None if nothing did."""
     undecided: DecisionFailure | None
     removed_at: datetime | None
-    """When the run will be removed, if it is closed."""
+    """When the run will be removed, if it is closed and this is known. A history limit may remove it sooner."""
     live: LiveState | None
     """The state in the cluster; None if the cluster was not queried."""
 
@@ -167,6 +168,7 @@ def read_run(
     now: datetime,
     live: LiveState | None = None,
     trace: Mapping[str, TracedStep] | None = None,
+    retention: Policy | None = None,
 ) -> RunView:
     """Read a WorkflowRun.
 
@@ -175,6 +177,7 @@ def read_run(
         now: The time.
         live: The state of its attempts in the cluster, if the cluster was queried.
         trace: The outcomes of its steps by path; None to use only the object.
+        retention: How long its namespace keeps runs; None if this is not known.
 
     Returns:
         The run.
@@ -232,7 +235,7 @@ def read_run(
         signals=open_.signals,
         failed_from=_failed_from(events, history) if code is not None and listed.phase == Phase.FAILED else None,
         undecided=_undecided(state),
-        removed_at=_removed_at(spec, listed.phase, listed.end),
+        removed_at=_removed_at(spec, listed.phase, listed.end, retention),
         live=live,
     )
 
@@ -340,12 +343,11 @@ def _undecided(state: Json) -> DecisionFailure | None:
     )
 
 
-def _removed_at(spec: Json, phase: str, end: datetime | None) -> datetime | None:
-    keep = integer(spec.get("ttlSecondsAfterFinished"))
-    if phase not in {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}:
-        after_failure = integer(spec.get("ttlSecondsAfterFailure"))
-        keep = keep if after_failure is None else after_failure
-    return None if end is None or keep is None else end + timedelta(seconds=keep)
+def _removed_at(spec: Json, phase: str, end: datetime | None, retention: Policy | None) -> datetime | None:
+    seconds = ttl_of(spec, phase)
+    if seconds is None and retention is not None:
+        seconds = retention.ttl(workflow_of(spec), phase)
+    return None if end is None or seconds is None else end + timedelta(seconds=seconds)
 
 
 def artifacts_of(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -323,6 +323,7 @@ ANYWHERE = {
     "ScanWorkflowExecutions",
     "StartBatchOperation",
     "StopBatchOperation",
+    "UpdateNamespace",
 }
 """RPCs that any member can handle: they read what all members know, or what is stored."""
 

@@ -1,17 +1,23 @@
-"""The list of namespaces, over HTTP and gRPC, for callers with different permissions."""
+"""Namespaces: their list, over HTTP and gRPC, for callers with different permissions, and their retention."""
 
+import asyncio
 import base64
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import aiohttp
+import grpc
 import pytest
+from temporalio.api.enums.v1 import ArchivalState
+from temporalio.api.namespace.v1 import NamespaceConfig, UpdateNamespaceInfo
 from temporalio.api.workflowservice.v1 import ListNamespacesRequest, ListNamespacesResponse
 from temporalio.client import Client
 
+from perdure.frontend.errors import RpcError
 from perdure.frontend.http.connections import Budgets, HttpConnections
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.server import serve_http
@@ -19,6 +25,7 @@ from perdure.frontend.server import dispatch_rpc
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import rpcs
+from perdure.simulation.cluster.store import ObjectKey
 from rpc.http.calls import Http
 from rpc.served import Served, served
 from support.callers import AUDIENCE, ApiServer, token
@@ -136,3 +143,88 @@ async def test_an_operator_of_all_namespaces_lists_those_that_the_caller_may_des
         here.world.server.create("namespaces", {"metadata": {"name": name}}, namespace="None")
     response: ListNamespacesResponse = await here.call("ListNamespaces")
     assert [each.namespace_info.name for each in response.namespaces] == sorted(NAMES)
+
+
+def retention_of(response: Any) -> timedelta:
+    found: timedelta = response.config.workflow_execution_retention_ttl.ToTimedelta()
+    return found
+
+
+def keep(**duration: int) -> NamespaceConfig:
+    config = NamespaceConfig()
+    config.workflow_execution_retention_ttl.FromTimedelta(timedelta(**duration))
+    return config
+
+
+def stored(here: Served) -> dict[str, Any]:
+    """The spec of the WorkflowDefaults of the namespace `default`."""
+    found: dict[str, Any] = here.world.server.get(ObjectKey("workflowdefaults", "default", "default"))["spec"]
+    return found
+
+
+def namespaces(here: Served) -> None:
+    here.world.server.create("namespaces", {"metadata": {"name": "default"}}, namespace="None")
+
+
+@served
+async def test_the_retention_of_a_namespace_is_that_of_its_workflow_defaults(here: Served) -> None:
+    namespaces(here)
+    assert retention_of(await here.call("DescribeNamespace")) == timedelta(days=1)
+    rules = {"ttlSecondsAfterFinished": 7_200, "ttlSecondsAfterFailure": 60}
+    here.world.create("WorkflowDefaults", "default", {"retention": rules})
+    assert retention_of(await here.call("DescribeNamespace")) == timedelta(hours=2)
+    await asyncio.sleep(70)  # a watch may have a gap
+    (listed,) = (await here.call("ListNamespaces")).namespaces
+    assert retention_of(listed) == timedelta(hours=2)
+
+
+@served
+async def test_an_update_of_the_retention_writes_the_workflow_defaults(here: Served) -> None:
+    namespaces(here)
+    assert retention_of(await here.call("UpdateNamespace", config=keep(days=3))) == timedelta(days=3)
+    assert stored(here) == {"retention": {"ttlSecondsAfterFinished": 259_200}}
+    more = {"runTimeout": "6h", "retention": {"ttlSecondsAfterFailure": 60, "failedRunsHistoryLimit": 5}}
+    here.world.edit("workflowdefaults", "default", lambda obj: obj.update(spec=more))
+    await here.call("UpdateNamespace", config=keep(days=2))
+    assert stored(here) == {**more, "retention": {**more["retention"], "ttlSecondsAfterFinished": 172_800}}
+    assert retention_of(await here.call("DescribeNamespace")) == timedelta(days=2)
+
+
+@served
+async def test_an_update_may_repeat_what_a_namespace_shows_and_change_nothing_else(here: Served) -> None:
+    namespaces(here)
+    shown = await here.call("DescribeNamespace")
+    info = UpdateNamespaceInfo(description=shown.namespace_info.description, state=shown.namespace_info.state)
+    config = NamespaceConfig()
+    config.CopyFrom(shown.config)
+    config.MergeFrom(keep(hours=1))
+    answer = await here.call(
+        "UpdateNamespace", update_info=info, config=config, replication_config=shown.replication_config
+    )
+    assert retention_of(answer) == timedelta(hours=1)
+    assert answer.namespace_info == shown.namespace_info
+    for fields, named in (
+        ({"update_info": UpdateNamespaceInfo(description="ours")}, "update_info.description"),
+        ({"update_info": UpdateNamespaceInfo(data={"team": "a"})}, "update_info.data"),
+        (
+            {"config": NamespaceConfig(history_archival_state=ArchivalState.ARCHIVAL_STATE_ENABLED)},
+            "config.history_archival_state",
+        ),
+        ({"promote_namespace": True}, "promote_namespace"),
+        ({"delete_bad_binary": "abc"}, "delete_bad_binary"),
+    ):
+        with pytest.raises(RpcError, match=f"^{named} cannot be changed") as refused:
+            await here.call("UpdateNamespace", **fields)
+        assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    for invalid in (timedelta(0), timedelta(minutes=59), -timedelta(days=1), timedelta(days=30_000)):
+        with pytest.raises(RpcError, match="A valid retention period is not set on request"):
+            await here.call("UpdateNamespace", config=keep(seconds=int(invalid.total_seconds())))
+    assert stored(here) == {"retention": {"ttlSecondsAfterFinished": 3_600}}
+
+
+@served
+async def test_a_namespace_that_does_not_exist_has_no_retention(here: Served) -> None:
+    for rpc in ("DescribeNamespace", "UpdateNamespace"):
+        with pytest.raises(RpcError) as refused:
+            await here.call(rpc, namespace="nowhere")
+        assert refused.value.code is grpc.StatusCode.NOT_FOUND

@@ -83,6 +83,10 @@ class Checker:
             case "schedules" if write.before is not None and write.type == "MODIFIED":
                 self.removals.observe_schedule(write)
                 self._check_schedule(write)
+            case "workflowdefaults" if (
+                write.type in {"ADDED", "DELETED"} or write.before["spec"] != write.after["spec"]
+            ):
+                self.removals.observe_defaults(write)
             case "operations" if judged and write.delete_requested:
                 self.removals.check_expired(write, 3_600)
 

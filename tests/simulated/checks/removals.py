@@ -1,12 +1,14 @@
 """Invariants of the removal of finished runs and Operations: not too early, and not with pending work."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from perdure.api import labels
+from perdure.api.phases import workflow_of
 from perdure.runtime.chains import parent_of
 from perdure.runtime.deadletters import dead_letter_of
-from perdure.runtime.retention import Limits
+from perdure.runtime.retention import Limits, Policy, has_succeeded
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.checks.run_facts import is_over, is_refused, state
@@ -20,6 +22,8 @@ _UNSEEN_SECONDS = 90.0
 """For so long a watch may not have shown a deletion: it has a gap of at most 70 seconds."""
 _DECIDED_SECONDS = 2.0
 """For so long an operator may act on the spec of one object, read before it was changed, towards another object."""
+_OUTDATED_SECONDS = 20.0
+"""For so long an operator may use the retention of a namespace after a change: it reads it every five seconds."""
 
 
 class RemovalChecks:
@@ -31,14 +35,21 @@ class RemovalChecks:
         """The limits of the namespace's finished runs."""
         self._server = server
         self._report = report
-        self._removed: list[float] = []
-        """When runs were removed."""
+        self._removed: list[tuple[float, Object]] = []
+        """The removed runs, and when that was."""
+        self._policies: dict[str, list[tuple[float, Policy]]] = defaultdict(lambda: [(0.0, Policy())])
+        """The policies of each namespace, and since when."""
         self._edited: dict[str, tuple[float, Object]] = {}
         """By name of a Schedule, when its spec was changed last, and what it was before."""
 
     def observe_removed(self, write: Write) -> None:
         """Note that a run was removed."""
-        self._removed.append(write.time)
+        self._removed.append((write.time, write.before or write.after))
+
+    def observe_defaults(self, write: Write) -> None:
+        """Note a change of the WorkflowDefaults of a namespace."""
+        policy = Policy() if write.type == "DELETED" else Policy.of(write.after["spec"])
+        self._policies[write.key.namespace].append((write.time, policy))
 
     def observe_schedule(self, write: Write) -> None:
         """Note a change of the spec of a Schedule."""
@@ -65,7 +76,38 @@ class RemovalChecks:
         if schedule and found and found["metadata"]["uid"] == schedule["uid"]:
             self._check_limit(write, found)
         elif not is_refused(status) and not self._is_surplus(write):
-            self.check_expired(write, 86_400)
+            policies = self._recent_policies(write)
+            if not any(self._is_beyond_limit(write, each) for each in policies):
+                name, phase = workflow_of(run["spec"]), status["phase"]
+                self.check_expired(write, min(policy.ttl(name, phase) for policy in policies))
+
+    def _recent_policies(self, write: Write) -> list[Policy]:
+        """The policies of a namespace that an operator may use when it removes a run."""
+        known = self._policies[write.key.namespace]
+        until = [*(time for time, _ in known[1:]), write.time]
+        return [policy for (_, policy), end in zip(known, until, strict=True) if end >= write.time - _OUTDATED_SECONDS]
+
+    def _is_beyond_limit(self, write: Write, policy: Policy) -> bool:
+        """Whether newer runs reach the history limit that a run counts to.
+
+        Runs that were removed for other reasons count until the slowest watch has shown that.
+        """
+        run = write.before or {}
+        name, well = workflow_of(run["spec"]), has_succeeded(run["status"]["phase"])
+        field = "successfulRunsHistoryLimit" if well else "failedRunsHistoryLimit"
+        own = policy.workflows.get(name, {}).get(field)
+        limit = policy.rules.get(field) if own is None else own
+        gone = [each for time, each in self._removed if time > write.time - _UNSEEN_SECONDS]
+        newer = [
+            each
+            for each in (*self._server.of("workflowruns"), *gone)
+            if is_over(each)
+            and has_succeeded(each["status"]["phase"]) is well
+            and each["status"]["completionTime"] >= run["status"]["completionTime"]
+            and each["metadata"]["uid"] != run["metadata"]["uid"]
+            and (own is None or workflow_of(each["spec"]) == name)
+        ]
+        return limit is not None and len({each["metadata"]["uid"] for each in newer}) >= limit
 
     def _is_requested(self, run: Object) -> bool:
         """Whether an Operation that deletes a run has recorded it as its target."""
@@ -80,7 +122,7 @@ class RemovalChecks:
         Runs that were removed for other reasons count until the slowest watch has shown that.
         """
         finished = sum(is_over(run) for run in self._server.of("workflowruns"))
-        finished += sum(time > write.time - _UNSEEN_SECONDS for time in self._removed[:-1])
+        finished += sum(time > write.time - _UNSEEN_SECONDS for time, _ in self._removed[:-1])
         closed = datetime.fromisoformat((write.before or {})["status"]["completionTime"])
         return finished >= self.limits.runs and START + timedelta(seconds=write.time) >= closed + _GRACE
 

@@ -39,6 +39,7 @@ from simulated.scenarios.libraries import libraries
 from simulated.scenarios.limits import activity_limits, limits, newest_wins, selecting_limits, step_limits, together
 from simulated.scenarios.neighbors import neighbors
 from simulated.scenarios.replacements import replacements
+from simulated.scenarios.retention import retention
 from simulated.scenarios.revisions import revisions
 from simulated.scenarios.services import services
 from simulated.scenarios.upgrades import upgrades
@@ -538,6 +539,7 @@ SCENARIOS: dict[str, Scenario] = {
         neighbors,
         libraries,
         defaults,
+        retention,
         revisions,
         archive,
         hibernation,

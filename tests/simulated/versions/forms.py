@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.api import labels
-from perdure.api.kinds.workflowdefaults import DEFAULTS_NAME
+from perdure.api.names import DEFAULTS_NAME
 from perdure.api.stored import MessageStruct
 from perdure.frontend.deployments.rules import Version, WorkerDeployment
 from perdure.frontend.matching.dispatch import QueueSettings, Rank, RateLimit

@@ -33,6 +33,14 @@ def test_each_expiry_is_due_before_its_time_and_at_most_once(seconds: list[float
     assert expiries.due(now + timedelta(days=10)) == []
 
 
+def test_dropped_runs_are_never_due() -> None:
+    expiries = Expiries(SPAN)
+    for number in range(6):
+        assert expiries.add(str(number), NOW + timedelta(seconds=200 + 60 * number), NOW)
+    expiries.drop({"0", "3", "unknown"})
+    assert sorted(uid for uid, _ in expiries.due(NOW + timedelta(hours=1))) == ["1", "2", "4", "5"]
+
+
 @pytest.mark.parametrize(
     ("phase", "spec", "seconds"),
     [

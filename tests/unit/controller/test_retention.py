@@ -8,9 +8,10 @@ import orjson
 import pytest
 from aiohttp import web
 
-from perdure.api.labels import PARENT_ANNOTATION
+from perdure.api.labels import PARENT_ANNOTATION, SCHEDULED_BY_ANNOTATION
 from perdure.api.times import format_time
 from perdure.controller.dispatch.index import Index
+from perdure.controller.expiry import RetentionPolicies
 from perdure.controller.fleet.shards import AllShards
 from perdure.controller.retention import NamespaceRetention
 from perdure.controller.runs.run import Run
@@ -41,6 +42,8 @@ class Stored:
         self.address = ""
         self.broken: set[str] = set()
         """Runs for which every request fails."""
+        self.retention: Json = {}
+        """The `retention` of the namespace."""
 
     def finished(self, name: str, minutes_ago: float, **meta: Any) -> Json:
         closed = format_time(now() - timedelta(minutes=minutes_ago))
@@ -58,6 +61,8 @@ class Stored:
         name = request.path.rsplit("/", 1)[-1]
         if name in self.broken:
             return web.json_response({"reason": "Forbidden", "message": name}, status=403)
+        if "workflowdefaults" in request.path and self.retention:
+            return web.json_response({"spec": {"retention": self.retention}})
         if name not in self.runs:
             return web.json_response({"reason": "NotFound", "message": name}, status=404)
         if request.method == "DELETE":
@@ -72,8 +77,17 @@ async def stored() -> AsyncIterator[Stored]:
         yield found
 
 
-async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] = ()) -> list[str]:
-    """Let an operator that works on some runs check the namespace once; return the names of the deleted runs."""
+async def enforce(
+    stored: Stored, limits: Limits, *, works_on: tuple[str, ...] = (), seen: Json | None = None
+) -> list[str]:
+    """Let an operator check the namespace once, and return the names of the deleted runs.
+
+    Args:
+        stored: The API server.
+        limits: The limits of the installation.
+        works_on: The runs that the operator works on.
+        seen: The `retention` that the watch has shown last; None: that of the API server.
+    """
     index = Index()
     async with Client.open(Access(server=stored.address), user_agent="test") as client:
         manager = manager_over(client)
@@ -81,11 +95,14 @@ async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] =
             index.directory.put(obj)
             if obj["metadata"]["uid"] in works_on:
                 index.runs[obj["metadata"]["uid"]] = Run(manager.services, manager.runs, obj, lambda: None)
+        policies = RetentionPolicies(client)
+        policies.put("shop", {"retention": stored.retention if seen is None else seen})
         retention = NamespaceRetention(
             client,
             Recorder(client, instance="test"),
             index,
             limits,
+            policies=policies,
             is_over=lambda run: bool(run["status"].get("completionTime")),
             holds=AllShards().holds,
         )
@@ -114,6 +131,41 @@ async def test_without_limits_nothing_is_removed(stored: Stored) -> None:
     for minutes in range(2, 7):
         stored.finished(f"run-{minutes}", minutes)
     assert await enforce(stored, Limits(runs=0, size=0)) == []
+
+
+async def test_the_oldest_runs_beyond_the_history_limits_of_the_namespace_are_removed(stored: Stored) -> None:
+    for minutes in range(2, 7):
+        stored.finished(f"run-{minutes}", minutes)
+    for minutes in range(7, 10):
+        stored.finished(f"bad-{minutes}", minutes)["status"]["phase"] = "Failed"
+    stored.retention = {"successfulRunsHistoryLimit": 3, "failedRunsHistoryLimit": 1}
+    counter = "perdure_finished_runs_beyond_history_limit_total"
+    before, removed = sample(counter), sample("perdure_finished_runs_removed_total")
+    assert await enforce(stored, Limits()) == ["bad-8", "bad-9", "run-5", "run-6"]
+    assert stored.deleted["run-6"] == {"uid": "uid-run-6", "resourceVersion": "7"}
+    assert (sample(counter), sample("perdure_finished_runs_removed_total")) == (before + 4, removed)
+
+
+async def test_a_raised_history_limit_that_no_watch_has_shown_counts(stored: Stored) -> None:
+    for minutes in range(2, 7):
+        stored.finished(f"run-{minutes}", minutes)
+    stored.retention = {"successfulRunsHistoryLimit": 4}
+    assert await enforce(stored, Limits(), seen={"successfulRunsHistoryLimit": 1}) == ["run-6"]
+
+
+async def test_history_limits_of_the_namespace_do_not_apply_to_runs_of_schedules(stored: Stored) -> None:
+    owner = {"apiVersion": "perdure.dev/v1alpha1", "kind": "Schedule", "name": "daily", "uid": "uid-daily"}
+    tie = {"name": "daily", "scheduledTime": "2026-01-01T00:00:00Z"}
+    for minutes in range(2, 5):
+        stored.finished(
+            f"daily-{minutes}",
+            minutes,
+            ownerReferences=[{**owner, "controller": True}],
+            annotations={SCHEDULED_BY_ANNOTATION: orjson.dumps(tie).decode()},
+        )
+        stored.finished(f"run-{minutes}", minutes)
+    stored.retention = {"successfulRunsHistoryLimit": 0}
+    assert await enforce(stored, Limits()) == ["run-2", "run-3", "run-4"]
 
 
 async def test_open_and_recently_closed_runs_are_kept(stored: Stored) -> None:

@@ -1,6 +1,6 @@
 """Which finished runs are removed before their time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.runtime import status_encoding
-from perdure.runtime.retention import Limits, Tally, stored_size, surplus
+from perdure.runtime.retention import Limits, Policy, Tally, stored_size, surplus
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,8 @@ class Run:
     uid: str
     closed: str
     size: int
+    workflow: str = ""
+    phase: str = "Completed"
 
 
 def runs(*sizes: int) -> list[Run]:
@@ -68,6 +70,77 @@ def test_remaining_runs_are_within_the_limits_or_protected(
     elif gone:  # and no more than that
         before = [*left, max(gone)]
         assert limits.exceeded_by(Tally(len(before), sum(sizes[n] for n in before)))
+
+
+@pytest.mark.parametrize(
+    ("retention", "workflow", "phase", "seconds"),
+    [
+        ({}, "load", "Completed", 86_400),
+        ({"ttlSecondsAfterFinished": 5}, "load", "Completed", 5),
+        ({"ttlSecondsAfterFinished": 5}, "load", "TimedOut", 5),
+        ({"ttlSecondsAfterFinished": 5, "ttlSecondsAfterFailure": 9}, "load", "Failed", 9),
+        ({"ttlSecondsAfterFinished": 5, "ttlSecondsAfterFailure": 9}, "load", "ContinuedAsNew", 5),
+        ({"ttlSecondsAfterFailure": 9}, "load", "Completed", 86_400),
+        ({"workflows": [{"name": "load", "ttlSecondsAfterFinished": 0}]}, "load", "Completed", 0),
+        ({"workflows": [{"name": "load", "ttlSecondsAfterFinished": 0}]}, "store", "Completed", 86_400),
+        (
+            {"ttlSecondsAfterFailure": 9, "workflows": [{"name": "load", "ttlSecondsAfterFinished": 1}]},
+            "load",
+            "Failed",
+            1,
+        ),
+        (
+            {"ttlSecondsAfterFinished": 5, "workflows": [{"name": "load", "ttlSecondsAfterFailure": 1}]},
+            "load",
+            "Completed",
+            5,
+        ),
+    ],
+)
+def test_the_workflow_and_the_outcome_determine_how_long_a_run_is_kept(
+    retention: dict[str, Any], workflow: str, phase: str, seconds: int
+) -> None:
+    assert Policy.of({"retention": retention}).ttl(workflow, phase) == seconds
+
+
+def test_a_workflow_with_a_history_limit_of_its_own_counts_by_itself() -> None:
+    found = [
+        replace(run, workflow=workflow, phase=phase)
+        for run, (workflow, phase) in zip(
+            runs(*[1] * 9),
+            [
+                *[("load", "Completed"), ("store", "Completed"), ("ship", "Completed")] * 2,
+                *[("load", "Failed"), ("store", "Cancelled"), ("ship", "Terminated")],
+            ],
+            strict=True,
+        )
+    ]
+    limits = {
+        "successfulRunsHistoryLimit": 1,
+        "failedRunsHistoryLimit": 2,
+        "workflows": [{"name": "load", "successfulRunsHistoryLimit": 0}, {"name": "ship", "failedRunsHistoryLimit": 0}],
+    }
+    gone = Policy.of({"retention": limits}).beyond_limits(found)
+    assert [run.uid for run in gone] == ["run-0", "run-1", "run-2", "run-3", "run-4", "run-8"]
+    assert Policy().beyond_limits(found) == []
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["Completed", "Failed"])), max_size=12),
+    st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("successfulRunsHistoryLimit", "failedRunsHistoryLimit"), st.integers(0, 4))
+    ),
+)
+def test_as_many_runs_of_each_outcome_stay_as_the_limits_say(
+    kinds: list[tuple[str, str]], limits: dict[str, int]
+) -> None:
+    found = [replace(run, workflow=w, phase=p) for run, (w, p) in zip(runs(*[1] * len(kinds)), kinds, strict=True)]
+    gone = set(Policy.of({"retention": limits}).beyond_limits(found))
+    for phase, name in (("Completed", "successfulRunsHistoryLimit"), ("Failed", "failedRunsHistoryLimit")):
+        of_phase = [run for run in found if run.phase == phase]
+        kept = [run for run in of_phase if run not in gone]
+        assert len(kept) == min(len(of_phase), limits.get(name, len(of_phase)))
+        assert kept == of_phase[len(of_phase) - len(kept) :]
 
 
 def test_the_reason_for_the_removal_is_reported() -> None:

@@ -4,18 +4,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perdure.api.fields import Json, JsonObject, Large, QualifiedName, Reference
+from perdure.api.fields import Count, Json, JsonObject, Large, QualifiedName, Reference, map_list
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
 from perdure.api.kinds.schedule import TemplateMetadata
 from perdure.api.kinds.status import Conditions
 from perdure.api.kinds.workflow import PodRetention, PodTemplateMetadata
 from perdure.api.models import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
+from perdure.api.names import DEFAULTS_NAME
 from perdure.api.policies import FailurePolicy
 from perdure.api.rules import Rule
 from perdure.api.times import PositiveDuration
-
-DEFAULTS_NAME = "default"
-"""The name of the WorkflowDefaults of a namespace."""
 
 
 class DefaultHandler(SpecModel):
@@ -69,11 +67,55 @@ class ActivityDefaults(SpecModel):
     """Fields of the pods of all activities in pods. Default: none."""
 
 
+MAX_RETENTIONS = 200
+"""Maximum number of Workflows with a retention of their own in a namespace."""
+
+
+class WorkflowRetention(SpecModel):
+    """How long the closed runs of one Workflow are kept. A time that it does not set is that of the namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=1000)]
+    """Name of the Workflow, as runs refer to it, or the workflow type of code. It need not exist."""
+
+    ttl_seconds_after_finished: Count | None = None
+    """Seconds after which the operator deletes a closed run. Default: that of the namespace."""
+
+    ttl_seconds_after_failure: Count | None = None
+    """The same for a run that has not completed. Default: `ttlSecondsAfterFinished` here, otherwise that of the namespace."""
+
+    successful_runs_history_limit: Count | None = None
+    """How many completed runs of this Workflow to keep. Default: they count as those of the namespace."""
+
+    failed_runs_history_limit: Count | None = None
+    """How many runs of this Workflow to keep that closed in another way. Default: they count as those of the namespace."""
+
+
+class RunRetention(SpecModel):
+    """How long closed runs are kept: until their time is over, or newer ones have reached a limit, whichever comes first."""
+
+    ttl_seconds_after_finished: Count | None = None
+    """Seconds after which the operator deletes a closed run with its history, if the run itself does not set them.
+    Default: 86400, one day."""
+
+    ttl_seconds_after_failure: Count | None = None
+    """The same for a run that has not completed: it has failed, timed out, or was cancelled or terminated.
+    Default: `ttlSecondsAfterFinished`."""
+
+    successful_runs_history_limit: Count | None = None
+    """How many completed runs to keep, of all Workflows together. Default: no limit but that of the installation."""
+
+    failed_runs_history_limit: Count | None = None
+    """How many runs to keep that closed in another way. Default: no limit but that of the installation."""
+
+    workflows: Annotated[list[WorkflowRetention], map_list("name", MAX_RETENTIONS)] = Field(default_factory=list)
+    """Workflows whose runs are kept differently. Default: none."""
+
+
 class WorkflowDefaultsSpec(SpecModel):
     """Defaults of the Workflows and the runs with definitions in the namespace.
 
     A run takes them when it starts, and keeps them. What the run sets takes precedence over what its Workflow sets, and that over
-    the defaults. Code that Temporal SDK workers run takes none.
+    the defaults. Code that Temporal SDK workers run takes only `retention`, which follows each change also for existing runs.
     """
 
     run_metadata: TemplateMetadata | None = None
@@ -99,6 +141,10 @@ class WorkflowDefaultsSpec(SpecModel):
 
     activities: ActivityDefaults | None = None
     """Fields of the activities of all definitions. Default: none."""
+
+    retention: RunRetention | None = None
+    """How long closed runs are kept, also those of code, and those that exist already. The runs of a Schedule are kept by its own
+    history limits. Default: one day."""
 
 
 class WorkflowDefaultsStatus(StatusModel):
@@ -129,6 +175,13 @@ class WorkflowDefaults(Resource):
             Column("Ready", condition_path("Ready", "status"), "Whether runs can use the defaults"),
             Column("Reason", condition_path("Ready", "reason"), "Reason of the condition Ready"),
             Column("On-Failure", ".spec.onFailure.workflow", "The Workflow of the failure handler", wide=True),
+            Column(
+                "TTL",
+                ".spec.retention.ttlSecondsAfterFinished",
+                "Seconds for which closed runs are kept; empty: a day",
+                "integer",
+                wide=True,
+            ),
             Column("Message", condition_path("Ready", "message"), "What is wrong with them, and where", wide=True),
         ),
     )

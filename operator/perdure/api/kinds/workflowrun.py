@@ -98,8 +98,9 @@ class RunOptions(SpecModel):
     start_paused: Flag = False
     """Whether the run waits for an `unpause` Operation before its first step. Default: false."""
 
-    ttl_seconds_after_finished: Count = 86_400
-    """Seconds after which the operator deletes the closed run with its history. Default: 86400, one day."""
+    ttl_seconds_after_finished: Count | None = None
+    """Seconds after which the operator deletes the closed run with its history. Default: as in the `retention` of the
+    WorkflowDefaults, otherwise 86400, one day."""
 
     ttl_seconds_after_failure: Count | None = None
     """The same for a run that has not completed: it has failed, timed out, or was cancelled or terminated.

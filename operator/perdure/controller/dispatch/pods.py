@@ -6,7 +6,7 @@ from typing import NamedTuple
 from perdure.api import labels
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
-from perdure.controller.expiry import expiry_of
+from perdure.controller.expiry import is_closed
 from perdure.controller.limits import LimitReleases
 from perdure.controller.pods import attempt_pods as pods
 from perdure.controller.queue import Key, KeyedQueue, OrphanKey
@@ -139,7 +139,7 @@ class RunPods:
         if run is not None and distrust(run):
             self._runs.suspect(run)
             self.update(pod)
-        elif run is not None and expiry_of(run) is None:
+        elif run is not None and not is_closed(run):
             self._runs.work_on(run)
             self.update(pod)
         else:

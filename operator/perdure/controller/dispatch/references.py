@@ -1,6 +1,8 @@
 """The objects that runs and Schedules use: Workflows, RetryPolicies, WorkflowLimits, and WorkflowDefaults."""
 
-from perdure.api.kinds.workflowdefaults import DEFAULTS_NAME
+from collections.abc import Callable
+
+from perdure.api.names import DEFAULTS_NAME
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.queue import DefaultsKey, Key, KeyedQueue, LimitKey, PolicyKey, WorkflowKey
@@ -22,13 +24,26 @@ class ReferencedObjects:
         *,
         runs: WorkflowRuns,
         schedules: Schedules,
+        retention_changed: Callable[[str, kube.Object], None],
     ) -> None:
+        """Create it without objects.
+
+        Args:
+            services: The shared services.
+            queue: The queue of the keys of these objects.
+            readiness: Reports whether Workflows can be used.
+            defaults: Reports whether WorkflowDefaults can be used.
+            runs: The runs that use these objects.
+            schedules: The Schedules that use them.
+            retention_changed: Called with a namespace and the spec of its WorkflowDefaults, which is empty if it has none.
+        """
         self._services = services
         self._queue = queue
         self._readiness = readiness
         self._defaults = defaults
         self._runs = runs
         self._schedules = schedules
+        self._retention_changed = retention_changed
         self._generations: dict[str, int | None] = {}
         """The last seen generation of WorkflowDefaults, by UID."""
         services.policies.changed = self._policies_changed
@@ -99,7 +114,7 @@ class ReferencedObjects:
         if self._generations.get(meta["uid"]) != meta.get("generation"):  # and not only a write of the status
             self._generations[meta["uid"]] = meta.get("generation")
             self._queue.wake(DefaultsKey(meta["namespace"], meta["name"]))
-            self._defaults_changed(meta["namespace"])
+            self._defaults_changed(meta["namespace"], obj.get("spec") or {})
 
     def delete_defaults(self, obj: kube.Object) -> None:
         """Process the deletion of WorkflowDefaults."""
@@ -107,8 +122,9 @@ class ReferencedObjects:
         self._generations.pop(meta["uid"], None)
         self._defaults.forget(meta["namespace"])
         self._queue.forget(DefaultsKey(meta["namespace"], meta["name"]))
-        self._defaults_changed(meta["namespace"])
+        self._defaults_changed(meta["namespace"], {})
 
-    def _defaults_changed(self, namespace: str) -> None:
+    def _defaults_changed(self, namespace: str, spec: kube.Object) -> None:
+        self._retention_changed(namespace, spec)
         self._runs.update_defaults(namespace)
         self._schedules.update_defaults(namespace)

@@ -21,7 +21,7 @@ from perdure.controller.dispatch.fleet import CatchUp, FleetRuns
 from perdure.controller.dispatch.hibernation import Hibernation, HibernationSettings
 from perdure.controller.dispatch.index import Index
 from perdure.controller.errors import isolate
-from perdure.controller.expiry import RunExpiries, expiry_of, has_pending_work
+from perdure.controller.expiry import RunExpiries, has_pending_work, is_closed
 from perdure.controller.limits import LimitReleases
 from perdure.controller.queue import DeadLetterKey, ExpiryKey, Key, KeyedQueue, RunKey, ScheduleKey, sharding_name
 from perdure.controller.reconcile.newer_states import is_reported
@@ -215,14 +215,12 @@ class WorkflowRuns:
         if obj["metadata"].get("deletionTimestamp"):
             self._end(obj)
             return
-        over = expiry_of(obj)
-        if over is not None:
-            self._expiries.add(uid, over)
+        self._expiries.update(uid)
         run = self.get(uid)
         if run is None and uid in self.hibernation and before is not None and _is_version(obj, before):
             self._index.leave_to_directory(uid)  # the watch shows what was written or read before
         elif run is None:
-            self._admit(obj, before, closed=over is not None)
+            self._admit(obj, before, closed=is_closed(obj))
         elif run.record.update(obj):
             self._wake(run)
 
@@ -278,7 +276,7 @@ class WorkflowRuns:
 
     def update_finished(self, obj: kube.Object) -> bool:
         """Process a run of a list if it is finished and has no pending work; return whether it was processed."""
-        if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or _has_work(obj):
+        if self.get(obj["metadata"]["uid"]) is not None or not is_closed(obj) or _has_work(obj):
             return False
         isolate(obj, self.update)
         return True

@@ -270,7 +270,7 @@ class ScheduledRuns:
         closed = [
             chain
             for first, chain in self._chains().items()
-            if first not in open_ and all(entry.standing is Standing.CLOSED for entry in chain)
+            if first not in open_ and all(entry.standing is Standing.CLOSED and not entry.successor for entry in chain)
         ]
         closed.sort(key=lambda chain: max((entry.closed, entry.uid) for entry in chain), reverse=True)
         well = [chain for chain in closed if _ended_well(chain)]

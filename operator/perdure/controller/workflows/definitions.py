@@ -24,9 +24,9 @@ import pydantic
 
 from perdure.api.json_values import MAX_DEPTH, mapping, nests_deeper
 from perdure.api.kinds.workflow import Activity, WorkflowSpec
-from perdure.api.kinds.workflowdefaults import DEFAULTS_NAME
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.api.models import mistakes_by_path, unknown_field
+from perdure.api.names import DEFAULTS_NAME
 from perdure.api.reasons import ConditionReason
 from perdure.api.search_attributes import unfit
 from perdure.controller.errors import NotReadyError, NotYetError

@@ -30,7 +30,7 @@ class Right:
 
 
 _WRITES = frozenset({"create", "update", "delete"})
-_WRITTEN = frozenset({"workflowruns", "operations", "schedules"})
+_WRITTEN = frozenset({"workflowruns", "operations", "schedules", "workflowdefaults"})
 _WORK = Right("update", "workflowruns", "tasks")
 _START = Right("create", "workflowruns")
 _CREATE_OPERATION = Right("create", "operations")
@@ -43,6 +43,7 @@ _ROUTE = Right("update", "workerdeployments", "temporal")
 _DELETE_DEPLOYMENT = Right("delete", "workerdeployments", "temporal")
 _CONFIGURE_QUEUE = Right("update", "taskqueues", "temporal")
 _REGISTER = Right("update", "searchattributes", "temporal")
+_SET_DEFAULTS = Right("update", "workflowdefaults")
 _ADMINISTER = Right("*", "*", group="*")
 """Everything in the namespace: the right to call an RPC that this module does not know."""
 _ENDPOINTS = "nexusendpoints"
@@ -151,6 +152,7 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "ListSchedules": (_LIST_SCHEDULES,),
     "CountSchedules": (_LIST_SCHEDULES,),
     "DescribeNamespace": (_READ,),
+    "UpdateNamespace": (_SET_DEFAULTS,),
     "DescribeTaskQueue": (_READ,),
     "CountWorkers": (_READ,),
     "ListWorkers": (_READ,),
@@ -212,7 +214,7 @@ def remedy(user: str, namespace: str | None, right: Right) -> str:
         role = f"the ClusterRole {_WORKER}"
     elif right == _READ:
         role = f"the ClusterRole {_CLIENT}, or {_WORKER} for a worker,"
-    elif right in {_ROUTE, _DELETE_DEPLOYMENT, _CONFIGURE_QUEUE, _REGISTER}:
+    elif right in {_ROUTE, _DELETE_DEPLOYMENT, _CONFIGURE_QUEUE, _REGISTER, _SET_DEFAULTS}:
         role = f"the ClusterRole {_MAINTAINER}"
     elif right in {_DELETE, _ADMINISTER}:
         role = "a Role with this permission"

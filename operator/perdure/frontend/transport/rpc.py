@@ -303,7 +303,6 @@ UNSERVED: Final = {
         "`ListWorkflowExecutions` also lists archived runs, if this installation has an archive."
     ),
     "RegisterNamespace": _KUBERNETES,
-    "UpdateNamespace": _KUBERNETES,
     "DeprecateNamespace": _KUBERNETES,
     "DeleteNamespace": _KUBERNETES,
     "AddOrUpdateRemoteCluster": _CLUSTERS,

@@ -1,11 +1,13 @@
 """The retention of a namespace: what it keeps follows each change of it, and no run is written for that."""
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 import yaml
 
 from perdure.simulation.cluster.store import Object
+from simulated.loop import START
 from simulated.world import Setting, World, simulate
 from support.histories import EXAMPLES
 
@@ -57,8 +59,10 @@ def test_a_run_is_kept_longer_although_no_watch_has_shown_the_new_retention() ->
         world.begin()
         world.create("WorkflowDefaults", "default", {"retention": {"ttlSecondsAfterFinished": 5 * MINUTE}})
         world.create("WorkflowRun", "r", {"inline": QUICK})
-        await asyncio.sleep(295)
-        keep(world, ttlSecondsAfterFinished=HOUR)  # a watch lags by up to three seconds
+        await asyncio.sleep(MINUTE)
+        expires = datetime.fromisoformat(world.run("r")["status"]["completionTime"]) + timedelta(minutes=5)
+        await asyncio.sleep((expires - START).total_seconds() - world.loop.time() - 0.005)
+        keep(world, ttlSecondsAfterFinished=HOUR)  # a watch lags by at least ten milliseconds
         await asyncio.sleep(10 * MINUTE)
         assert sorted(world.runs()) == ["r"]
         await asyncio.sleep(HOUR)

@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from perdure.api.labels import API_VERSION
+from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.store import Object
 from simulated.loop import START
 from simulated.world import Setting, World, simulate
@@ -111,5 +113,31 @@ def test_the_example_keeps_runs_by_outcome_workflow_and_number() -> None:
         assert sorted(run["status"]["phase"] for run in kept.values()) == ["Completed", *["Failed"] * 10]
         await asyncio.sleep(25 * HOUR)
         assert sorted(world.runs()) == ["other"]
+
+    passes(scenario)
+
+
+def test_a_flood_of_one_namespace_costs_smaller_ones_no_runs() -> None:
+    async def scenario(world: World) -> None:
+        world.limits = Limits(runs=0, size=0, all_runs=20, all_size=0)
+        world.begin()
+
+        def create(namespace: str, number: int) -> None:
+            body = {"apiVersion": API_VERSION, "kind": "WorkflowRun", "metadata": {"name": f"{namespace}{number:02}"}}
+            world.server.create("workflowruns", {**body, "spec": {"inline": QUICK}}, namespace=namespace)
+
+        def kept(namespace: str) -> list[str]:
+            return sorted(name for name in world.runs() if name.startswith(namespace))
+
+        for number in range(4):
+            create("small", number)
+        for number in range(30):
+            create("flood", number)
+            if number < 12:
+                create("large", number)
+            await asyncio.sleep(1)
+        await asyncio.sleep(4 * MINUTE)
+        assert [len(kept(each)) for each in ("small", "flood", "large")] == [4, 8, 8]
+        assert kept("flood") == [f"flood{number}" for number in range(22, 30)]
 
     passes(scenario)

@@ -23,11 +23,13 @@ _JSON: Final = """json() {
 
 MISSING_CODE: Final = 250
 """The exit code of a container that has succeeded without writing an output that has no default."""
+FINAL_CODE: Final = 251
+"""The exit code of a container whose failure is not retried because of the time that it took."""
 
-_PRINTED: Final = """out=$("$@") || { code=$?; printf '%s\\n' "$out"; exit "$code"; }
+_PRINTED: Final = """out=$("$@") || {{ code=$?; printf '%s\\n' "$out"; {} "$code"; }}
 printf '%s\\n' "$out"
 """
-"""Runs the command line, and stores its stdout."""
+"""Runs the command line, and stores its stdout; the gap is what ends the shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,16 @@ class FileCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedFailures:
+    """Failures that are not retried if the attempt took some time."""
+
+    codes: tuple[int, ...]
+    """Exit codes; those of all other failures, if there are none."""
+    times: tuple[tuple[int, int | None], ...]
+    """From when to when, in seconds; the end does not belong to it, and None is no end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Returns:
     """The values that a container returns, and the files that it copies."""
 
@@ -59,10 +71,12 @@ class Returns:
     prints: bool = False
     """Whether stdout is also a value."""
     copies: tuple[FileCopy, ...] = ()
+    final: tuple[TimedFailures, ...] = ()
+    """The failures that end with `FINAL_CODE`; those without codes are the last ones."""
 
     def __bool__(self) -> bool:
         """Whether a shell must run the command line."""
-        return bool(self.outputs or self.prints or self.copies)
+        return bool(self.outputs or self.prints or self.copies or self.final)
 
 
 def option_of(interpreter: str) -> str | None:
@@ -76,7 +90,9 @@ def not_expanded(text: str) -> str:
 
 
 def returning(line: Iterable[str], returns: Returns) -> Object:
-    """Return the command of a container that runs a command line and then writes the result. The image needs `sh` and `sed`.
+    """Return the command of a container that runs a command line and then writes the result.
+
+    The image needs `sh` and `sed`, and `date`, if failures are final because of the time that they took.
 
     Args:
         line: The command line.
@@ -86,10 +102,12 @@ def returning(line: Iterable[str], returns: Returns) -> Object:
         `command` and `args`. A single value is the result itself; several are the fields of an object.
     """
     outputs, prints = returns.outputs, returns.prints
-    program = "set -e\n" + (_PRINTED if prints else '"$@"\n')
+    end = "ended" if returns.final else "exit"
+    runs = '"$@" || ended "$?"\n' if returns.final else '"$@"\n'
+    program = "set -e\n" + _ended(returns.final) + (_PRINTED.format(end) if prints else runs)
     program += "".join(map(_copy, returns.copies))
     program += "".join(
-        f"test -e {quoted(each.path)} || exit {MISSING_CODE}\n" for each in outputs if each.default is None
+        f"test -e {quoted(each.path)} || {end} {MISSING_CODE}\n" for each in outputs if each.default is None
     )
     if len(outputs) + prints == 1:
         program += f"{_content(outputs[0]) if outputs else _OUT} > /dev/termination-log\n"
@@ -98,6 +116,20 @@ def returning(line: Iterable[str], returns: Returns) -> Object:
     elif outputs:
         program += _JSON + _object(outputs, prints=prints)
     return {"command": ["sh", "-c"], "args": [not_expanded(program), "perdure", *line]}
+
+
+def _ended(final: tuple[TimedFailures, ...]) -> str:
+    """Return a function of the shell that ends it after a failure, and the time at which it starts."""
+    if not final:
+        return ""
+    lines = ["started=$(date +%s)", "ended() {", "  seconds=$(($(date +%s) - started))", '  case "$1" in']
+    for each in final:
+        lines.append(f"  {'|'.join(map(str, each.codes)) or '*'})")
+        for start, end in each.times:
+            before = "" if end is None else f' && [ "$seconds" -lt {end} ]'
+            lines.append(f'    if [ "$seconds" -ge {start} ]{before}; then exit {FINAL_CODE}; fi')
+        lines.append("    ;;")
+    return "\n".join([*lines, "  esac", '  exit "$1"', "}", ""])
 
 
 def _copy(copied: FileCopy) -> str:

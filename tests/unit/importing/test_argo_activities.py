@@ -1,5 +1,6 @@
 """Containers and scripts of Argo as activities: expressions, outputs, retries, and pods."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,39 @@ def test_a_condition_on_exit_codes_becomes_non_retryable_failure_types(tmp_path:
     assert made["failureTypes"] == [{"exitCodes": [2], "type": "NotRetried"}]
 
 
+@pytest.mark.parametrize(
+    ("code", "began", "ends"),
+    [(1, 0, 1), (1, 59, 1), (1, 61, 251), (7, 61, 7), (3, 61, 251), (2, 0, 2)],
+    ids=["fast", "just in time", "slow", "slow, but always retried", "slow, another code", "never retried"],
+)
+def test_a_condition_on_the_duration_is_judged_by_a_shell(tmp_path: Path, code: int, began: int, ends: int) -> None:
+    """`lastRetry.duration`: argo-workflows docs/retries.md, "Conditional retries"."""
+    condition = "asInt(lastRetry.duration) < 60 && lastRetry.exitCode != '2' || lastRetry.exitCode == '7'"
+    made = one(
+        tmp_path,
+        f"""- name: main
+  retryStrategy: {{limit: 3, expression: "{condition}"}}
+  container: {{image: a, command: [sh, -c], args: ["exit {code}"]}}""",
+    )
+    assert made["failureTypes"] == [{"exitCodes": [2, 251], "type": "NotRetried"}]
+    assert made["retryPolicy"]["exponential"]["nonRetryableErrorTypes"] == ["NotRetried"]
+    program, *rest = made["container"]["args"]
+    started = f"started=$(($(date +%s) - {began}))"
+    ran = program.replace("$$(", "$(").replace("started=$(date +%s)", started)
+    assert started in ran
+    assert subprocess.run(["sh", "-c", ran, *rest], check=False).returncode == ends
+
+
+def test_a_condition_that_computes_with_the_duration_is_reported(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow("""- name: main
+  retryStrategy: {limit: 3, expression: "asInt(lastRetry.duration) * 2 < 60"}
+  container: {image: a, command: [x]}"""),
+    )
+    assert any("it computes with `lastRetry.duration`" in each for each in made.sentences)
+
+
 def test_the_longest_backoff_limits_all_attempts(tmp_path: Path) -> None:
     made = one(
         tmp_path,
@@ -370,7 +404,6 @@ podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"cpu": 
         ),
         ("- {name: main, unheard: {of: x}, container: {image: a}}", "spec.templates[0].unheard"),
         ("- {name: main, steps: [[{name: a, template: missing}]]}", "spec.templates[0].steps[0][0].template"),
-        ("- {name: main, steps: [[{name: a, templateRef: {name: far, template: b}}]]}", "steps[0][0].templateRef"),
     ],
 )
 def test_fields_without_a_counterpart_are_reported_by_path(tmp_path: Path, template: str, path: str) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from unit.importing.imported import argo, workflow
+from unit.importing.imported import argo, inputs, workflow
 
 TEMPLATE = """
 apiVersion: argoproj.io/v1alpha1
@@ -76,15 +76,83 @@ def test_templates_of_other_files_are_copied(tmp_path: Path) -> None:
     assert run["steps"] == [{"name": "a", "activity": {"name": "main", "input": {"text": "x", "to": "z"}}}]
 
 
-def test_a_template_that_is_in_none_of_the_files_is_reported_and_fails_its_step(tmp_path: Path) -> None:
-    made = argo(tmp_path, workflow("- {name: main, steps: [[{name: a, templateRef: {name: far, template: work}}]]}"))
-    (sentence,) = made.sentences
-    assert sentence == (
-        "Not imported: Workflow/made: spec.templates[0].steps[0][0].templateRef: "
-        "the template `far` is in none of the files; import the files together"
+LIBRARY = """
+kind: WorkflowTemplate
+metadata: {name: far}
+spec:
+  templates:
+  - name: work
+    inputs: {parameters: [{name: text}, {name: to, value: ada}], artifacts: [{name: file, path: /in, optional: true}]}
+    outputs: {parameters: [{name: out, valueFrom: {path: /tmp/x}}]}
+    container: {image: alpine, command: [sh, -c], args: ["echo {{inputs.parameters.text}} {{inputs.parameters.to}} > /tmp/x"]}
+  - name: twice
+    inputs: {parameters: [{name: text, value: hi}]}
+    steps:
+    - - {name: a, template: work, arguments: {parameters: [{name: text, value: "{{inputs.parameters.text}}"}]}}
+    - - {name: b, template: work, arguments: {parameters: [{name: text, value: "{{steps.a.outputs.parameters.out}}"}]}}
+  - {name: hold, suspend: {}}
+"""
+USER = """- name: main
+  steps:
+  - - {name: a, templateRef: {name: far, template: work}, arguments: {parameters: [{name: text, value: x}]}}
+  - - name: b
+      when: "{{steps.a.outputs.parameters.out}} == '1'"
+      templateRef: {name: far, template: twice}
+  - - {name: c, templateRef: {name: far, template: hold}}"""
+
+
+def test_a_template_that_is_in_none_of_the_files_is_copied_from_its_workflow(tmp_path: Path) -> None:
+    user = argo(tmp_path, workflow(USER))
+    assert user.complete, user.sentences
+    assert any("is copied from the Workflow `far`, which is in none of the files" in each for each in user.sentences)
+    assert user.spec["blocks"] == [
+        {"name": name, "from": {"workflow": "far", "block": name}} for name in ("work", "twice", "hold")
+    ]
+    (tmp_path / "library").mkdir()
+    library = argo(tmp_path / "library", LIBRARY)
+    assert library.complete, library.sentences
+    assert [each["name"] for each in library.spec["blocks"]] == ["work", "twice", "hold"]
+    report = user.simulate({"work": [{"output": "1"}]}, files=[str(library.file)], signals=[{"name": "hold"}])
+    assert (report["phase"], inputs(report)) == (
+        "Completed",
+        [{"text": "x", "to": "ada", "artifact-file": None}, *_twice("hi", "1")],
     )
-    report = made.simulate()
-    assert (report["phase"], report["failure"]["type"]) == ("Failed", "NotImported")
+
+
+def _twice(*texts: str) -> list[dict[str, object]]:
+    return [{"text": each, "to": "ada", "artifact-file": None} for each in texts]
+
+
+def test_what_a_copied_template_prints_is_only_known_with_its_file(tmp_path: Path) -> None:
+    templates = """- name: main
+  steps:
+  - - {name: a, templateRef: {name: far, template: work}}
+  - - {name: b, template: own, when: "{{steps.a.outputs.result}} == x"}
+- {name: own, container: {image: a}}"""
+    made = argo(tmp_path, workflow(templates))
+    assert any("`outputs.result` of a template in another file is not known" in each for each in made.sentences)
+
+
+def test_a_library_reports_what_cannot_be_copied_by_itself(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        """
+kind: WorkflowTemplate
+metadata: {name: far}
+spec:
+  onExit: late
+  templates:
+  - name: late
+    inputs: {parameters: [{name: text, value: "{{workflow.name}}"}]}
+    container: {image: a}
+  - {name: kept, steps: [[{name: a, template: late}]], synchronization: {mutexes: [{name: one}]}}
+""",
+    )
+    told = " ".join(made.sentences)
+    assert not made.complete
+    assert "spec.onExit: is not copied with a template" in told
+    assert "spec.templates[0].inputs: a default with tags is not copied; pass `text`" in told
+    assert "spec.templates[1]: cannot be copied by itself" in told
 
 
 def test_a_template_of_the_cluster_becomes_a_workflow_that_all_namespaces_can_copy_from(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from perdure.client.errors import CliError
 from perdure.client.requests import Object
 
 STDIN = "-"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _TAG = "tag:yaml.org,2002:"
 _MERGE, _TEXT, _NULL = f"{_TAG}merge", f"{_TAG}str", f"{_TAG}null"
@@ -50,6 +51,21 @@ class Loader(yaml.SafeLoader):
                 message = f"the anchor {event.anchor} contains an alias of itself"
                 raise yaml.composer.ComposerError(None, None, message, event.start_mark)
         return super().compose_node(parent, index)
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """Compose a text. JSON can write a character as two escapes, a surrogate pair, which are one character here.
+
+        Raises:
+            yaml.composer.ComposerError: One of the two is missing.
+        """
+        node = super().compose_scalar_node(anchor)
+        if _SURROGATE.search(node.value):
+            try:
+                node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+            except UnicodeDecodeError:
+                message = "an escape such as `\\ud83d` must be followed by the other half of the character"
+                raise yaml.composer.ComposerError(None, None, message, node.start_mark) from None
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Compose a map; its keys become text."""

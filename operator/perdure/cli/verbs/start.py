@@ -28,8 +28,6 @@ from perdure.cli.options import Named, archive_options, runs_argument, workflow_
 from perdure.cli.selection import (
     UNSUCCESSFUL,
     Choice,
-    newest,
-    phase_of,
     selector_option,
     since_option,
     workflow_option,
@@ -40,12 +38,14 @@ from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError, ExitCode
 from perdure.client.requests import Object
 from perdure.client.runs import copy_of
+from perdure.client.selection import newest, phase_of
 from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
     from perdure.cli import archive
     from perdure.cli.files import documents
+    from perdure.client import run_requests
     from perdure.schedule import run_manifests
     from perdure.view import logs, replay
     from perdure.view import run as run_view
@@ -146,7 +146,7 @@ def start(
         if workflow is None:
             raise click.BadParameter("requires WORKFLOW, the Workflow of the revision", param_hint="--revision")
         what = {"name": workflow, "revision": asyncio.run(_revision(workflow, revision, launch, program_of(context)))}
-    prefix = _name_prefix(kind or "run") if workflow is None else workflow.rpartition("/")[2]
+    prefix = run_requests.name_prefix(kind or "run") if workflow is None else workflow.rpartition("/")[2]
     base: Object = {"metadata": {"generateName": f"{prefix}-"}, "spec": {}}
     if file is not None:
         base = documents.read_run(file)
@@ -206,12 +206,6 @@ def _workflow_of(workflow: str | None, kind: str | None, task_queue: str | None,
         hint = f"to start code, use --type {workflow} --task-queue QUEUE"
         raise click.BadParameter(f"{workflow!r} is not a valid name of a Workflow; {hint}")
     return {"name": workflow} if kind is None else {"type": kind, "taskQueue": task_queue}
-
-
-def _name_prefix(kind: str) -> str:
-    """Convert a type to a part of the name of a run: `order-workflow` for `OrderWorkflow`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind).lower()
-    return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"
 
 
 _choice_options = stacked(

@@ -14,7 +14,7 @@ import yaml
 
 from perdure.api.pods import NEEDS
 from perdure.importing.argo.images import EntryPoints
-from perdure.importing.argo.scope import ROOTS, PodScope
+from perdure.importing.argo.scope import ROOTS, PodScope, ServiceScope
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, literal, tag, template
 from perdure.importing.programs import Returns, not_expanded, option_of, returning
 from perdure.importing.reader import ConversionReport, Fields, Object
@@ -39,7 +39,7 @@ def is_tag(content: str) -> bool:
 class Containers:
     """Converts the containers of one template."""
 
-    def __init__(self, scope: PodScope, report: ConversionReport, entry_points: EntryPoints) -> None:
+    def __init__(self, scope: PodScope | ServiceScope, report: ConversionReport, entry_points: EntryPoints) -> None:
         self._scope = scope
         self._report = report
         self._entry_points = entry_points

@@ -21,18 +21,20 @@ from perdure.importing.argo.artifacts import (
 )
 from perdure.importing.argo.containers import escaped
 from perdure.importing.argo.images import EntryPoints
-from perdure.importing.argo.library import Library, Templates, default_of, reads_json, structured
+from perdure.importing.argo.library import LIBRARY, Library, Templates, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import retries_of_child, timeout
-from perdure.importing.argo.scope import Scope, Shape, WorkflowFacts
+from perdure.importing.argo.scope import Scope, ServiceScope, Shape, WorkflowFacts, artifact_field
 from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
 from perdure.importing.argo.templates import (
     ActivityBuilder,
     PodDefaults,
     deletion,
+    group_service,
     has_required_outputs,
     service,
 )
+from perdure.importing.expressions import TAG
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text, walk
 from perdure.importing.writer import Names, valid_name
 
@@ -84,6 +86,7 @@ class DefinitionBuilder:
         self._activities: list[Object] = []
         self.blocks = Blocks()
         self._activity_names = Names()
+        self._signals = Names()
         text = json.dumps([spec, list(library.texts())])
         self._printed = {found[1] or found[2] for found in _RESULT.finditer(text)}
         looped = [value for where, value in walk([spec, *library.texts()], "") if where.endswith(".withParam")]
@@ -169,8 +172,83 @@ class DefinitionBuilder:
         if key is None:
             return self.blocks.missing("missing")
         if key not in self._targets:
-            self._targets[key] = self._convert(key)
+            self._targets[key] = self._foreign(key, step) if key[0].startswith(LIBRARY) else self._convert(key)
         return self._targets[key]
+
+    def starts_daemon(self, home: str, step: Object) -> bool:
+        """Whether a step starts a daemon with a container."""
+        key = self._templates.key(home, Fields(dict(step), "", ConversionReport()))
+        data = {} if key is None or key[0].startswith(LIBRARY) else self._templates.fields(*key).data
+        return bool(data.get("daemon") and data.keys() & {"container", "script"} and not data.get("synchronization"))
+
+    def service(self, home: str, step: Fields, scope: Scope, name: str) -> Object | None:
+        """Return the service of the list of steps for a step that starts a daemon; None if it needs a Pod of its own."""
+        found = ConversionReport()
+        key = self._templates.key(home, Fields(dict(step.data), step.path, found))
+        if key is None:
+            return None
+        template = self._templates.fields(*key)
+        inputs = (template.data.get("inputs") or {}).get("parameters") or []
+        values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
+        passed = (step.data.get("arguments") or {}).get("parameters") or []
+        values |= {str(each.get("name")): each.get("value") for each in passed if str(each.get("name")) in values}
+        if any(each is None for each in values.values()) or (step.data.get("arguments") or {}).get("artifacts"):
+            return None
+        texts = {key_: as_text(value) for key_, value in values.items()}
+        source = Fields(template.data, template.path, found)
+        made = group_service(name, source, found, ServiceScope(scope, texts), self._pods)
+        if made is None or found.gaps:
+            return None
+        for note in found.notes:
+            self._report.note(note.path, note.message)
+        return made
+
+    def _foreign(self, key: tuple[str, str], step: Fields) -> CallTarget:
+        """Return the target of a template that is in none of the files: a block of the Workflow that its file becomes."""
+        workflow, wanted = key[0].removeprefix(LIBRARY), valid_name(key[1])
+        name = self.blocks.names.of(*key)
+        step.note(
+            "templateRef",
+            f"is copied from the Workflow `{workflow}`, which is in none of the files, when a run starts: import its file, too",
+        )
+        self.blocks.entries.append({"name": name, "from": {"workflow": workflow, "block": wanted}})
+        return CallTarget(name, "block", Shape(is_block=True, is_foreign=True))
+
+    def library(self, fields: Fields) -> Object:
+        """Make a definition without steps: a block for each template, which other definitions copy.
+
+        Args:
+            fields: The spec; takes what cannot be copied.
+        """
+        for name in ("parallelism", "onExit", "hooks"):
+            if fields.take(name) is not None:
+                fields.gap(name, "is not copied with a template; set it on the workflows that use it")
+        for i, each in enumerate(self._spec.get("templates") or []):
+            name, path = str(each.get("name")), f"{self._path}.templates[{i}]"
+            target = self.target("", Fields({"template": name, "name": name}, path, self._report))
+            if (target.kind, target.name) != ("block", valid_name(name)):
+                self._report.gap(
+                    path, "cannot be copied by itself; import its file together with the workflows that use it"
+                )
+                continue
+            entry = next(block for block in self.blocks.entries if block["name"] == target.name)
+            computed = [
+                key for key, default in target.inputs.items() if default is not None and TAG.search(as_text(default))
+            ]
+            if computed:
+                self._report.gap(f"{path}.inputs", f"a default with tags is not copied; pass `{'`, `'.join(computed)}`")
+            defaults: Object = {
+                key: structured(as_text(value), self._parses)
+                for key, value in target.inputs.items()
+                if value is not None and key not in computed
+            }
+            defaults |= {artifact_field(key): None for key, optional in target.artifacts.items() if optional}
+            if defaults:
+                entry["params"] = {"default": defaults}
+        while self._pending:
+            self._pending.pop(0)()
+        activities: Object = {"activities": self._activities} if self._activities else {}
+        return {**activities, "blocks": self.blocks.entries}
 
     def constant(self, value: Any) -> Any:
         """Return the value of a constant parameter; JSON lists and objects are parsed if the workflow reads them as such."""
@@ -210,7 +288,7 @@ class DefinitionBuilder:
         if "suspend" in data:
             source = self._templates.fields(*key)
             locks = self._locks(key, source)
-            wait = suspended_target(source, self.blocks.names.of("wait", *key))
+            wait = suspended_target(source, self._signals.of(*key))
             return self.blocks.with_limits(locks, replace(wait, inputs=defaults if locks else {}))
         return self._unserved(key)
 
@@ -341,7 +419,8 @@ class DefinitionBuilder:
         source.drop("annotations")
         concurrency = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
         policy = {"failurePolicy": flow.failure_policy} if flow.is_parallel else {}
-        block: Object = {**concurrency, **policy, "steps": flow.converted}
+        services: Object = {"services": flow.services} if flow.services else {}
+        block: Object = {**concurrency, **policy, **services, "steps": flow.converted}
         source_outputs = [
             each for kind in ("parameters", "artifacts") for each in (source.data.get("outputs") or {}).get(kind) or []
         ]

@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from perdure.importing.reader import ConversionReport, Fields, Object
+
+LIBRARY: Final = "library/"
+"""What the home of a template begins with that is in none of the files."""
 
 
 class Library:
@@ -57,7 +60,8 @@ class Templates:
         """Take the reference to the template of a step.
 
         Returns:
-            The home and the name of the template; None if it cannot be found, which is reported.
+            The home and the name of the template; None if it cannot be found, which is reported. The home of one that is in
+            none of the files is that of a Workflow, from which it is copied.
         """
         if "inline" in step:
             name = str(step.data.get("name"))
@@ -73,8 +77,7 @@ class Templates:
             reference.done({})
             spec = self._library.spec(of, cluster=cluster)
             if spec is None:
-                step.gap("templateRef", f"the template `{of}` is in none of the files; import the files together")
-                return None
+                return f"{LIBRARY}{of}", name
             if home not in self._homes:
                 self._homes.add(home)
                 self._add(home, spec, f"{home}: spec")
@@ -171,3 +174,47 @@ def default_of(parameter: Object, library: Library) -> Any:
     if isinstance(source.get("configMapKeyRef"), dict):
         value = library.entry(source["configMapKeyRef"])
     return source.get("default") if value is None else value
+
+
+def as_blocks(spec: Object) -> Object:
+    """Return a spec whose templates can all be called as lists of steps: a template with work becomes one with a single step.
+
+    Args:
+        spec: The spec of a WorkflowTemplate.
+    """
+    return {**spec, "templates": [_as_block(each) for each in spec.get("templates") or []]}
+
+
+def _as_block(template: Any) -> Any:
+    if not isinstance(template, dict) or "steps" in template or "dag" in template:
+        return template
+    name, inputs, outputs = template.get("name"), template.get("inputs") or {}, template.get("outputs") or {}
+
+    def passed(kind: str, field: str) -> list[Object]:
+        return [
+            {"name": each["name"], field: f"{{{{inputs.{kind}.{each['name']}}}}}"} for each in inputs.get(kind) or []
+        ]
+
+    def returned(kind: str) -> list[str]:
+        return [str(each["name"]) for each in outputs.get(kind) or []]
+
+    arguments = {"parameters": passed("parameters", "value"), "artifacts": passed("artifacts", "from")}
+    of = f"steps.{name}.outputs"
+    return {
+        "name": name,
+        "inputs": {
+            "parameters": inputs.get("parameters") or [],
+            "artifacts": [
+                {key: each[key] for key in ("name", "optional") if key in each}
+                for each in inputs.get("artifacts") or []
+            ],
+        },
+        "steps": [[{"name": name, "inline": template, "arguments": arguments}]],
+        "outputs": {
+            "parameters": [
+                {"name": each, "valueFrom": {"parameter": f"{{{{{of}.parameters.{each}}}}}"}}
+                for each in returned("parameters")
+            ],
+            "artifacts": [{"name": each, "from": f"{{{{{of}.artifacts.{each}}}}}"} for each in returned("artifacts")],
+        },
+    }

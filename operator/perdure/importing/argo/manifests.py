@@ -9,7 +9,7 @@ from perdure.importing.argo.artifacts import argument
 from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.cron import cron_workflow
 from perdure.importing.argo.definition import DefinitionBuilder
-from perdure.importing.argo.library import Library, default_of, reads_json, structured
+from perdure.importing.argo.library import Library, as_blocks, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.retries import timeout
 from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
@@ -32,6 +32,8 @@ from perdure.importing.schemas import Schema
 from perdure.language.expressions import ExpressionError, compile_template
 
 KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
+TEMPLATES: Final = frozenset({"WorkflowTemplate", "ClusterWorkflowTemplate"})
+"""The kinds whose templates others use."""
 _SCHEMA: Final = Schema("argo")
 _RESERVED: Final = "workflows.argoproj.io/"
 _OF_DEFINITION: Final = frozenset(
@@ -135,9 +137,9 @@ class _Conversion:
 
     def _template(self, spec: Object) -> None:
         if not spec.get("entrypoint"):
-            message = "has no entrypoint: its templates are copied into the workflows that use them; import the files together"
+            message = "has no entrypoint: other Workflows copy its templates (`from`), also those that are imported separately"
             self._report.note("spec", message)
-            return
+            spec = as_blocks(spec)
         if self._kind == "ClusterWorkflowTemplate":
             message = "apply it in one namespace: definitions of all others can copy from it (`from`), but runs start in its own"
             self._report.note("spec", message)
@@ -260,7 +262,8 @@ class _Conversion:
         for name, limit in made_limits:
             self._add("WorkflowLimit", {"name": name, **self._namespace()}, limit)
         made = DefinitionBuilder(spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report)
-        definition = made.build(fields)
+        is_library = self._kind in TEMPLATES and not spec.get("entrypoint")
+        definition = made.library(fields) if is_library else made.build(fields)
         for kind, name, child in made.children:
             self._add(kind, {"name": name, **self._namespace()}, child)
         workspaces = _workspaces(fields)

@@ -1,17 +1,21 @@
 """Converts the retries and timeouts of Argo's templates."""
 
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from perdure.importing.argo.scope import ERRORS
 from perdure.importing.durations import go_duration
 from perdure.importing.expressions import UntranslatableError, condition, constants
-from perdure.importing.programs import MISSING_CODE
+from perdure.importing.programs import FINAL_CODE, MISSING_CODE, TimedFailures
 from perdure.importing.reader import Fields, Object
 from perdure.language.expressions import ExpressionError, compile_condition
 
 _SECONDS: Final = re.compile("[0-9]+")
-_EXIT_CODES: Final = 256
+_CODES: Final = tuple(code for code in range(1, 256) if code != MISSING_CODE)
+"""The exit codes of programs that fail."""
+_COMPUTED: Final = re.compile(r"lastRetry\.duration\s*\)?\s*[-+*/%]|[-+*/%]\s*(?:\w+\()?\s*lastRetry\.duration")
 _NOT_RETRIED: Final = "NotRetried"
 """The type of a failure after which a `retryStrategy` permits no other attempt."""
 MAX_ATTEMPT: Final = "1d"
@@ -32,8 +36,18 @@ def timeout(template: Fields, *names: str) -> str | None:
     return found
 
 
-def retries(template: Fields, *, errs: bool = False) -> Object:
-    """Return the fields of an activity for a `retryStrategy`: `retryPolicy`, and `failureTypes` for its condition.
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """The retries of an activity."""
+
+    fields: Object
+    """`retryPolicy`, and `failureTypes` for the condition of a `retryStrategy`."""
+    timed: tuple[TimedFailures, ...] = ()
+    """The failures that are not retried because of the time that they took, which a shell in the container has to find."""
+
+
+def retries(template: Fields, *, errs: bool = False) -> Retries:
+    """Return the retries of an activity for a `retryStrategy`.
 
     Args:
         template: The template; takes `retryStrategy`.
@@ -41,7 +55,7 @@ def retries(template: Fields, *, errs: bool = False) -> Object:
     """
     if "retryStrategy" not in template:
         template.drop("retryStrategy")
-        return {"retryPolicy": NO_RETRY}
+        return Retries({"retryPolicy": NO_RETRY})
     strategy = template.part("retryStrategy")
     expression = strategy.text("expression")
     policy = strategy.text("retryPolicy") or ("OnFailure" if expression is None else "Always")
@@ -53,40 +67,105 @@ def retries(template: Fields, *, errs: bool = False) -> Object:
         strategy.drop("affinity")
         fields["retryOnAnotherNode"] = True
         strategy.note("affinity", "a preference, so that an attempt also runs if there is no other node")
-    final, final_errors = _final(strategy, policy, expression)
-    types = list(ERRORS) if errs and final_errors else []
-    if len(final) == _EXIT_CODES - 2 and (final_errors or not errs):
+    final = _final(strategy, policy, expression)
+    codes = list(final.codes)
+    types = list(ERRORS) if errs and final.errors else []
+    timed = final.timed if exponential["maximumAttempts"] != 1 else ()
+    if len(codes) == len(_CODES) and (final.errors or not errs):
         exponential["maximumAttempts"] = 1
-    elif final:
+        timed = ()
+    elif codes or timed:
         # Only this policy does not retry it: that of the steps around it may.
-        fields["failureTypes"] = [{"exitCodes": final, "type": _NOT_RETRIED}]
+        codes = sorted({*codes, FINAL_CODE}) if timed else codes
+        fields["failureTypes"] = [{"exitCodes": codes, "type": _NOT_RETRIED}]
         types.append(_NOT_RETRIED)
     if types and exponential["maximumAttempts"] != 1:
         exponential["nonRetryableErrorTypes"] = types
     strategy.done({})
-    return {"retryPolicy": {"exponential": exponential}, **fields}
+    return Retries({"retryPolicy": {"exponential": exponential}, **fields}, timed)
 
 
-def _final(strategy: Fields, policy: str, expression: str | None) -> tuple[list[int], bool]:
-    """Return the exit codes that are not retried, and whether the status Error is not."""
-    codes = [code for code in range(1, _EXIT_CODES) if code != MISSING_CODE]
-    final = {code for code in codes if policy in {"OnError", "OnTransientError"}}
-    final_errors = policy in {"OnFailure", "OnTransientError"}
+@dataclass(frozen=True, slots=True)
+class _Final:
+    """After which failures there is no other attempt."""
+
+    codes: tuple[int, ...] = ()
+    errors: bool = False
+    """Whether after the status Error."""
+    timed: tuple[TimedFailures, ...] = ()
+
+
+def _final(strategy: Fields, policy: str, expression: str | None) -> _Final:
+    """Return after which failures a strategy permits no other attempt."""
+    never = policy in {"OnError", "OnTransientError"}
+    final = _Final(_CODES if never else (), policy in {"OnFailure", "OnTransientError"})
     if expression is None:
-        return sorted(final), final_errors
+        return final
     try:
-        final |= {code for code in codes if not _retried(expression, str(code), "Failed")}
-        final_errors = final_errors or not _retried(expression, "0", "Error")
+        permits = _permits(expression)
+        starts = _starts(expression)
+        fails = {code: tuple(not permits(str(code), "Failed", each) for each in starts) for code in _CODES}
+        errs = tuple(not permits("0", "Error", each) for each in starts)
     except (UntranslatableError, ExpressionError) as error:
-        strategy.gap("expression", f"{error}; only conditions on lastRetry.exitCode and lastRetry.status are imported")
-    return sorted(final), final_errors
+        known = "lastRetry.exitCode, lastRetry.status, and lastRetry.duration"
+        strategy.gap("expression", f"{error}; only conditions on {known} are imported")
+        return final
+    codes = tuple(code for code in _CODES if code in final.codes or all(fails[code]))
+    kinds = {code: ends for code, ends in fails.items() if code not in codes}
+    if not (final.errors or all(errs)):
+        kinds[MISSING_CODE] = errs
+    timed = _timed(kinds, starts) if any(map(any, kinds.values())) else ()
+    if timed:
+        strategy.note(
+            "expression", "a shell in the container measures the time of an attempt; its image needs `sh` and `date`"
+        )
+    return _Final(codes, final.errors or all(errs), timed)
 
 
-def _retried(expression: str, code: str, status: str) -> bool:
-    """Whether an `expression` permits another attempt after one that has ended in some way."""
-    facts = constants({"lastRetry.exitCode": f"'{code}'", "lastRetry.status": f"'{status}'"})
-    source = condition("{{=" + expression + "}}", facts)
-    return bool(compile_condition("${" + source + "}", names=()).evaluate({}))
+def _timed(kinds: Mapping[int, tuple[bool, ...]], starts: Sequence[int]) -> tuple[TimedFailures, ...]:
+    """Return when failures are final.
+
+    Args:
+        kinds: For each exit code, whether it is in each period.
+        starts: The starts of the periods, in seconds.
+    """
+    groups: dict[tuple[bool, ...], list[int]] = {}
+    for code, ends in kinds.items():
+        groups.setdefault(ends, []).append(code)
+    ordered = sorted(groups.items(), key=lambda each: len(each[1]))
+    found = []
+    for ends, codes in ordered:
+        last = codes == ordered[-1][1]
+        periods = zip(starts, [*starts[1:], None], ends, strict=True)
+        times: list[tuple[int, int | None]] = []
+        for start, end, is_final in periods:
+            if is_final:
+                begun = times.pop()[0] if times and times[-1][1] == start else start
+                times.append((begun, end))
+        found.append(TimedFailures(() if last else tuple(codes), tuple(times)))
+    return tuple(each for each in found if each.times or each.codes)
+
+
+def _starts(expression: str) -> list[int]:
+    """Return the times at which the value of an expression may change, in seconds: at its numbers, and after them."""
+    if "lastRetry.duration" not in expression:
+        return [0]
+    if _COMPUTED.search(expression):
+        raise UntranslatableError("it computes with `lastRetry.duration`; compare it with a number")
+    numbers = [int(each) for each in _SECONDS.findall(expression)]
+    return sorted({0, *numbers, *(each + 1 for each in numbers)})
+
+
+def _permits(expression: str) -> Callable[[str, str, int], bool]:
+    """Return what says whether an `expression` permits another attempt, by the exit code, the status, and the duration."""
+    names = {"lastRetry.exitCode": "code", "lastRetry.status": "status", "lastRetry.duration": "seconds"}
+    source = "${" + condition("{{=" + expression + "}}", constants(names)) + "}"
+    compiled = compile_condition(source, names=frozenset(names.values()))
+
+    def permits(code: str, status: str, seconds: int) -> bool:
+        return bool(compiled.evaluate({"code": code, "status": status, "seconds": str(seconds)}))
+
+    return permits
 
 
 def retries_of_child(template: Fields, *, errs: bool) -> Object:
@@ -96,14 +175,14 @@ def retries_of_child(template: Fields, *, errs: bool) -> Object:
         template: The template; takes `retryStrategy`.
         errs: Whether it can end with the status Error.
     """
-    policy = (template.data.get("retryStrategy") or {}).get("retryPolicy")
-    if errs and policy != "Always":
-        template.note("retryStrategy.retryPolicy", "steps are repeated after the status Error as after Failed")
-    made = retries(template)
-    if "failureTypes" in made:
+    only_errors = errs and (template.data.get("retryStrategy") or {}).get("retryPolicy") == "OnError"
+    if only_errors:
+        template.note("retryStrategy.retryPolicy", "steps are not repeated; `Always` repeats them after any failure")
+    made = retries(template, errs=errs and not only_errors)
+    if "failureTypes" in made.fields:
         template.gap("retryStrategy.expression", "steps have no exit code; set it on the templates with containers")
-    total = made.get("scheduleToCloseTimeout")
-    return {"retryPolicy": made["retryPolicy"], **({"executionTimeout": total} if total else {})}
+    total = made.fields.get("scheduleToCloseTimeout")
+    return {"retryPolicy": made.fields["retryPolicy"], **({"executionTimeout": total} if total else {})}
 
 
 def _attempts(strategy: Fields, policy: str, *, errs: bool) -> int:

@@ -50,6 +50,8 @@ class Shape:
     result: bool = False
     """Whether the output is its stdout."""
     is_block: bool = False
+    is_foreign: bool = False
+    """Whether it is that of a block of a Workflow that is not known: it gets all arguments, and has any output parameters."""
     is_service: bool = False
     """Whether it is the address and the name of a Pod."""
     optional: frozenset[str] = frozenset()
@@ -122,6 +124,8 @@ class CalledStep:
     """The expression for it, in its own hooks."""
     omitted: str = ""
     """The condition that it did not run because of `depends`; empty if it has none."""
+    service: str = ""
+    """The expression for the service of the list that it became."""
 
     @property
     def step(self) -> str:
@@ -191,6 +195,10 @@ class CalledStep:
         match path:
             case ("status",):
                 return self._status
+            case ("startedAt" | "finishedAt" | "exitCode",) if self.service:
+                raise UntranslatableError(f"`{path[0]}` of a service has no counterpart; remove the reference")
+            case ("ip",) if self.service:
+                return f"{self.service}.ip"
             case ("exitCode",):
                 code = f"{step}.output.failed.replace('ExitCode', '')"
                 code = f"({self.errored} ? '0' : {code})" if self.errored else code
@@ -201,6 +209,10 @@ class CalledStep:
                 return f"{step}.endTime"
             case ("ip",) if self.shape.is_service:
                 return f"{step}.output.ip"
+            case ("outputs", "result") if self.shape.is_foreign:
+                raise UntranslatableError(
+                    "`outputs.result` of a template in another file is not known; import the files together"
+                )
             case ("outputs", "result"):
                 return self._value("result")
             case ("outputs", "parameters"):
@@ -356,6 +368,43 @@ def variable(name: str) -> str:
     """Return the name of the variable for a global output."""
     made = "".join(each if each.isalnum() else "_" for each in name)
     return made if not made[0].isdigit() else f"_{made}"
+
+
+class ServiceScope:
+    """The scope of references in a service of a list of steps, which starts before them: the input of the list, and the run."""
+
+    def __init__(self, scope: Scope, inputs: Mapping[str, Any]) -> None:
+        """`inputs`: the values of the inputs of its template, with the tags of the caller."""
+        self._scope = scope
+        self._inputs = inputs
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference of its template.
+
+        Raises:
+            UntranslatableError: The reference has no counterpart.
+        """
+        match path:
+            case ("inputs", "parameters", name) if name in self._inputs:
+                return value_of(self._inputs[name], self._of_caller)
+            case ("inputs", *_):
+                raise UntranslatableError(f"`{'.'.join(path)}` is not an input of the template; declare it")
+        return self._of_caller(path)
+
+    def _of_caller(self, path: tuple[str, ...]) -> str:
+        workflow, name = self._scope.workflow, path[-1]
+        match path:
+            case ("inputs", "parameters", _):
+                return member("input", name)
+            case ("workflow", "parameters", _) if self._scope.params == "input" and name not in workflow.composed:
+                return member("input", name)
+            case ("workflow", _) if name in _IN_PODS:
+                return _RUN[name]
+            case ("workflow", "labels" | "annotations", *_):
+                return of_workflow(path[1:], workflow)
+            case ("workflow", _) if name in workflow.constants:
+                return literal(workflow.constants[name])
+        raise UntranslatableError(f"`{'.'.join(path)}` is not known when the services of a list start")
 
 
 class PodScope:

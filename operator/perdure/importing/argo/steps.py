@@ -65,6 +65,12 @@ class Definition(Protocol):
     def target(self, home: str, step: Fields) -> CallTarget:
         """Return the target of a step."""
 
+    def service(self, home: str, step: Fields, scope: Scope, name: str) -> Object | None:
+        """Return the service of the list of steps for a step that starts a daemon; None if it is none."""
+
+    def starts_daemon(self, home: str, step: Object) -> bool:
+        """Whether a step starts a daemon."""
+
     def constant(self, value: Any) -> Any:
         """Return the value of a constant parameter."""
 
@@ -284,6 +290,12 @@ class _Step:
     """Whether conditions decide what its failure means, as in a DAG."""
 
 
+_CONDITIONAL: Final = ("withItems", "withParam", "withSequence", "when", "hooks", "onExit")
+"""The fields of a step that a service of the list does not have."""
+_MAX_SERVICE: Final = 36
+"""Characters of the name of a service, without a number."""
+
+
 class FlowBuilder:
     """Converts the steps of one template."""
 
@@ -296,11 +308,14 @@ class FlowBuilder:
         self._scope = scope
         self._limit = limit
         self._names = Names()
+        self._service_names = Names()
         self._called: dict[str, CalledStep] = {}
         self._ends: dict[str, str] = {}
         """The last converted step for each step of Argo: its handler, if it has one."""
         self._services: list[tuple[CalledStep, Object]] = []
         """The steps that leave a Pod, with the calls that delete it."""
+        self.services: list[Object] = []
+        """The services of the list."""
         self.converted: list[Object] = []
         self.is_parallel = False
         """Whether steps of different kinds run at the same time."""
@@ -321,12 +336,15 @@ class FlowBuilder:
         self.is_parallel = parallel
         self.failure_policy = self._item_policy
         before: list[str] = []
+        works = self._works([each for stage in stages for each in (stage if isinstance(stage, list) else [stage])])
         for i, stage in enumerate(stages):
             listed = stage if isinstance(stage, list) else [stage]
             known = dict(self._called)
             ends: list[str] = []
             for j, each in enumerate(listed):
                 source = Fields(each, f"{template_.at('steps')}[{i}][{j}]", template_.report)
+                if i == 0 and works and self._serve(source):
+                    continue
                 step = self._read(source, caught=False, needs=list(before) if parallel else None)
                 ends.append(self._add(step, known))
             before = ends
@@ -350,10 +368,15 @@ class FlowBuilder:
         self.is_parallel = len(tasks) > 1
         observed = _observed(depends, {name for name, each in tasks.items() if "continueOn" in each})
         ordered = _ordered(depends, tasks)
+        works = self._works([each.data for each in tasks.values()])
+        states: dict[str, TaskState] = {}
+        for name in ordered:
+            if works and not depends[name].names and name not in targeted and (called := self._serve(tasks[name])):
+                states[name] = TaskState(called, "", Continuation())
+        ordered = [name for name in ordered if name not in states]
         read_ = {name: self._read(tasks[name], caught=name in observed, needs=[]) for name in ordered}
         for step in read_.values():
             step.decided = True
-        states: dict[str, TaskState] = {}
         for name in ordered:
             step, of = read_[name], depends[name]
             before = [states[each] for each in of.names if each in states]
@@ -375,6 +398,26 @@ class FlowBuilder:
             self._add(step, {each: called for each, called in self._called.items() if each in ancestors})
         self._fail_late(depends, states)
         self._stop_services(parallel=True)
+
+    def _works(self, steps: list[Any]) -> bool:
+        """Whether any step does something else than to start a daemon."""
+        return not all(isinstance(each, dict) and self._definition.starts_daemon(self._home, each) for each in steps)
+
+    def _serve(self, source: Fields) -> CalledStep | None:
+        """Make a step a service of the list, if it starts a daemon; otherwise return None."""
+        original = str(source.data.get("name") or "step")
+        if any(name in source for name in _CONDITIONAL) or not self._definition.starts_daemon(self._home, source.data):
+            return None
+        name = self._service_names.fresh(valid_name(original).lower().replace("_", "-")[:_MAX_SERVICE].strip("-"))
+        made = self._definition.service(self._home, source, self._scope, name)
+        if made is None:
+            return None
+        self.services.append({"name": name, **made})
+        called = CalledStep(name, Shape(is_service=True), service=member("services", name))
+        self._called[original] = called
+        source.drop("name", "template", "templateRef", "inline", "arguments", "continueOn", "depends", "dependencies")
+        source.done({})
+        return called
 
     def _stop_services(self, *, parallel: bool) -> None:
         """Add the steps that delete the Pods that steps have left."""
@@ -450,8 +493,8 @@ class FlowBuilder:
         ]
 
     def _read(self, source: Fields, *, caught: bool, needs: list[str] | None) -> _Step:
+        target = self._definition.target(self._home, source)  # before its name is taken: an inline template has it, too
         original = source.text("name") or "step"
-        target = self._definition.target(self._home, source)
         continue_on = source.part("continueOn")
         continues = Continuation(bool(continue_on.take("failed")), bool(continue_on.take("error")))
         continue_on.done({})
@@ -612,7 +655,7 @@ def arguments(definition: Definition, source: Fields, target: CallTarget, scope:
         except UntranslatableError as error:
             each.gap("valueFrom.default", str(error))
             passed[name] = made
-    result: Object = {}
+    result: Object = dict(passed) if target.shape.is_foreign else {}
     for name, default in target.inputs.items():
         if name in passed:
             result[name] = passed[name]
@@ -636,7 +679,8 @@ def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scop
         name = str(each.data.get("name"))
         passed[name] = argument(each, scope.resolve)
         each.done({"subPath": "pass the whole artifact, and read the part of it"})
-    result: Object = {}
+    given = {artifact_field(name): value for name, value in passed.items() if value is not None}
+    result: Object = given if target.shape.is_foreign else {}
     for name, optional in target.artifacts.items():
         if passed.get(name) is not None:
             result[artifact_field(name)] = passed[name]

@@ -1,7 +1,8 @@
 """Converts Argo's templates with work to activities.
 
-Those with containers become pods. A daemon becomes an activity that creates a Pod and returns its address; another one deletes
-the Pod when the template that has started it ends.
+Those with containers become pods. A daemon that starts before the other steps becomes a service of their list. Any other one
+becomes an activity that creates a Pod and returns its address; another one deletes the Pod when the template that has started it
+ends.
 """
 
 import re
@@ -24,7 +25,7 @@ from perdure.importing.argo.library import Library
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.requests import http, kubectl, needs_kubectl, resource
 from perdure.importing.argo.retries import MAX_ATTEMPT, NO_RETRY, retries, timeout
-from perdure.importing.argo.scope import OUTPUT_MISSING, PodScope, Shape, WorkflowFacts
+from perdure.importing.argo.scope import OUTPUT_MISSING, PodScope, ServiceScope, Shape, WorkflowFacts
 from perdure.importing.programs import MISSING_CODE, Output, Returns
 from perdure.importing.reader import ConversionReport, Fields, Object
 
@@ -147,10 +148,13 @@ class ActivityBuilder:
         runs_container = not template.data.keys() & {"http", "resource"}
         required = runs_container and any(_is_required(each.data) for each in self._parameters)
         errs = runs_container and has_required_outputs(self._declared)
+        repeated = retries(template, errs=errs)
+        if repeated.timed and not runs_container:
+            template.gap("retryStrategy.expression", "only the time of a container is measured")
         definition: Object = {
             "name": self._name,
             "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or MAX_ATTEMPT,
-            **retries(template, errs=errs),
+            **repeated.fields,
             **({"limits": taken} if taken else {}),
             **cache(template, self._containers),
         }
@@ -184,7 +188,7 @@ class ActivityBuilder:
                 container = template.part("container")
                 self._containers.complete(container)
                 template.data["container"] = container.data
-            work = self._containered(Returns(tuple(outputs), prints, copies))
+            work = self._containered(Returns(tuple(outputs), prints, copies, repeated.timed))
             log = of_log(template, work) if archives else {}
             definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
             shape = Shape(tuple(each.name for each in outputs), result=prints, errs=errs)
@@ -209,7 +213,7 @@ class ActivityBuilder:
             return self._work(container_set(template.part("containerSet"), self._containers, returns))
         if "container" in template:
             return self._work(ContainerSet(self._containers.main(template.part("container"), returns)))
-        needs_pod = returns.outputs or returns.copies or self._clones or self._pods.needs_templates
+        needs_pod = returns.outputs or returns.copies or returns.final or self._clones or self._pods.needs_templates
         if not needs_pod and not template.data.keys() & _OF_PODS:
             script = self._containers.as_script(template.part("script"), prints=returns.prints)
             user = script.pop("securityContext", None) or {}
@@ -398,6 +402,67 @@ _READY: Final = "${object.status.conditions.exists(c, c.type == 'Ready' && c.sta
 _ENDED: Final = "${object.status.phase == 'Succeeded' || object.status.phase == 'Failed'}"
 
 _SHAPE: Final = Shape(("ip", "name"), is_service=True)
+
+
+_OF_GROUP: Final = frozenset(
+    {
+        *(
+            "name",
+            "daemon",
+            "container",
+            "script",
+            "inputs",
+            "volumes",
+            "retryStrategy",
+            "activeDeadlineSeconds",
+            "timeout",
+        ),
+        *("failFast", "executor", "annotations", *POD_FIELDS),
+    }
+)
+"""The fields of a daemon that a service of a list of steps has, too."""
+
+
+def group_service(
+    name: str, template: Fields, report: ConversionReport, scope: ServiceScope, pods: PodDefaults
+) -> Object | None:
+    """Return the service of a list of steps for a template with `daemon`; None if only a Pod of its own can be that.
+
+    Args:
+        name: The name of the service.
+        template: The template.
+        report: Collects what differs; it counts only if there is a service.
+        scope: What its tags refer to.
+        pods: The settings of all pods of the workflow.
+    """
+    data = template.data
+    kind = "container" if "container" in data else "script"
+    mounts = [each.get("name") for each in (data.get(kind) or {}).get("volumeMounts") or []]
+    used = [each for each in data if data[each] not in (None, {}, [], "", False)]
+    unfit = not _OF_GROUP.issuperset(used) or (data.get("inputs") or {}).get("artifacts")
+    if unfit or pods.labels or pods.annotations or pods.patch or pods.claims.intersection(mounts):
+        return None
+    containers = Containers(scope, report, EntryPoints())
+    limit = timeout(template, "activeDeadlineSeconds", "timeout")
+    if template.take("retryStrategy") is not None:
+        template.note("retryStrategy", "a service that ends is not restarted: the steps fail")
+    source = template.part(kind)
+    container = containers.plain(source) if kind == "container" else containers.script(source, Returns())
+    pod: Object = {**pods.fields, **{key: data[key] for key in POD_FIELDS if key in data}}
+    if "serviceAccountName" in pod:
+        pod.setdefault("automountServiceAccountToken", True)  # as in every pod of Argo
+    volumes = {**pods.volumes, **{each.get("name"): each for each in template.take("volumes", [])}}
+    used_volumes = [volumes[each] for each in dict.fromkeys(mounts) if each in volumes]
+    pod |= {"volumes": used_volumes} if used_volumes else {}
+    user = container.pop("securityContext", None) or {}
+    spec, patch = separated({"containers": [{"name": name, **container}]})
+    patch = {**escaped(containers.computed(pod, template.path)), **patch}
+    return {
+        **spec["containers"][0],
+        "securityContext": {"runAsNonRoot": False, **user},
+        "readyTimeout": limit or MAX_ATTEMPT,
+        **({"podSpecPatch": patch} if patch else {}),
+    }
 
 
 def service(

@@ -173,6 +173,12 @@ def test_scalars_are_read_as_kubectl_reads_them(entry: str) -> None:
     assert json.dumps(found) == f"[{read}]"
 
 
+def test_two_escapes_of_json_are_one_character() -> None:
+    assert yaml.load(r'["\ud83d\ude00 ok", "\u00e9"]', Loader) == ["\U0001f600 ok", "é"]
+    with pytest.raises(yaml.YAMLError, match="must be followed by the other half of the character"):
+        yaml.load(r'["\ud83d"]', Loader)
+
+
 def test_names_that_yaml_reads_as_booleans_are_reported_once_and_keep_their_text() -> None:
     text = GOOD.replace(
         "name: nap, sleep: {duration: 1s}}",

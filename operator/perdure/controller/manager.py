@@ -260,9 +260,8 @@ class Manager:
         self._queue.wake(RunKey(run.namespace, run.uid, run.workflow_id))
 
     def _update_retention(self, namespace: str) -> None:
-        due = self._retention.update(namespace)
-        if due is not None:
-            self._queue.wake_at(RetentionKey(namespace), due)
+        for due, when in self._retention.update(namespace).items():
+            self._queue.wake_at(RetentionKey(due), when)
 
     def _update_policy(self, namespace: str, defaults: kube.Object) -> None:
         if self.policies.put(namespace, defaults):

@@ -63,7 +63,7 @@ class OperatorOptions:
     instance: str = "perdure"
     """Name of this pod, for Events."""
     finished: Limits = field(default_factory=Limits)
-    """The limits of the finished runs that each namespace keeps."""
+    """The limits of the finished runs that the namespaces keep."""
     revisions: RevisionRetention = field(default_factory=RevisionRetention)
     """How long revisions of Workflows are kept that no run refers to."""
     routine_events: bool = False
@@ -96,9 +96,10 @@ class OperatorOptions:
 
         Raises:
             ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS,
-                PERDURE_FINISHED_MIB, PERDURE_REVISION_HISTORY, PERDURE_UNUSED_REVISION_SECONDS, PERDURE_LEASE_SECONDS,
-                PERDURE_UPGRADE_HOLD_BACK_SECONDS, PERDURE_ARCHIVE_HISTORY_MIB, PERDURE_ARCHIVE_RETENTION_DAYS,
-                PERDURE_HIBERNATE_AFTER_SECONDS or PERDURE_RUN_AS_USER is not a number; PERDURE_ARCHIVE_ON_UNAVAILABLE is
+                PERDURE_FINISHED_MIB, PERDURE_ALL_FINISHED_RUNS, PERDURE_ALL_FINISHED_MIB, PERDURE_REVISION_HISTORY,
+                PERDURE_UNUSED_REVISION_SECONDS, PERDURE_LEASE_SECONDS, PERDURE_UPGRADE_HOLD_BACK_SECONDS,
+                PERDURE_ARCHIVE_HISTORY_MIB, PERDURE_ARCHIVE_RETENTION_DAYS, PERDURE_HIBERNATE_AFTER_SECONDS
+                or PERDURE_RUN_AS_USER is not a number; PERDURE_ARCHIVE_ON_UNAVAILABLE is
                 neither `Keep` nor `Delete`; or PERDURE_FLEET and PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS
                 or POD_IP is not.
         """
@@ -128,6 +129,8 @@ class OperatorOptions:
             finished=Limits(
                 runs=int(environment.get("PERDURE_FINISHED_RUNS") or Limits.runs),
                 size=int(environment.get("PERDURE_FINISHED_MIB") or Limits.size // MIB) * MIB,
+                all_runs=int(environment.get("PERDURE_ALL_FINISHED_RUNS") or Limits.all_runs),
+                all_size=int(environment.get("PERDURE_ALL_FINISHED_MIB") or Limits.all_size // MIB) * MIB,
             ),
             revisions=RevisionRetention(
                 history=int(environment.get("PERDURE_REVISION_HISTORY") or RevisionRetention().history),

@@ -501,6 +501,12 @@ FINISHED_BYTES = Gauge(
     ["namespace"],
     registry=REGISTRY,
 )
+FINISHED_USED = Gauge(
+    "perdure_finished_runs_limit_used_ratio",
+    "How much of the limits of finished runs of all namespaces together is used, by number or by bytes, whichever is more; 1 is "
+    "the limit, beyond which the namespaces with the most lose their oldest ones.",
+    registry=REGISTRY,
+)
 FINISHED_EXTRA = Counter(
     "perdure_finished_runs_beyond_history_limit",
     "Finished runs that were deleted because of the history limits in the WorkflowDefaults of their namespace.",

@@ -1,5 +1,6 @@
 """Flows for tests of the client, whose worker imports this module again for each run."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from temporalio import workflow
@@ -19,8 +20,13 @@ class UnpaidError(Exception):
     """A customer does not pay."""
 
 
+customers: defaultdict[str, list[int]] = defaultdict(list)
+"""What was charged, by customer."""
+
+
 @desk.activity(retries=0)
 def charge(bill: Bill) -> int:
+    customers[bill.customer].append(bill.amount)
     if bill.amount < 0:
         raise UnpaidError(f"{bill.customer} gets no money")
     return bill.amount

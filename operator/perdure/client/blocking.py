@@ -206,14 +206,17 @@ class Run(Generic[R]):
         self._loop.run(self._run.unpause(reason))
 
     def retry(self, *steps: str, reason: str = "") -> Run[R]:
-        """Start a run that keeps the results of the successful steps of this closed one, and repeats the failed ones.
+        """Start a run that repeats the failed steps of this closed one.
+
+        A run of a Workflow in YAML keeps the results of all successful steps. A flow keeps those until the decision that started
+        what failed: what it started together with that, and all that followed, runs again.
 
         Args:
-            steps: The steps to repeat, for a Workflow in YAML; none: those that failed.
+            steps: Further steps to repeat, with all that follow, such as `train[lr=0.1]`.
             reason: The reason, for Events and the history.
 
         Raises:
-            RefusedError: The run is open, has completed, or is a run of code: `reset` repeats a part of those.
+            RefusedError: The run is open, or has completed, or there is nothing to repeat.
         """
         return Run(self._loop, self._loop.run(self._run.retry(*steps, reason=reason)))
 

@@ -18,7 +18,7 @@ from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.client import following, logs, route, run_errors, snapshots
+    from perdure.client import following, logs, retries, route, run_errors, snapshots
     from perdure.view import follow as follow_view
     from perdure.view import logs as logs_view
     from perdure.view import page as pages
@@ -277,16 +277,20 @@ class AsyncRun(Generic[R]):
         await self._request("unpause", {"reason": reason})
 
     async def retry(self, *steps: str, reason: str = "") -> AsyncRun[R]:
-        """Start a run that keeps the results of the successful steps of this closed one, and repeats the failed ones.
+        """Start a run that repeats the failed steps of this closed one.
+
+        A run of a Workflow in YAML keeps the results of all successful steps. A flow keeps those until the decision that started
+        what failed: what it started together with that, and all that followed, runs again.
 
         Args:
-            steps: The steps to repeat, for a Workflow in YAML; none: those that failed.
+            steps: Further steps to repeat, with all that follow, such as `train[lr=0.1]`.
             reason: The reason, for Events and the history.
 
         Raises:
-            RefusedError: The run is open, has completed, or is a run of code: `reset` repeats a part of those.
+            RefusedError: The run is open, or has completed, or there is nothing to repeat.
         """
-        return await self._restarted("retry", {"from": list(steps) or None, "reason": reason or None})
+        found = await self._cluster.runs.get(self._name)
+        return await self._restarted(*await retries.request_of(self._cluster, found, steps=steps, reason=reason))
 
     async def reset(
         self, event_id: int | None = None, *, to: ResetPoint | str = ResetPoint.LAST_WORKFLOW_TASK, reason: str = ""

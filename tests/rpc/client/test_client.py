@@ -65,6 +65,31 @@ async def test_a_failure_is_an_exception_with_its_type_and_the_reason(client: As
     assert refused.value.reason == "WorkflowExecutionCompleted"
 
 
+async def test_a_retry_repeats_what_failed_and_keeps_what_was_done_before(client: AsyncClient) -> None:
+    from support.example_runs import Bill, billing, customers  # noqa: PLC0415 - after the listener of the worker
+
+    customers.clear()
+    run = await client.start(billing, "eve", [4, 5])
+    await run.signal("approve", 9)
+    assert await run.result() == Bill("eve", 9)
+    failed = await client.start(billing, "bob", [3, -5, 2])
+    await failed.signal("approve", 9)
+    with pytest.raises(RunFailedError):
+        await failed.result()
+    charged = list(customers["bob"])
+    again = await failed.retry(reason="the account is closed")
+    with pytest.raises(RunFailedError):
+        await again.result()
+    assert [*charged, -5] == customers["bob"] == [3, -5, -5]
+    third = await run.retry("charge#2")
+    assert await third.result() == Bill("eve", 9)
+    assert customers["eve"] == [4, 5, 5]
+    with pytest.raises(RefusedError, match=r"nothing that the code of the run .* has started has failed"):
+        await run.retry()
+    with pytest.raises(RefusedError, match="has started no activity `refund`"):
+        await run.retry("refund")
+
+
 async def test_arguments_are_checked_before_anything_is_sent(client: AsyncClient) -> None:
     from support.example_runs import billing  # noqa: PLC0415 - after the listener of the worker
 

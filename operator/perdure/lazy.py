@@ -9,19 +9,28 @@ is loaded by the first access to one of its attributes:
 
 The statement must import modules: `from perdure.view.tables import webhooks` would need the module immediately. It is the
 `lazy import` of Python 3.15 (PEP 810); `importlib.util.LazyLoader` would load a module that is imported lazily twice. An error in
-the module appears at its first use, so everything else is imported as usual. Two threads must not use it first at the same
-time: servers do without it.
+the module appears at its first use, so everything else is imported as usual. Of two threads that use it first at the same time,
+one waits until the other has loaded it.
 """
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
+from threading import RLock
 from types import ModuleType
 from typing import Any, Final
 
 _BEFORE: Final = frozenset({"__class__", "__dict__", "__file__", "__loader__", "__name__", "__package__", "__spec__"})
 """What a module has before it is executed. The import system and `inspect.getmodule` read it of every module."""
+
+
+class _Loading:
+    """The execution of a module."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.has_begun = False
 
 
 class _LazyModule(ModuleType):
@@ -31,11 +40,18 @@ class _LazyModule(ModuleType):
         """Execute the module for anything that its code defines."""
         if name in _BEFORE:
             return super().__getattribute__(name)
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        assert self.__spec__ is not None
-        assert self.__spec__.loader is not None
-        self.__spec__.loader.exec_module(self)
-        return getattr(self, name)
+        spec = self.__spec__
+        assert spec is not None
+        loading: _Loading = spec.loader_state
+        with loading.lock:  # a thread that has waited for it finds the module loaded
+            if not loading.has_begun:
+                loading.has_begun = True
+                assert spec.loader is not None
+                try:
+                    spec.loader.exec_module(self)
+                finally:
+                    self.__class__ = ModuleType  # type: ignore[assignment]
+        return ModuleType.__getattribute__(self, name)
 
 
 class _LazyLoader:
@@ -53,6 +69,7 @@ class _LazyLoader:
         """Let the first access to an attribute execute the module."""
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
+        module.__spec__.loader_state = _Loading()
         module.__class__ = _LazyModule
 
 

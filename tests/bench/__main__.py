@@ -18,13 +18,14 @@ from bench.hello import measure_growth, measure_hello
 from bench.patches import measure_patches
 from bench.results import Result, as_json, machine, table
 from bench.schedules import herd
+from bench.sleepers import measure_sleepers
 from bench.writes import measure_writes
 from support.cluster.namespace import IMAGE, find_cluster
 from support.sdk.server import Operator, serving
 
 SCHEDULES = 100
 PARTS = ("hello", "growth", "writes", "podless", "pods", "schedules")
-LONG_PARTS = ("etl", "patches", "fleet")
+LONG_PARTS = ("etl", "patches", "fleet", "sleepers")
 """They take minutes by themselves, and are only measured by request. The last one leaves much for the API server to delete."""
 
 
@@ -49,7 +50,11 @@ def main() -> None:
         help="finished runs of `fleet` (default: %(default)s)",
     )
     parser.add_argument(
-        "--open", metavar="NUMBER", type=int, default=10_000, help="sleeping runs of `fleet` (default: %(default)s)"
+        "--open",
+        metavar="NUMBER",
+        type=int,
+        default=10_000,
+        help="sleeping runs of `fleet` and `sleepers` (default: %(default)s)",
     )
     parser.add_argument(
         "--bytes",
@@ -95,6 +100,8 @@ async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | N
                 results += await measure_patches(operator)
             case "fleet":
                 results += await measure_fleet(operator, stored)
+            case "sleepers":
+                results += await measure_sleepers(operator, stored.sleeping, stored.sleeping // 10)
             case _:
                 results += await _measure_schedules(operator)
     return results

@@ -97,21 +97,21 @@ async def measure_fleet(operator: Operator, stored: Stored) -> list[Result]:
     assert ended is not None
     results: list[Result] = []
     with temporary_namespace(operator.cluster, excluded=True) as namespace, TemporaryDirectory() as folder:
-        with _started(namespace, Path(folder), 1) as (starter,):
-            _wait([starter], starter.check)
+        with started(namespace, Path(folder), 1) as (starter,):
+            wait([starter], starter.check)
             naps = [run_manifest(f"sleeping-{number:06}", {"inline": NAP}) for number in range(stored.sleeping)]
             took = await create_all("workflowruns", namespace.namespace, naps)
             print(f"{stored.sleeping} open runs after {took:.0f} s", file=sys.stderr)
-            await asyncio.to_thread(_wait, [starter], lambda: _holds_all([starter], stored.sleeping))
+            await asyncio.to_thread(wait, [starter], lambda: _holds_all([starter], stored.sleeping))
         await fill(namespace.namespace, ended, stored.finished)
         for number in FLEETS:
-            with _started(namespace, Path(folder), number) as members:
+            with started(namespace, Path(folder), number) as members:
                 results += await asyncio.to_thread(_measure, members, stored)
     return results
 
 
 @contextmanager
-def _started(namespace: Cluster, folder: Path, number: int) -> Iterator[Sequence[Member]]:
+def started(namespace: Cluster, folder: Path, number: int) -> Iterator[Sequence[Member]]:
     """Operators for a namespace, which start at the same time and are stopped at the end of the block."""
     members: list[Member] = []
     try:
@@ -146,7 +146,7 @@ def _start(namespace: Cluster, folder: Path, name: str, *, alone: bool) -> Membe
     return Member(process, log, health, time.monotonic())
 
 
-def _wait(members: Sequence[Member], so: Callable[[], bool]) -> None:
+def wait(members: Sequence[Member], so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + SECONDS
     while not so():
         assert time.monotonic() < deadline, [each.log.read_text(encoding="utf-8")[-2000:] for each in members]
@@ -160,14 +160,14 @@ def _holds_all(members: Sequence[Member], sleeping: int) -> bool:
         all(each["perdure_fleet_members"] == len(members) for each in found)
         and sum(each["perdure_fleet_shards"] for each in found) == SHARDS
     )
-    counts = {sum(each[name] for each in found) for name in ("perdure_runs_known", "perdure_timers")}
-    return agreed and counts == {sleeping}
+    known = sum(each["perdure_runs_known"] + each["perdure_runs_hibernated"] for each in found)
+    return agreed and known == sum(each["perdure_timers"] for each in found) == sleeping
 
 
 def _measure(members: Sequence[Member], stored: Stored) -> list[Result]:
     """Wait until operators that have just started have all runs in memory."""
-    _wait(members, lambda: sum(each.check() for each in members) == len(members))
-    _wait(members, lambda: _holds_all(members, stored.sleeping))
+    wait(members, lambda: sum(each.check() for each in members) == len(members))
+    wait(members, lambda: _holds_all(members, stored.sleeping))
     took = time.monotonic() - members[0].began
     number = "one operator" if len(members) == 1 else f"{len(members)} operators at the same time"
     what = f"{number}, {stored.finished} finished and {stored.sleeping} open runs: all open runs in memory after"
@@ -181,7 +181,7 @@ def _measure(members: Sequence[Member], stored: Stored) -> list[Result]:
             Result(f"{who}of this, its own and its share", "MiB", each.memory("Pss")),
             Result(f"{who}peak", "MiB", each.peak()),
             Result(f"{who}CPU", "s", found["process_cpu_seconds_total"]),
-            Result(f"{who}open runs", "", found["perdure_runs_known"]),
+            Result(f"{who}open runs", "", found["perdure_runs_known"] + found["perdure_runs_hibernated"]),
         ]
         if len(members) > 1:
             results.append(Result(f"{who}shards", "", found["perdure_fleet_shards"]))

@@ -675,6 +675,32 @@ BUGS = (
         scenario="services",
         found="outlives its steps",
     ),
+    Bug(
+        name="a timer that was due while no operator ran is forgotten, because its run hibernates",
+        commit="7f9f28b8",
+        changes=(
+            Change(
+                file="controller/dispatch/hibernation.py",
+                good="        wake = next_wake(state, _LONG_AGO)\n",
+                bad="        wake = next_wake(state, now)\n",
+            ),
+        ),
+        scenario="hibernation",
+        found="unfinished",
+    ),
+    Bug(
+        name="no run hibernates",
+        commit="7f9f28b8",
+        changes=(
+            Change(
+                file="controller/dispatch/hibernation.py",
+                good="        if not self._may_sleep(run, wake, now):\n",
+                bad="        if True:\n",
+            ),
+        ),
+        scenario="hibernation",
+        found="in memory, which waits",
+    ),
 )
 
 

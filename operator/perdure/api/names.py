@@ -388,3 +388,12 @@ def worker_version_name(name: str, build_id: str) -> str:
 
 _WORKERS_LIMIT: Final = 53
 _WORKERS_HEAD: Final = 32
+
+SYSTEM_NAMESPACE = "perdure-system"
+"""The default namespace of the operators."""
+
+FRONTEND_SERVICE = "perdure-temporal"
+"""The default Service of the Temporal frontend."""
+
+FRONTEND_AUDIENCE = "perdure.dev/temporal"
+"""The default audience of tokens for the frontend."""

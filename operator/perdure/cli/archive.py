@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from perdure.api.labels import ARCHIVE_ANNOTATION, ARCHIVED_ANNOTATION
+from perdure.api.names import FRONTEND_SERVICE
 from perdure.cli.command import packed
-from perdure.cli.options import AUDIENCE, FRONTEND_SERVICE, archive_options, context_option
+from perdure.cli.flags import kubectl_arguments
+from perdure.cli.options import archive_options, context_option
 from perdure.client.errors import CliError, ForbiddenError, NotFoundError
 from perdure.kube import paths
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.cli import frontend
     from perdure.client import frontend as client_frontend
+    from perdure.client import route as client_route
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -90,15 +92,13 @@ class ArchiveRoute:
         """
         if self.address is None:
             await self._check(cluster)
-        route = frontend.FrontendRoute(
+        route = client_route.FrontendRoute(
             address=self.address,
             account=self.account,
-            audience=AUDIENCE,
             system=self.system,
-            service=FRONTEND_SERVICE,
-            context=self.cluster,
+            kubectl=kubectl_arguments(self.cluster),
         )
-        async with frontend.reach(cluster, route, _SECONDS) as api:
+        async with client_route.reach(cluster, route, _SECONDS) as api:
             yield api
 
     async def _check(self, cluster: Cluster) -> None:

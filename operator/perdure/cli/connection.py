@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from perdure import __version__
 from perdure.cli.flags import overrides
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError
-from perdure.client.requests import GET_ONE, Object, Requests
-from perdure.kube.access import NoAccessError, Overrides, load_kubeconfig, service_account, with_overrides
-from perdure.kube.light import LightClient
+from perdure.client.connection import open_client
+from perdure.client.requests import Object, Requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from perdure.kube.access import Access
-
-LOG_STREAMS = 100
-"""Maximum number of logs that are read at the same time, each over a connection of its own."""
 
 
 @asynccontextmanager
@@ -41,16 +33,13 @@ async def connect(
     Raises:
         CliError: No cluster is configured.
     """
-    access = _access(overrides(context, namespace))
+    client = open_client(
+        overrides(context, namespace), user_agent=f"perdure-cli/{__version__}", connections=connections
+    )
     try:
-        opened = LightClient.open(access, user_agent=f"perdure-cli/{__version__}", connections=connections)
-        client = await opened.__aenter__()
-    except OSError as error:
-        raise CliError(f"the certificates of the kubeconfig cannot be read: {error}; {GET_ONE}") from error
-    try:
-        yield Cluster(Requests(client, access.namespace, program))
+        yield Cluster(Requests(client, client.access.namespace, program))
     finally:
-        await opened.__aexit__(None, None, None)
+        client.close()
 
 
 async def list_kind(
@@ -73,20 +62,3 @@ async def list_kind(
     """
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         return await cluster.list(plural, everywhere=everywhere), cluster.namespace
-
-
-def _access(options: Overrides) -> Access:
-    inside = os.environ.get("KUBERNETES_SERVICE_HOST", "")
-    # A named cluster refers to the kubeconfig, even inside a pod.
-    named = options.context or options.kubeconfig or options.cluster or options.user or options.server
-    try:
-        if inside and not named:
-            port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-            found = service_account(inside, port)
-            if found is not None:
-                return with_overrides(found, options)
-        return load_kubeconfig(options)
-    except NoAccessError as error:
-        raise CliError(str(error)) from error
-    except (OSError, ValueError) as error:
-        raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error

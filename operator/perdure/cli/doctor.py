@@ -15,8 +15,8 @@ from perdure import __version__
 from perdure.api.labels import API_VERSION, FLEET_LABEL, RUN_ID_LABEL, UPGRADE_RECORD_LABEL
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import read_kubernetes_time
-from perdure.cli.selection import created, phase_of
 from perdure.client.errors import ForbiddenError
+from perdure.client.selection import created, phase_of
 from perdure.kube import clock, paths
 from perdure.lazy import lazily
 from perdure.runtime.upgrades import UpgradeRecord

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from perdure.api.json_values import mapping, mappings
 from perdure.api.phases import CLOSED, workflow_of
 from perdure.cli.doctor import find_deployment
-from perdure.cli.selection import created, phase_of
 from perdure.client.errors import CliError
+from perdure.client.selection import created, phase_of
 from perdure.kube import paths
 from perdure.lazy import lazily
 

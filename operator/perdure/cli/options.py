@@ -7,6 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from perdure.api.labels import GROUP
+from perdure.api.names import FRONTEND_AUDIENCE, SYSTEM_NAMESPACE
 from perdure.api.times import parse_duration
 from perdure.cli.command import Decorator, WholeNumber, Words, argument, option, stacked
 from perdure.cli.completion import contexts, names_of
@@ -128,9 +129,6 @@ output_option = _output_option(OBJECT_WORDS)
 report_option = _output_option(REPORT_WORDS)
 """The output option of verbs that show data without names."""
 
-SYSTEM_NAMESPACE = "perdure-system"
-"""The default namespace of the operators."""
-
 system_namespace_option = option(
     "--system-namespace",
     "system",
@@ -138,9 +136,6 @@ system_namespace_option = option(
     default=SYSTEM_NAMESPACE,
     help="Namespace that Perdure is installed in",
 )
-
-AUDIENCE = "perdure.dev/temporal"
-"""Audience of tokens for the frontend."""
 
 account_option = option(
     "--service-account",
@@ -150,7 +145,7 @@ account_option = option(
 )
 
 audience_option = option(
-    "--audience", default=AUDIENCE, help="Audience of the ServiceAccount's tokens, as configured in the chart"
+    "--audience", default=FRONTEND_AUDIENCE, help="Audience of the ServiceAccount's tokens, as configured in the chart"
 )
 
 browser_option = option("--browser/--no-browser", default=True, help="Whether to open the browser")
@@ -162,8 +157,6 @@ time_option = option(
 )
 
 
-FRONTEND_SERVICE = "perdure-temporal"
-"""The default Service of the Temporal frontend."""
 archive_options = stacked(
     (
         option(

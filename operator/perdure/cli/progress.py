@@ -1,7 +1,6 @@
 """Follows a run until it ends, and shows its progress."""
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -10,9 +9,8 @@ from perdure.cli.connection import connect
 from perdure.cli.options import seconds_of
 from perdure.cli.terminal import Screen, TimeFormat, page_of, program_of
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
+from perdure.client.errors import ExitCode
 from perdure.client.requests import Object
-from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
@@ -20,16 +18,13 @@ with lazily():
     from rich import live as rich_live
     from rich import text as rich_text
 
-    from perdure.view import follow, replay
-    from perdure.view import run as run_view
+    from perdure.client import following
+    from perdure.view import follow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from perdure.view.run import RunView
-
-_PAUSE = 0.5
-"""Seconds between two polls."""
 
 
 class Waiter:
@@ -104,33 +99,5 @@ class Waiter:
 
     async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[RunView]":
         """Yield the run at each poll until it is closed, beginning with the given one."""
-        name, uid = found["metadata"]["name"], found["metadata"]["uid"]
-        away = False
-        while True:
-            if not away:
-                self.run = found
-                status = found.get("status") or {}
-                pending = status.get("pendingActivities") or status.get("pendingChildren")
-                if status.get("completionTime"):
-                    with suppress(CliError):  # without the sealed history, the tree is less exact
-                        found = await cluster.runs.with_history(found)
-                live = await cluster.runs.live_state(found) if pending else None
-                run = run_view.read_run(found, now=clock.now(), live=live, trace=replay.trace(found))
-                yield run
-                if run.closed:
-                    return
-            await asyncio.sleep(_PAUSE)
-            try:
-                found = await cluster.runs.get(name)
-            except UnreachableError as error:
-                if not away:
-                    click.echo(f"{error}; still waiting", err=True)
-                away = True
-                continue
-            except NotFoundError:
-                raise NotFoundError(f"the run `{name}` was deleted before it ended") from None
-            away = False
-            if found["metadata"]["uid"] != uid:
-                raise NotFoundError(
-                    f"the run `{name}` was deleted, and another one of that name was created; wait for that one"
-                )
+        async for self.run, run in following.follow(cluster, found, lambda text: click.echo(text, err=True)):
+            yield run

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from perdure.api.names import FRONTEND_SERVICE
 from perdure.cli.command import option, packed, stacked
 from perdure.cli.connection import connect
-from perdure.cli.frontend import FrontendRoute, reach
+from perdure.cli.flags import kubectl_arguments
 from perdure.cli.options import (
-    FRONTEND_SERVICE,
     account_option,
     audience_option,
     context_option,
@@ -20,6 +20,7 @@ from perdure.cli.options import (
     system_namespace_option,
 )
 from perdure.cli.terminal import program_of
+from perdure.client.route import FrontendRoute, reach
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -87,7 +88,7 @@ class RouteOptions:
             audience=self.audience,
             system=self.system,
             service=self.service,
-            context=self.cluster,
+            kubectl=kubectl_arguments(self.cluster),
         )
         async with reach(cluster, route, seconds_of(self.timeout, "--timeout")) as api:
             yield api

@@ -12,7 +12,6 @@ from perdure.api.models import mistakes
 from perdure.cli.files.documents import read_documents
 from perdure.client.errors import CliError
 from perdure.schedule.calendar import InvalidTimesError
-from perdure.schedule.status import Outlook, outlook_after
 from perdure.schedule.times import Due, Times
 
 Object = dict[str, Any]
@@ -77,18 +76,6 @@ def upcoming(times: Times, schedule: Object, namespace: str, after: datetime, co
         raise CliError(error.message) from error
 
 
-def outlook_of(schedule: Object, after: datetime) -> Outlook:
-    """Return whether a Schedule has work after an instant, by the rules of the operator.
-
-    Raises:
-        CliError: The times are not valid.
-    """
-    try:
-        return outlook_after(ScheduleSpec.parse(schedule["spec"]), after)
-    except InvalidTimesError as error:
-        raise CliError(error.message) from error
-
-
 def read_json(option: str, text: str) -> Any:
     """Parse a JSON value from a user.
 
@@ -99,23 +86,3 @@ def read_json(option: str, text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise CliError(f"{option}: `{text}` is not valid JSON: {error}") from None
-
-
-def new_schedule(name: str, spec: Object) -> Object:
-    """Build the manifest of a Schedule, without omitted options.
-
-    Raises:
-        CliError: The API server would reject the manifest.
-    """
-    fields = {key: value for key, value in spec.items() if value not in (None, [])}
-    manifest = {
-        "apiVersion": "perdure.dev/v1alpha1",
-        "kind": "Schedule",
-        "metadata": {"name": name},
-        "spec": fields,
-    }
-    try:
-        Schedule.parse(manifest)
-    except ValidationError as error:
-        raise CliError("; ".join(mistakes(error))) from error
-    return manifest

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -19,11 +18,13 @@ from perdure.api.labels import RESERVED_PREFIXES
 from perdure.api.policies import WorkflowIdConflictPolicy
 from perdure.api.reasons import ConditionReason
 from perdure.cli.command import Words, option, packed
-from perdure.cli.connection import LOG_STREAMS, connect
+from perdure.cli.connection import connect
 from perdure.cli.options import context_option, namespace_option, output_option, seconds_of
 from perdure.cli.progress import Waiter
 from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, program_of, progress_screen, reference
+from perdure.client.connection import LOG_STREAMS
 from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
+from perdure.client.verdicts import VERDICT_SECONDS, NotStartedError, verdict
 from perdure.lazy import lazily
 
 with lazily():
@@ -31,7 +32,7 @@ with lazily():
 
     from perdure.api.kinds import workflow as workflow_kind
     from perdure.api.kinds import workflowrun
-    from perdure.cli import logs as log_reader
+    from perdure.client import logs as log_reader
     from perdure.language import checks, compiler
     from perdure.language import program as programs
 
@@ -41,19 +42,6 @@ if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
 
-
-VERDICT_SECONDS = 30.0
-"""Maximum wait for the operator's decision about a run; the same as for the result of an Operation."""
-_PAUSE = 0.25
-"""Seconds between two reads."""
-_REFUSED = frozenset(
-    {
-        ConditionReason.INVALID_INPUT,
-        ConditionReason.INVALID_WORKFLOW,
-        ConditionReason.LIMIT_REACHED,
-        ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
-    }
-)
 
 _WAITS = frozenset(
     {
@@ -66,12 +54,6 @@ _WAITS = frozenset(
     }
 )
 """The conditions that a new run may wait for. A missing Workflow was reported before."""
-
-
-class NotStartedError(CliError):
-    """The run will never start."""
-
-    status = ExitCode.NO
 
 
 async def check_input(
@@ -170,20 +152,7 @@ async def wait_for_verdict(cluster: Cluster, name: str, seconds: float = VERDICT
         NotStartedError: The run does not start.
         Exit: The operator does not decide in time.
     """
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            condition = _succeeded(await cluster.runs.get(name))
-        except NotFoundError:
-            raise NotStartedError(f"the run `{name}` was deleted before it started") from None
-        except UnreachableError:
-            condition = None
-        reason = str(condition["reason"]) if condition else ""
-        if condition is not None and reason != ConditionReason.WORKFLOW_ID_IN_USE:
-            break
-        if time.monotonic() > deadline:
-            break
-        await asyncio.sleep(_PAUSE)
+    condition = await verdict(cluster, name, seconds)
     if condition is None:
         click.echo(
             f"Error: the operator has not processed the run `{name}` within {seconds:.0f}s; the run is kept, and "
@@ -191,16 +160,8 @@ async def wait_for_verdict(cluster: Cluster, name: str, seconds: float = VERDICT
             err=True,
         )
         raise Exit(ExitCode.TIMEOUT)
-    message = str(condition.get("message") or reason)
-    if condition["status"] == "False" and reason in _REFUSED:
-        raise NotStartedError(f"the run `{name}` was not started: {message}")
-    if reason in _WAITS:
-        click.echo(f"Warning: the run `{name}` waits: {message}", err=True)
-
-
-def _succeeded(run: Object) -> Object | None:
-    conditions: list[Object] = (run.get("status") or {}).get("conditions") or []
-    return next((condition for condition in conditions if condition["type"] == "Succeeded"), None)
+    if condition["reason"] in _WAITS:
+        click.echo(f"Warning: the run `{name}` waits: {condition.get('message') or condition['reason']}", err=True)
 
 
 class DryRun(StrEnum):
@@ -415,7 +376,13 @@ async def _logs(context: click.Context, name: str, launch: Launch) -> tuple[Exit
             ) as reached,
         ):
             last = await reached.runs.get(name)
-            reader = log_reader.LogReader.of(reached, last, to_stderr=not is_for_users(launch.output))
+            to_stderr = not is_for_users(launch.output)
+            reader = log_reader.LogReader(
+                cluster=reached,
+                run=last,
+                write=lambda log, text: click.echo(f"{log.title()}: {text}", err=to_stderr),
+                report=lambda text: click.echo(text, err=True),
+            )
             await reader.follow(required=False)
             last = await reached.runs.get(name)
     except TimeoutError:

@@ -19,8 +19,12 @@ class ExitCode(IntEnum):
     """A timeout, as with the command `timeout`."""
 
 
-class CliError(Exception):
-    """A verb failed. The message is one sentence with the problem and the fix."""
+class ClientError(Exception):
+    """The base of all errors of `perdure.client`. The message is one sentence with the problem and the fix."""
+
+
+class CliError(ClientError):
+    """A request, or a verb, failed."""
 
     status = ExitCode.TROUBLE
     """The resulting exit status."""
@@ -46,3 +50,16 @@ class NoNamespaceError(CliError):
 
 class AlreadyExistsError(CliError):
     """An object with this name already exists."""
+
+
+class RefusedError(CliError):
+    """The operator refused a request, or does not start a run.
+
+    `reason` is the reason in the status, such as `WorkflowExecutionCompleted` for a closed run.
+    """
+
+    status = ExitCode.NO
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason

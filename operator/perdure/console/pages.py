@@ -19,12 +19,12 @@ from perdure.client.errors import CliError, NotFoundError, UnreachableError
 from perdure.client.frontend import quoted
 from perdure.console import rows
 from perdure.console.forms import awaited_signals
-from perdure.console.graph import lay_out
 from perdure.console.site import NAME
 from perdure.kube import clock
 from perdure.kube.errors import NoResponseError
 from perdure.view import failure, schedules
 from perdure.view.fleet import members_of
+from perdure.view.graph import lay_out
 from perdure.view.logs import AttemptLog, LogLines, logs_of, missing_logs
 from perdure.view.page import Page
 from perdure.view.replay import trace

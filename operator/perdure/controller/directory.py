@@ -17,7 +17,7 @@ it has created a run itself that its watch has not shown.
 resourceVersion decides that a run had when it was first seen.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -304,6 +304,8 @@ class Directory:
         self._by_name: dict[str, dict[str, str]] = {}
         self._finished: dict[str, Tally] = {}
         """The number and the total size of the finished runs of each namespace."""
+        self.finished = Tally()
+        """Those of all namespaces together."""
         self._leaving: set[str] = set()
         """The UIDs of runs in deletion: a late answer with an earlier version must not bring an entry back."""
         self.claims = WorkflowIdClaims()
@@ -377,6 +379,19 @@ class Directory:
         """Whether a run is in deletion."""
         return uid in self._leaving
 
+    def pack(self, uid: str) -> None:
+        """Pack the entry of an open run that will not change for a while. Its next version replaces it."""
+        entry = self._by_uid.get(uid)
+        if isinstance(entry, Entry):
+            self._by_uid[uid] = packed(entry)
+
+    def settled_version(self, uid: str) -> str | None:
+        """The resourceVersion of a closed or a packed run; None for other runs."""
+        known = self._by_uid.get(uid)
+        if isinstance(known, bytes):
+            return unpacked(uid, known).version
+        return known.version if known is not None and known.standing is Standing.CLOSED else None
+
     def closed_version(self, uid: str) -> str | None:
         """The resourceVersion of a closed run; None for other runs."""
         entry = self.get(uid)
@@ -390,15 +405,21 @@ class Directory:
         """The number and the total size of the finished runs of a namespace, which decide whether some must be removed."""
         return self._finished.get(namespace) or Tally()
 
+    def tallies(self) -> Mapping[str, Tally]:
+        """The number and the total size of the finished runs of each namespace that has any."""
+        return self._finished
+
     def _count(self, before: Entry | None, after: Entry | None) -> None:
         """Update the tallies for a run whose entry changes from `before` to `after`; None: the run does not exist."""
         if before is not None and before.standing is Standing.CLOSED:
             tally = self._finished[before.namespace]
             tally.remove(before.size)
+            self.finished.remove(before.size)
             if not tally.runs:
                 del self._finished[before.namespace]
         if after is not None and after.standing is Standing.CLOSED:
             self._finished.setdefault(after.namespace, Tally()).add(after.size)
+            self.finished.add(after.size)
 
     def finished_runs(self, namespace: str) -> list[Entry]:
         """The finished runs of a namespace, in no particular order."""

@@ -13,6 +13,7 @@ from perdure.api.labels import RUN_ID_LABEL
 from perdure.archive.rows import Archive, ArchiveSettings
 from perdure.controller.archiver import Archiver
 from perdure.controller.artifacts import ArtifactCollector, DeletionPods
+from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.pods import RunPods
 from perdure.controller.dispatch.references import ReferencedObjects
@@ -73,6 +74,7 @@ class Manager:
         archive: Archive | None = None,
         archiving: ArchiveSettings | None = None,
         pod: kube.Object | None = None,
+        hibernation: HibernationSettings | None = None,
     ) -> None:
         """Create a manager without starting it.
 
@@ -86,6 +88,7 @@ class Manager:
             archive: Archives finished runs; None without an archive.
             archiving: The settings of the archive; None for the defaults.
             pod: The pod of this process; None: it is in no pod.
+            hibernation: When runs that only wait are dropped from memory; None for the defaults.
         """
         self.served = served
         self.client = services.client
@@ -141,6 +144,7 @@ class Manager:
             releases=self._releases,
             changed=self._update_retention,
             archiver=self.archiver,
+            hibernation=hibernation,
         )
         self.schedules = Schedules(services, index, self._queue, self.runs)
         self._pods = RunPods(services, index, self._queue, self.runs, self._releases)
@@ -210,7 +214,7 @@ class Manager:
             served,
             {
                 "workflowdefaults": references.update_defaults,  # how long the runs that follow are kept
-                "workflowruns": self.runs.update,
+                "workflowruns": self.runs.update_listed,
                 "retrypolicies": references.update_policy,
                 "workflowlimits": references.update_limit,
                 "schedules": self.schedules.update,
@@ -256,9 +260,8 @@ class Manager:
         self._queue.wake(RunKey(run.namespace, run.uid, run.workflow_id))
 
     def _update_retention(self, namespace: str) -> None:
-        due = self._retention.update(namespace)
-        if due is not None:
-            self._queue.wake_at(RetentionKey(namespace), due)
+        for due, when in self._retention.update(namespace).items():
+            self._queue.wake_at(RetentionKey(due), when)
 
     def _update_policy(self, namespace: str, defaults: kube.Object) -> None:
         if self.policies.put(namespace, defaults):
@@ -353,7 +356,7 @@ class Manager:
         """Whether to keep a key that others process: not if its object is read or woken when this process gains it."""
         match key:
             case RunKey():
-                return self.runs.get(key.uid) is not None
+                return self.runs.get(key.uid) is not None or key.uid in self.runs.hibernation
             case ScheduleKey() | OrphanKey():
                 return self.shards.holds(key.namespace, key.sharded_by)
             case _:

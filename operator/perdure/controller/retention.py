@@ -1,11 +1,11 @@
 """Removal of finished runs: when they expire, and when their namespace has too many.
 
 A namespace says in its WorkflowDefaults how long, and how many of, its finished runs are kept. The space of finished runs in etcd
-is limited: if a namespace exceeds it, its oldest runs are removed before they expire. Either way, a run is removed only once all
-objects that wait for its end have recorded it.
+is limited: if a namespace exceeds it, its oldest runs are removed before they expire, and if all namespaces together exceed it,
+the oldest ones of those with the most. Either way, a run is removed only once all objects that wait for its end have recorded it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -31,7 +31,7 @@ from perdure.observe import metrics
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.commits import OF_SCHEDULES, edited
 from perdure.runtime.deadletters import dead_letter_of, waits_for
-from perdure.runtime.retention import Limits, Policy, surplus
+from perdure.runtime.retention import Limits, Policy, Share, surplus
 from perdure.schedule.run_manifests import owner_of, scheduled_by
 from perdure.schedule.state import newer_state
 
@@ -239,20 +239,39 @@ class NamespaceRetention:
         self._holds = holds
         self._archiver = archiver
         self._scheduled: set[str] = set()
+        self._share = Share()
+        self._shared: datetime | None = None
+        """When the share of each namespace was computed last."""
         self._reported: dict[str, datetime] = {}
         """When each namespace was reported last because the archive is unavailable."""
         self._log = structlog.get_logger("perdure.retention")
 
-    def update(self, namespace: str) -> datetime | None:
-        """Record that a run of a namespace has finished or was deleted; return when to call `enforce`, or None for never."""
-        tally = self._index.directory.tally(namespace)
+    def update(self, namespace: str) -> Mapping[str, datetime]:
+        """Record that a run of a namespace has finished or was deleted; return when to call `enforce` for which namespaces."""
+        directory = self._index.directory
+        tally = directory.tally(namespace)
         metrics.show_finished(namespace, tally.runs, tally.size)
-        if namespace in self._scheduled:
-            return None
-        if not self._limits.exceeded_by(tally) and not (tally.runs and self._policies.known(namespace).has_limits):
-            return None
-        self._scheduled.add(namespace)
-        return now() + _WAIT
+        metrics.FINISHED_USED.set(self._limits.used(directory.finished))
+        due = [namespace] if tally.runs and self._policies.known(namespace).has_limits else []
+        if self._update_share():
+            due += [each for each, its in directory.tallies().items() if self._limits.exceeded_by(its, self._share)]
+        elif self._limits.exceeded_by(tally, self._share):
+            due.append(namespace)
+        added = set(due) - self._scheduled
+        self._scheduled |= added
+        return dict.fromkeys(sorted(added), now() + _WAIT)
+
+    def _update_share(self) -> bool:
+        """Compute what each namespace may keep of what all may have, unless it is new; return whether it was computed."""
+        directory = self._index.directory
+        if self._limits.used(directory.finished) <= 1:
+            self._share = Share()
+            return False
+        if self._shared is not None and now() < self._shared + _WAIT:
+            return False
+        self._shared = now()
+        self._share = self._limits.share(directory.tallies().values())
+        return True
 
     async def enforce(self, namespace: str) -> datetime | None:
         """Remove the oldest finished runs of a namespace with too many; return when to call again, or None for never.
@@ -261,7 +280,8 @@ class NamespaceRetention:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         has_extra = await self._enforce_policy(namespace)
-        why = self._limits.exceeded_by(self._index.directory.tally(namespace))
+        self._update_share()
+        why = self._limits.exceeded_by(self._index.directory.tally(namespace), self._share)
         if not why and not has_extra:
             self._scheduled.discard(namespace)
             return None
@@ -305,6 +325,7 @@ class NamespaceRetention:
             self._index.directory.finished_runs(namespace),
             self._limits,
             lambda run: run.closed < latest and not self._is_waited_for(run),
+            self._share,
         )
         chosen = found[:_MAX_REMOVED]
         if self._archiver is not None:

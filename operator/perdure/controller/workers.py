@@ -57,7 +57,15 @@ class Workers(Protocol):
         ...
 
     def release(self, run: FollowedRun) -> None:
-        """Release a run that another member of the fleet owns now."""
+        """Release a run that this process has no longer in memory."""
+        ...
+
+    def awaits(self, run_id: str) -> bool:
+        """Whether a client waits for a response of a run."""
+        ...
+
+    def hibernate(self, namespace: str, run_id: str) -> None:
+        """Keep as little as possible about an open run, because it does not change for a while."""
         ...
 
     def update(self, obj: kube.Object) -> None:
@@ -118,6 +126,14 @@ class NoWorkers:
         """Do nothing."""
 
     def release(self, run: FollowedRun) -> None:
+        """Do nothing."""
+
+    def awaits(self, run_id: str) -> bool:
+        """Return False: there are no clients."""
+        del run_id
+        return False
+
+    def hibernate(self, namespace: str, run_id: str) -> None:
         """Do nothing."""
 
     def update(self, obj: kube.Object) -> None:

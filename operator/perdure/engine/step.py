@@ -184,6 +184,24 @@ def next_wake(state: RunState, after: datetime) -> datetime | None:
     return min((time for time in _wake_times(state) if time > after), default=None)
 
 
+def only_waits(state: RunState, now: datetime) -> bool:
+    """Whether an open run has only timers, the end of its timeouts, and messages ahead: until one is there, nobody works for it.
+
+    Args:
+        state: Its state after a step.
+        now: The time of that step.
+    """
+    if state.closed or state.unfinished or state.task is not None or (state.undecided and not state.is_held(now)):
+        return False
+    code = state.code
+    if code is not None and (code.task is not None or code.buffered or code.admitted):
+        return False
+    if any(state.is_due(callback) for callback in state.callbacks.values()):
+        return False
+    at_work = (state.activities, state.children, state.externals, state.operations, state.markers, state.reports)
+    return not any(at_work)
+
+
 def _wake_times(state: RunState) -> Iterator[datetime]:
     if state.run_deadline:
         yield state.run_deadline

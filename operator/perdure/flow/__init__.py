@@ -23,12 +23,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from perdure.api.values import ValueTypeError
 from perdure.flow.definitions import Activity, Environment, Flow, Retry
-from perdure.flow.values import ValueTypeError
 
 if TYPE_CHECKING:
     from perdure.flow.control import MapError, Saga, gather, map, now, race, signal, sleep  # noqa: A004 - `pf.map`
     from perdure.flow.local import LocalRun, StuckError
+    from perdure.flow.replays import replay
 
 __all__ = [
     "Activity",
@@ -44,6 +45,7 @@ __all__ = [
     "map",
     "now",
     "race",
+    "replay",
     "signal",
     "sleep",
 ]
@@ -51,6 +53,7 @@ __all__ = [
 _LATER = {
     **dict.fromkeys(("MapError", "Saga", "gather", "map", "now", "race", "signal", "sleep"), "perdure.flow.control"),
     **dict.fromkeys(("LocalRun", "StuckError"), "perdure.flow.local"),
+    "replay": "perdure.flow.replays",
 }
 
 

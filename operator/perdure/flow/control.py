@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
+from perdure.api.values import codec_of
 from perdure.flow.definitions import CALLS, Activity, Duration, duration
-from perdure.flow.values import codec_of
 from perdure.flow.workflow import FlowCalls
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints, overload
 
 from perdure.api.times import parse_duration
-from perdure.flow.values import Codec, ValueTypeError, codec_of
+from perdure.api.values import Codec, ValueTypeError, codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -241,6 +241,12 @@ class Activity(Generic[P, R]):
         if inspect.isawaitable(result):
             return self._encode_later(result)
         return self.signature.encode_result(result)
+
+    def replaced(self, function: Callable[..., Any]) -> Activity[P, R]:
+        """Return an activity of the same name, types, and options with another function."""
+        found: Activity[P, R] = Activity(self.environment, self.name, self.function, self.options)
+        found.function = function
+        return found
 
     async def _encode_later(self, result: Awaitable[Any]) -> Any:
         return self.signature.encode_result(await result)

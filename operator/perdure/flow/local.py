@@ -32,6 +32,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from perdure import activity as pods
+from perdure.api.times import format_duration
 from perdure.flow.definitions import Activity, Duration, Environment, Flow, duration, environment_named
 from perdure.kube import clock
 
@@ -78,6 +79,8 @@ class _Script:
 
     errors: deque[BaseException] = field(default_factory=deque)
     takes: timedelta = timedelta()
+    function: Callable[..., Any] | None = None
+    """What runs in place of its function."""
 
 
 @dataclass(slots=True)
@@ -135,6 +138,8 @@ class LocalRun:
         """The virtual time."""
         self.calls: list[Call] = []
         """The attempts of activities so far, in order."""
+        self.start = self.now
+        """When it starts, or has started."""
         self._activities = dict(activities or {})
         self._scripts: defaultdict[str, _Script] = defaultdict(_Script)
         self._plan: list[tuple[timedelta, Callable[[], _Action]]] = []
@@ -159,6 +164,15 @@ class LocalRun:
     def lose(self, activity: Activity[..., Any], *, times: int = 1) -> None:
         """Let the next attempts of an activity be lost with their nodes, so that they run again."""
         self.fail(activity, PodLostError("the pod was lost"), times=times)
+
+    def replace(self, activity: Activity[..., Any], function: Callable[..., Any]) -> None:
+        """Run another function in place of that of an activity, such as one without a warehouse.
+
+        Args:
+            activity: The activity.
+            function: Gets its arguments, and returns what the activity would return.
+        """
+        self._scripts[activity.name].function = function
 
     def set_duration(self, activity: Activity[..., Any], time: Duration) -> None:
         """Let each attempt of an activity take a virtual time; 0 by default."""
@@ -195,6 +209,14 @@ class LocalRun:
             result = thread.submit(asyncio.run, self._run(flow, stored)).result()
         found: R = flow.signature.decode_result(result)
         return found
+
+    def timeline(self) -> str:
+        """Return the attempts of activities so far as lines: the time since the start, the activity, and how it ended."""
+        return "\n".join(
+            f"+{format_duration(call.time - self.start)} {call.id}{f', attempt {call.attempt}' if call.attempt > 1 else ''}: "
+            + ("ok" if call.error is None else f"{_type_of(call.error)}: {call.error}")
+            for call in self.calls
+        )
 
     async def _run(self, flow: Flow[..., Any], stored: Any) -> Any:
         payloads = _CONVERTER.payload_converter.to_payloads([stored])
@@ -505,7 +527,8 @@ class LocalRun:
                 f"no activity `{command.activity_type}` is defined for the task queue {queue!r}; "
                 "give its function to `LocalRun(activities=…)`"
             )
-        return activity.run
+        other = self._scripts[activity.name].function
+        return activity.run if other is None else activity.replaced(other).run
 
     def _attempt_ended(self, task: _Task, result: Any, error: BaseException | None) -> _Action:
         """End the activity, or repeat a failed attempt."""

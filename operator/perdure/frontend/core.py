@@ -312,8 +312,16 @@ class Frontend:
                 found[activity.scheduled_event_id, activity.attempt] = queue_of(queue, version)
         return found
 
+    def awaits(self, run_id: str) -> bool:
+        """Whether a client waits for the answer to a query or for an update of a run."""
+        return bool(self.queries.waiting(run_id) or self.updates.open(run_id))
+
+    def hibernate(self, namespace: str, run_id: str) -> None:
+        """Pack the record of an open run."""
+        self.visibility.pack(namespace, run_id)
+
     def release(self, run: FollowedRun) -> None:
-        """Release a run that another member of the fleet owns now."""
+        """Release a run that this process has no longer in memory."""
         run_id = run.ref.uid
         self.matching.hold(run_id, {})
         self.matching.settle(run_id, {})

@@ -11,6 +11,7 @@ from perdure.api.state_versions import NEWEST, OLDEST
 from perdure.archive.rows import Archive, ArchiveSettings, OnUnavailable
 from perdure.controller import state_versions
 from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.fleet.membership import MemberSettings, Membership
 from perdure.controller.fleet.shards import AllShards, Shards
 from perdure.controller.informers import Undecoded
@@ -62,7 +63,7 @@ class OperatorOptions:
     instance: str = "perdure"
     """Name of this pod, for Events."""
     finished: Limits = field(default_factory=Limits)
-    """The limits of the finished runs that each namespace keeps."""
+    """The limits of the finished runs that the namespaces keep."""
     revisions: RevisionRetention = field(default_factory=RevisionRetention)
     """How long revisions of Workflows are kept that no run refers to."""
     routine_events: bool = False
@@ -84,6 +85,8 @@ class OperatorOptions:
     """The address to listen on for RPCs that other members of the fleet forward, such as ``0.0.0.0:7234``; empty: none."""
     archiving: ArchiveSettings = field(default_factory=ArchiveSettings)
     """The settings of the archive, if there is one."""
+    hibernation: HibernationSettings = field(default_factory=HibernationSettings)
+    """When runs that only wait are dropped from memory."""
     temporal_address: str = ""
     """The address to listen on for Temporal SDKs, such as ``0.0.0.0:7233``; empty: they are not served."""
 
@@ -93,9 +96,10 @@ class OperatorOptions:
 
         Raises:
             ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS,
-                PERDURE_FINISHED_MIB, PERDURE_REVISION_HISTORY, PERDURE_UNUSED_REVISION_SECONDS, PERDURE_LEASE_SECONDS,
-                PERDURE_UPGRADE_HOLD_BACK_SECONDS, PERDURE_ARCHIVE_HISTORY_MIB,
-                PERDURE_ARCHIVE_RETENTION_DAYS or PERDURE_RUN_AS_USER is not a number; PERDURE_ARCHIVE_ON_UNAVAILABLE is
+                PERDURE_FINISHED_MIB, PERDURE_ALL_FINISHED_RUNS, PERDURE_ALL_FINISHED_MIB, PERDURE_REVISION_HISTORY,
+                PERDURE_UNUSED_REVISION_SECONDS, PERDURE_LEASE_SECONDS, PERDURE_UPGRADE_HOLD_BACK_SECONDS,
+                PERDURE_ARCHIVE_HISTORY_MIB, PERDURE_ARCHIVE_RETENTION_DAYS, PERDURE_HIBERNATE_AFTER_SECONDS
+                or PERDURE_RUN_AS_USER is not a number; PERDURE_ARCHIVE_ON_UNAVAILABLE is
                 neither `Keep` nor `Delete`; or PERDURE_FLEET and PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS
                 or POD_IP is not.
         """
@@ -125,6 +129,8 @@ class OperatorOptions:
             finished=Limits(
                 runs=int(environment.get("PERDURE_FINISHED_RUNS") or Limits.runs),
                 size=int(environment.get("PERDURE_FINISHED_MIB") or Limits.size // MIB) * MIB,
+                all_runs=int(environment.get("PERDURE_ALL_FINISHED_RUNS") or Limits.all_runs),
+                all_size=int(environment.get("PERDURE_ALL_FINISHED_MIB") or Limits.all_size // MIB) * MIB,
             ),
             revisions=RevisionRetention(
                 history=int(environment.get("PERDURE_REVISION_HISTORY") or RevisionRetention().history),
@@ -140,6 +146,7 @@ class OperatorOptions:
             ),
             address=address,
             archiving=_archiving(environment),
+            hibernation=_hibernation(environment),
             peer_address=peer,
             temporal_address=temporal,
         )
@@ -185,6 +192,11 @@ def _archiving(environment: Mapping[str, str]) -> ArchiveSettings:
         history_bytes=int(environment.get("PERDURE_ARCHIVE_HISTORY_MIB") or 32) * MIB,
         retention=timedelta(days=int(environment.get("PERDURE_ARCHIVE_RETENTION_DAYS") or 0)),
     )
+
+
+def _hibernation(environment: Mapping[str, str]) -> HibernationSettings:
+    after = int(environment.get("PERDURE_HIBERNATE_AFTER_SECONDS") or 60)
+    return HibernationSettings(after=timedelta(seconds=after), shortest=5 * timedelta(seconds=after))
 
 
 def assemble(client: Client, options: OperatorOptions, archive: Archive | None = None) -> tuple[Manager, Operations]:
@@ -235,6 +247,7 @@ def assemble(client: Client, options: OperatorOptions, archive: Archive | None =
         archive=archive,
         archiving=options.archiving,
         pod=_pod(client, options),
+        hibernation=options.hibernation,
     )
     operations = Operations(services, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations

@@ -73,8 +73,13 @@ class LightClient:
         try:
             yield client
         finally:
-            for connection in client._idle:
-                connection.close()
+            client.close()
+
+    def close(self) -> None:
+        """Close the connections that no request uses."""
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
 
     # Requests
 

@@ -262,6 +262,11 @@ RUNS_KNOWN = Gauge(
     "Runs in the memory of the operator: open ones, and those with pods that are not released yet.",
     registry=REGISTRY,
 )
+RUNS_HIBERNATED = Gauge(
+    "perdure_runs_hibernated",
+    "Open runs that only wait, so that the operator has dropped them from its memory until something happens.",
+    registry=REGISTRY,
+)
 FLEET_MEMBERS = Gauge(
     "perdure_fleet_members",
     "Operators that share the work, as seen by this one; 0 for a single operator without a fleet.",
@@ -494,6 +499,12 @@ FINISHED_BYTES = Gauge(
     "perdure_finished_runs_bytes",
     "Bytes of the finished runs, including HistorySegments and large payloads.",
     ["namespace"],
+    registry=REGISTRY,
+)
+FINISHED_USED = Gauge(
+    "perdure_finished_runs_limit_used_ratio",
+    "How much of the limits of finished runs of all namespaces together is used, by number or by bytes, whichever is more; 1 is "
+    "the limit, beyond which the namespaces with the most lose their oldest ones.",
     registry=REGISTRY,
 )
 FINISHED_EXTRA = Counter(

@@ -1,11 +1,12 @@
 """How long finished runs are kept, as their namespace wants it, and which are removed so that they do not fill etcd. Pure.
 
 A namespace keeps its finished runs by age and by number (`Policy`). Beyond the limits of the installation (`Limits`), the oldest
-runs of a namespace are removed.
+runs of a namespace are removed. If all namespaces together have too many, those with the most lose runs first, until each has at
+most a fair share (`fair_share`): what one namespace adds never costs a smaller one its runs.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -132,17 +133,76 @@ class Policy:
         return sorted(extra, key=_age)
 
 
+def fair_share(amounts: Iterable[int], limit: int) -> int | None:
+    """The most that each may keep so that all together keep at most `limit`; None if they do not exceed it.
+
+    Who has less than the others keeps everything, and leaves the rest of its equal part to them (max-min fairness).
+
+    Args:
+        amounts: What each has.
+        limit: What all may have together; 0 means no limit.
+    """
+    left = limit
+    ascending = sorted(amounts)
+    for number, amount in enumerate(ascending):
+        share = left // (len(ascending) - number)
+        if limit and amount > share:
+            return share
+        left -= amount
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a namespace may keep of what all namespaces together may have; None means that they have not exceeded it."""
+
+    runs: int | None = None
+    size: int | None = None
+    """In bytes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits on the finished runs that each namespace keeps; 0 means no limit."""
+    """Limits on the finished runs that the namespaces keep; 0 means no limit."""
 
     runs: int = 10_000
     """Finished runs. About a day of one run every nine seconds, and at most 10 MiB of the operator's memory."""
     size: int = 256 * MIB
     """Bytes of finished runs and their HistorySegments. An eighth of etcd's default quota of 2 GiB."""
+    all_runs: int = 50_000
+    """Finished runs of all namespaces together. They take about 10 GiB of the API server's memory."""
+    all_size: int = 1024 * MIB
+    """Bytes of the finished runs of all namespaces together. Half of etcd's default quota."""
 
-    def exceeded_by(self, tally: "Tally") -> str:
-        """Return why runs must be removed; empty if the limits are not exceeded."""
+    def used(self, total: "Tally") -> float:
+        """The part of the limits of all namespaces together that is used: 1 is the limit."""
+        runs = total.runs / self.all_runs if self.all_runs else 0.0
+        return max(runs, total.size / self.all_size if self.all_size else 0.0)
+
+    def share(self, tallies: Collection["Tally"]) -> Share:
+        """Return what each namespace may keep.
+
+        Args:
+            tallies: The finished runs of each namespace.
+        """
+        return Share(
+            runs=fair_share((tally.runs for tally in tallies), self.all_runs),
+            size=fair_share((tally.size for tally in tallies), self.all_size),
+        )
+
+    def exceeded_by(self, tally: "Tally", share: Share = Share()) -> str:
+        """Return why runs of a namespace must be removed; empty if the limits are not exceeded.
+
+        Args:
+            tally: Its finished runs.
+            share: What it may keep of what all namespaces together may have.
+        """
+        together = "all namespaces together have too many finished runs, and this one has"
+        if share.runs is not None and tally.runs > share.runs:
+            return f"{together} {tally.runs}, its share of the limit of {self.all_runs} is {share.runs}"
+        if share.size is not None and tally.size > share.size:
+            its, limit = share.size / MIB, self.all_size / MIB
+            return f"{together} {tally.size / MIB:.0f} MiB of them, its share of the limit of {limit:.0f} MiB is {its:.0f} MiB"
         if 0 < self.runs < tally.runs:
             return f"the namespace has {tally.runs} finished runs, and the limit is {self.runs}"
         if 0 < self.size < tally.size:
@@ -169,19 +229,22 @@ class Tally:
         self.size -= size
 
 
-def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run], bool]) -> list[_Run]:
+def surplus(
+    finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run], bool], share: Share = Share()
+) -> list[_Run]:
     """Return the runs to remove, the oldest first, until the rest is within the limits.
 
     Args:
         finished: All finished runs of a namespace.
         limits: The limits of the namespace.
         removable: Whether a run may be removed. A run that may not be removed still counts, so younger ones are removed instead.
+        share: What the namespace may keep of what all namespaces together may have.
     """
     oldest_first = sorted(finished, key=_age)
     tally = Tally(len(oldest_first), sum(run.size for run in oldest_first))
     removed: list[_Run] = []
     for run in oldest_first:
-        if not limits.exceeded_by(tally):
+        if not limits.exceeded_by(tally, share):
             break
         if removable(run):
             removed.append(run)

@@ -212,22 +212,12 @@ def _of_closed(run: RunView, page: Page) -> Iterator[Hint]:
             "after you fix the cause: run the failed steps again in a new run, and keep the other results",
             (
                 page.perdure(run.namespace, "retry", run.name)
-                if run.code is None
-                else page.perdure(run.namespace, "reset", run.name, *_reset_point(run))
+                if run.code is None or run.failed_from is not None
+                else page.perdure(run.namespace, "reset", run.name, "--type", "LastWorkflowTask")
             ),
         )
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     yield _removal(run, page)
-
-
-def _reset_point(run: RunView) -> tuple[str, str]:
-    """The options for a reset of code: before the last activity, child, or operation that failed starts.
-
-    The last workflow task reads its failure from the history, so a reset to that task would fail again immediately.
-    """
-    if run.failed_from is not None:
-        return "--event-id", str(run.failed_from)
-    return "--type", "LastWorkflowTask"
 
 
 def _removal(run: RunView, page: Page) -> Hint:

@@ -3,7 +3,7 @@
 Reading is lenient: a status may come from a newer operator, or lack fields of an older one. Unknown parts are omitted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -327,7 +327,25 @@ def _failed_from(events: Iterable[Json], history: HistoryView) -> int | None:
     failed = [entry for entry in history.entries.values() if entry.ended == "Failed" and not entry.earlier_run]
     if not failed:
         return None
-    begun = max(failed, key=lambda entry: entry.closing_id).event_id or 0
+    return _task_before(events, max(failed, key=lambda entry: entry.closing_id).event_id or 0)
+
+
+def task_that_started(events: Sequence[Json], activity_id: str) -> int | None:
+    """Return the ID of the WorkflowTaskStarted event of the task that scheduled an activity last; None if none did.
+
+    Args:
+        events: The history of a run of code.
+        activity_id: The ID of the activity.
+    """
+    scheduled = [
+        integer(event.get("eventId")) or 0
+        for event in events
+        if event.get("eventType") == "ActivityTaskScheduled" and event.get("activityId") == activity_id
+    ]
+    return _task_before(events, scheduled[-1]) if scheduled else None
+
+
+def _task_before(events: Iterable[Json], begun: int) -> int | None:
     tasks = (integer(event.get("eventId")) or 0 for event in events if event.get("eventType") == "WorkflowTaskStarted")
     return max((task for task in tasks if task < begun), default=None)
 

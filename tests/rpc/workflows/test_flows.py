@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+from datetime import date
 
+import pytest
+from temporalio import workflow
 from temporalio.client import Client
 
+import perdure.flow as pf
 from perdure.api.labels import INPUT_ANNOTATION
 from perdure.flow import definitions
 from perdure.flow.manifests import Placement, workflow_of
@@ -49,3 +53,26 @@ async def test_a_flow_runs_in_the_sandbox_and_its_activities_in_pods() -> None:
     ]
     assert [each.activity_id for each in scheduled] == ["extract[source=eu]", "extract[source=usa]", "extract"]
     assert scheduled[0].task_queue.name == "pods/jobs"
+    assert_only_the_same_decisions_replay(history.to_json())
+
+
+def assert_only_the_same_decisions_replay(recorded: str) -> None:
+    from support.example_flows import jobs, nightly  # noqa: PLC0415 - after the listener
+
+    pf.replay(nightly, recorded)
+    for text, problem in (
+        ("{", "this is not a history"),
+        ('{"events": []}', "without its start, not of the flow `nightly`"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            pf.replay(nightly, text)
+    with pytest.raises(ValueError, match="a history of a run of `nightly`, not of the flow `weekly`"):
+        pf.replay(pf.Flow(jobs, "weekly", nightly.function), recorded)
+
+    async def changed(day: date, sources: list[str]) -> int:
+        await pf.sleep("1s")
+        return await nightly.function(day=day, sources=sources)
+
+    other: pf.Flow[..., int] = pf.Flow(jobs, "nightly", changed)
+    with pytest.raises(workflow.NondeterminismError):
+        pf.replay(other, recorded)

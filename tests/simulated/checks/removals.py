@@ -1,6 +1,6 @@
 """Invariants of the removal of finished runs and Operations: not too early, and not with pending work."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -8,7 +8,7 @@ from perdure.api import labels
 from perdure.api.phases import workflow_of
 from perdure.runtime.chains import parent_of
 from perdure.runtime.deadletters import dead_letter_of
-from perdure.runtime.retention import Limits, Policy, has_succeeded
+from perdure.runtime.retention import Limits, Policy, fair_share, has_succeeded
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object, ObjectKey, Write
 from simulated.checks.run_facts import is_over, is_refused, state
@@ -117,14 +117,23 @@ class RemovalChecks:
         )
 
     def _is_surplus(self, write: Write) -> bool:
-        """Whether the namespace has more finished runs than it may keep, and this one has been readable for a while.
+        """Whether the namespace has more finished runs than it may keep, or more than its share of those that all may have.
+
+        The run must have been readable for a while.
 
         Runs that were removed for other reasons count until the slowest watch has shown that.
         """
-        finished = sum(is_over(run) for run in self._server.of("workflowruns"))
-        finished += sum(time > write.time - _UNSEEN_SECONDS for time, _ in self._removed[:-1])
+        gone = [run for time, run in self._removed[:-1] if time > write.time - _UNSEEN_SECONDS]
+        finished = Counter(
+            run["metadata"]["namespace"] for run in (*self._server.of("workflowruns"), *gone) if is_over(run)
+        )
+        its = finished[write.key.namespace]
+        share = fair_share(
+            [count + (each == write.key.namespace) for each, count in finished.items()], self.limits.all_runs
+        )
         closed = datetime.fromisoformat((write.before or {})["status"]["completionTime"])
-        return finished >= self.limits.runs and START + timedelta(seconds=write.time) >= closed + _GRACE
+        exceeds = its >= self.limits.runs or (share is not None and its >= share)
+        return exceeds and START + timedelta(seconds=write.time) >= closed + _GRACE
 
     def _waits_for_end(self, namespace: str, run: Object) -> str:
         """The object that has not recorded the end of a run yet; empty if there is none."""

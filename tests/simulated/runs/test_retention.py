@@ -1,11 +1,15 @@
 """The retention of a namespace: what it keeps follows each change of it, and no run is written for that."""
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 import yaml
 
+from perdure.api.labels import API_VERSION
+from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.store import Object
+from simulated.loop import START
 from simulated.world import Setting, World, simulate
 from support.histories import EXAMPLES
 
@@ -57,8 +61,10 @@ def test_a_run_is_kept_longer_although_no_watch_has_shown_the_new_retention() ->
         world.begin()
         world.create("WorkflowDefaults", "default", {"retention": {"ttlSecondsAfterFinished": 5 * MINUTE}})
         world.create("WorkflowRun", "r", {"inline": QUICK})
-        await asyncio.sleep(295)
-        keep(world, ttlSecondsAfterFinished=HOUR)  # a watch lags by up to three seconds
+        await asyncio.sleep(MINUTE)
+        expires = datetime.fromisoformat(world.run("r")["status"]["completionTime"]) + timedelta(minutes=5)
+        await asyncio.sleep((expires - START).total_seconds() - world.loop.time() - 0.005)
+        keep(world, ttlSecondsAfterFinished=HOUR)  # a watch lags by at least ten milliseconds
         await asyncio.sleep(10 * MINUTE)
         assert sorted(world.runs()) == ["r"]
         await asyncio.sleep(HOUR)
@@ -107,5 +113,31 @@ def test_the_example_keeps_runs_by_outcome_workflow_and_number() -> None:
         assert sorted(run["status"]["phase"] for run in kept.values()) == ["Completed", *["Failed"] * 10]
         await asyncio.sleep(25 * HOUR)
         assert sorted(world.runs()) == ["other"]
+
+    passes(scenario)
+
+
+def test_a_flood_of_one_namespace_costs_smaller_ones_no_runs() -> None:
+    async def scenario(world: World) -> None:
+        world.limits = Limits(runs=0, size=0, all_runs=20, all_size=0)
+        world.begin()
+
+        def create(namespace: str, number: int) -> None:
+            body = {"apiVersion": API_VERSION, "kind": "WorkflowRun", "metadata": {"name": f"{namespace}{number:02}"}}
+            world.server.create("workflowruns", {**body, "spec": {"inline": QUICK}}, namespace=namespace)
+
+        def kept(namespace: str) -> list[str]:
+            return sorted(name for name in world.runs() if name.startswith(namespace))
+
+        for number in range(4):
+            create("small", number)
+        for number in range(30):
+            create("flood", number)
+            if number < 12:
+                create("large", number)
+            await asyncio.sleep(1)
+        await asyncio.sleep(4 * MINUTE)
+        assert [len(kept(each)) for each in ("small", "flood", "large")] == [4, 8, 8]
+        assert kept("flood") == [f"flood{number}" for number in range(22, 30)]
 
     passes(scenario)

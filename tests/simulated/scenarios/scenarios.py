@@ -34,6 +34,7 @@ from simulated.scenarios.definitions import (
     parent_of,
     step,
 )
+from simulated.scenarios.hibernation import hibernation
 from simulated.scenarios.libraries import libraries
 from simulated.scenarios.limits import activity_limits, limits, newest_wins, selecting_limits, step_limits, together
 from simulated.scenarios.neighbors import neighbors
@@ -541,6 +542,7 @@ SCENARIOS: dict[str, Scenario] = {
         retention,
         revisions,
         archive,
+        hibernation,
         workspaces,
         artifacts,
         caching,

@@ -62,6 +62,7 @@ OF_QUEUE = {"exported_namespace": "shop", "task_queue": "orders", "kind": "activ
 BACKLOG, POLLERS = f"perdure_task_queue_backlog{QUEUE}", f"perdure_task_queue_pollers{QUEUE}"
 AGE = f"perdure_task_queue_backlog_age_seconds{QUEUE}"
 EXPIRY = f"perdure_temporal_certificate_expiry_timestamp_seconds{{{JOB}}}"
+USED = f"perdure_finished_runs_limit_used_ratio{{{JOB}}}"
 NEAR = f'perdure_runs_near_limit{{{JOB}, exported_namespace="shop"}}'
 CASES = {
     "nobody polls": alert("PerdureNoWorker", 8, {**WARNING, **OF_QUEUE}, **{BACKLOG: "3x10", POLLERS: "0x10"}),
@@ -70,6 +71,8 @@ CASES = {
     "workers behind": alert("PerdureWorkersBehind", 20, {**WARNING, **OF_QUEUE}, **{AGE: "0+60x30", POLLERS: "1x30"}),
     "workers keep up": alert("PerdureWorkersBehind", 20, **{AGE: "30x30", POLLERS: "1x30"}),
     "near the limit": alert("PerdureRunsNearLimit", 20, {**WARNING, "exported_namespace": "shop"}, **{NEAR: "2x30"}),
+    "nearly too many finished runs": alert("PerdureFinishedRunsNearLimit", 20, WARNING, **{USED: "0.9x30"}),
+    "room for finished runs": alert("PerdureFinishedRunsNearLimit", 20, **{USED: "0.7x30"}),
     "expires in a week": alert("PerdureCertificateExpires", 70, CRITICAL, **{EXPIRY: f"{7 * 86_400}x80"}),
     "expires in a month": alert("PerdureCertificateExpires", 70, **{EXPIRY: f"{30 * 86_400}x80"}),
     "one RPC in ten fails": alert(

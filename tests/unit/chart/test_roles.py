@@ -43,7 +43,7 @@ def test_the_operator_has_its_permissions_and_cannot_watch_leases(render: Render
         "retrypolicies": {"get", "list", "watch"},
         "retrypolicies/status": {"update"},
         "workflowlimits": {"get", "list", "watch"},
-        "workflowdefaults": {"get", "list", "watch"},
+        "workflowdefaults": {"get", "list", "watch", "create", "patch"},
         "workflowdefaults/status": {"update"},
         "workflowlimits/status": {"update"},
         "webhooks": {"get", "list", "watch"},
@@ -198,8 +198,11 @@ def test_the_worker_role_allows_only_polling_and_reading(render: Render) -> None
 def test_the_maintainer_role_allows_no_config_map(render: Render) -> None:
     role = named(render(), "ClusterRole", "perdure-temporal-maintainer")
     resources = ("workerdeployments", "taskqueues", "searchattributes")
-    assert granted(role, "perdure.dev") == {f"{each}/temporal": {"update", "delete"} for each in resources}
-    assert len(role["rules"]) == 1
+    assert granted(role, "perdure.dev") == {
+        **{f"{each}/temporal": {"update", "delete"} for each in resources},
+        "workflowdefaults/temporal": {"update"},
+    }
+    assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {"perdure.dev"}
 
 
 def test_the_client_role_writes_only_through_the_frontend(render: Render) -> None:

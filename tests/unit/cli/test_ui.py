@@ -13,9 +13,9 @@ import pytest
 from aiohttp import web
 
 from perdure.cli.connection import connect
-from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
 from perdure.cli.web_ui import Proxy
 from perdure.client.errors import CliError
+from perdure.client.route import AccountToken, KubeconfigToken, PortForward
 from perdure.kube import clock
 from support.apiserver import ApiServer
 from support.cli import perdure

@@ -304,3 +304,12 @@ def test_names_are_unique_and_durations_checked() -> None:
 
         @etl.flow
         def plain() -> None: ...
+
+
+def test_a_test_replaces_the_function_of_an_activity() -> None:
+    run = approved()
+    run.replace(extract, lambda source, day: [Row(source, 100 + day.day)])
+    run.lose(load)
+    with pytest.raises(ActivityError):
+        run.run(nightly, date(2026, 11, 27), ["eu"])
+    assert run.timeline().splitlines() == ["+0s extract[source=eu]: ok", "+1h load: PodLostError: the pod was lost"]

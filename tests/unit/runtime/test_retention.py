@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.runtime import status_encoding
-from perdure.runtime.retention import Limits, Policy, Tally, stored_size, surplus
+from perdure.runtime.retention import Limits, Policy, Share, Tally, fair_share, stored_size, surplus
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,46 @@ def test_as_many_runs_of_each_outcome_stay_as_the_limits_say(
         kept = [run for run in of_phase if run not in gone]
         assert len(kept) == min(len(of_phase), limits.get(name, len(of_phase)))
         assert kept == of_phase[len(of_phase) - len(kept) :]
+
+
+@pytest.mark.parametrize(
+    ("amounts", "limit", "want"),
+    [
+        ([], 10, None),
+        ([3, 4], 10, None),
+        ([3, 7], 10, None),
+        ([3, 9], 10, 7),
+        ([1, 100, 100], 21, 10),
+        ([100, 1, 5, 100], 16, 5),
+        ([5, 5], 0, None),
+        ([5, 5, 5], 2, 0),
+    ],
+)
+def test_those_with_the_most_lose_first(amounts: list[int], limit: int, want: int | None) -> None:
+    assert fair_share(amounts, limit) == want
+
+
+@given(st.lists(st.integers(0, 50), max_size=10), st.integers(1, 200), st.integers(0, 100))
+def test_what_one_adds_takes_nothing_from_a_smaller_one(amounts: list[int], limit: int, more: int) -> None:
+    share = fair_share(amounts, limit)
+    if share is not None:
+        assert sum(min(amount, share) for amount in amounts) <= limit
+        assert sum(min(amount, share + 1) for amount in amounts) > limit
+    flooded = fair_share([*amounts, more], limit)
+    fair = limit // (len(amounts) + 1)
+    assert flooded is None or flooded >= fair
+
+
+def test_the_share_of_a_namespace_limits_its_runs() -> None:
+    limits = Limits(runs=0, size=0, all_runs=6)
+    share = limits.share([Tally(9, 0), Tally(2, 0)])
+    assert share == Share(runs=4)
+    gone = surplus(runs(*[1] * 9), limits, lambda _: True, share)
+    assert [run.uid for run in gone] == [f"run-{number}" for number in range(5)]
+    assert limits.exceeded_by(Tally(9, 0), share).endswith("this one has 9, its share of the limit of 6 is 4")
+    assert limits.exceeded_by(Tally(2, 0), share) == ""
+    assert limits.used(Tally(3, 0)) == 0.5
+    assert Limits(all_size=4).used(Tally(1, 6)) == 1.5
 
 
 def test_the_reason_for_the_removal_is_reported() -> None:

@@ -412,7 +412,7 @@ def test_payloads_are_shown_as_their_values(payload: Any, want: Any) -> None:
     assert f"input {shown_as}" in plain(table(found["status"]["history"]["events"], page(run, 200)))
 
 
-def test_a_failed_run_of_code_is_reset_to_the_task_that_started_what_failed() -> None:
+def test_a_failed_run_of_code_is_retried_from_the_task_that_started_what_failed() -> None:
     """Issue 44, C 3: the last workflow task reads the failure again, so a reset to it fails again immediately."""
     run = Coded.begin()
     run.decide(activity("1", retry_policy=RetryPolicy(maximum_attempts=1)))
@@ -420,7 +420,8 @@ def test_a_failed_run_of_code_is_reset_to_the_task_that_started_what_failed() ->
     run.ask(inp.ActivityReported, 3, **take(run, "1", 2), failure=WRONG)
     run.decide(cmd.FailWorkflowExecution(failure=WRONG), seconds=4)
     assert view_of(run).phase == "Failed"
-    assert f"k9 --event-id {started}\n" in plain(describe(view_of(run), page(run)))
+    assert view_of(run).failed_from == started
+    assert "perdure retry -n shop k9\n" in plain(describe(view_of(run), page(run)))
     assert not fork_of_code(run.events, started).activities
 
 

@@ -16,7 +16,6 @@ from perdure.cli.archive import ArchiveRoute, reads_archive
 from perdure.cli.command import option, verb
 from perdure.cli.connection import connect
 from perdure.cli.flags import kubectl_arguments
-from perdure.cli.frontend import AccountToken, KubeconfigToken, PortForward
 from perdure.cli.options import (
     account_option,
     audience_option,
@@ -28,6 +27,7 @@ from perdure.cli.options import (
 )
 from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError
+from perdure.client.route import AccountToken, KubeconfigToken, PortForward
 from perdure.lazy import lazily
 
 with lazily():

@@ -12,11 +12,12 @@ from perdure.api.phases import CLOSED, Phase
 from perdure.cli.command import WholeNumber, option, verb
 from perdure.cli.connection import connect
 from perdure.cli.options import context_option, names_argument, namespace_option, seconds_of
-from perdure.cli.selection import phase_of, phase_option, selection_of, selector_option
+from perdure.cli.selection import phase_option, selection_of, selector_option
 from perdure.cli.terminal import Screen, program_of, reference
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
 from perdure.client.requests import Object
+from perdure.client.selection import phase_of
 from perdure.kube import clock
 
 _PAUSE = 0.25

@@ -11,12 +11,12 @@ import click
 from click.exceptions import Exit
 
 from perdure.api.labels import UPGRADE_RECORD_LABEL
+from perdure.api.names import SYSTEM_NAMESPACE
 from perdure.cli.command import Decorator, option, packed, verb
 from perdure.cli.connection import connect
 from perdure.cli.doctor import CheckResult, Result, check_all, finding_lines
 from perdure.cli.load import Load, as_data, operators, read_load, workflows, workflows_table
 from perdure.cli.options import (
-    SYSTEM_NAMESPACE,
     color_option,
     context_option,
     everywhere_option,

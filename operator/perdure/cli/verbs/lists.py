@@ -22,9 +22,10 @@ from perdure.cli.options import (
     time_option,
 )
 from perdure.cli.routes import RouteOptions, routed
-from perdure.cli.selection import Selection, newest, phase_of, selects_runs
+from perdure.cli.selection import selects_runs
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of
 from perdure.client.errors import UnreachableError
+from perdure.client.selection import Selection, newest, phase_of
 from perdure.kube import clock
 from perdure.lazy import lazily
 

@@ -46,6 +46,7 @@ from perdure.lazy import lazily
 with lazily():
     from perdure.cli import schedules as schedule_specs
     from perdure.cli.files import documents
+    from perdure.client import schedule_manifests
     from perdure.importing import reader
     from perdure.importing import schedules as conversion
     from perdure.view import schedules as view
@@ -254,10 +255,10 @@ def create(
     }
     limits = {"startTime": start_time, "endTime": end_time}
     if any(limits.values()):
-        zone = schedule_specs.times_of(schedule_specs.new_schedule(name, spec)).zone.rules
+        zone = schedule_specs.times_of(schedule_manifests.new_schedule(name, spec)).zone.rules
         spec |= {field: format_time(parse_time(text, zone)) for field, text in limits.items() if text}
-    manifest = schedule_specs.new_schedule(name, spec)
-    found = schedule_specs.outlook_of(manifest, clock.now())
+    manifest = schedule_manifests.new_schedule(name, spec)
+    found = schedule_manifests.outlook_of(manifest, clock.now())
     if not found.ready:
         raise CliError(f"{found.path}: {found.message}; nothing was created")
     if found.message:
@@ -548,7 +549,7 @@ def next_times(
     if dues and view.is_paused(found):
         click.echo("The schedule is paused: no runs start at these times until it is unpaused.", err=True)
     if not dues:
-        click.echo(f"{schedule_specs.outlook_of(found, start).message}.", err=True)
+        click.echo(f"{schedule_manifests.outlook_of(found, start).message}.", err=True)
         raise Exit(ExitCode.NO)
 
 

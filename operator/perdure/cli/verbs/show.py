@@ -7,11 +7,12 @@ import re
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from perdure.api.labels import PARENT_RUN_ID_LABEL
 from perdure.cli.archive import ArchiveRoute, is_archived, reads_archive
 from perdure.cli.command import WholeNumber, option, verb
-from perdure.cli.connection import LOG_STREAMS, connect
+from perdure.cli.connection import connect
 from perdure.cli.options import (
     check_named,
     color_option,
@@ -24,15 +25,16 @@ from perdure.cli.options import (
     workflow_id_option,
 )
 from perdure.cli.progress import Waiter
-from perdure.cli.selection import Selection, newest
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of, reference
-from perdure.client.errors import CliError, UnreachableError
+from perdure.client.connection import LOG_STREAMS
+from perdure.client.errors import CliError, ExitCode, UnreachableError
+from perdure.client.selection import Selection, newest
 from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.cli import logs as log_reader
     from perdure.cli import temporal_history
+    from perdure.client import logs as log_reader
     from perdure.view import describe as view
     from perdure.view import events as events_view
     from perdure.view import logs as log_lines
@@ -420,13 +422,15 @@ def logs(
                 run=found,
                 selection=log_lines.LogSelection(steps=tuple(steps or ()), attempt=attempt, failed=failed),
                 children=children,
-                prefix=prefix,
+                write=lambda log, text: click.echo(f"{log.title(with_run=children)}: {text}" if prefix else text),
+                report=lambda text: click.echo(text, err=True),
                 query=query,
-                streams=asyncio.Semaphore(LOG_STREAMS),
                 lines=lambda: log_lines.LogLines(timestamps=timestamps, pattern=pattern),
             )
             await reader.check_steps()
-            await (reader.follow() if follow and not is_archived(found) else reader.read())
+            shown = await (reader.follow() if follow and not is_archived(found) else reader.read())
+            if not shown:
+                raise Exit(ExitCode.NO)
 
     asyncio.run(read())
 

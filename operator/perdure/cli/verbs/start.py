@@ -28,8 +28,6 @@ from perdure.cli.options import Named, archive_options, runs_argument, workflow_
 from perdure.cli.selection import (
     UNSUCCESSFUL,
     Choice,
-    newest,
-    phase_of,
     selector_option,
     since_option,
     workflow_option,
@@ -37,15 +35,17 @@ from perdure.cli.selection import (
 )
 from perdure.cli.starts import Launch, follow, labels_of, restarts_run, start_run, start_runs, starts_run
 from perdure.cli.terminal import program_of
-from perdure.client.errors import CliError, ExitCode
+from perdure.client.errors import CliError, ExitCode, RefusedError
 from perdure.client.requests import Object
 from perdure.client.runs import copy_of
+from perdure.client.selection import newest, phase_of
 from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
     from perdure.cli import archive
     from perdure.cli.files import documents
+    from perdure.client import retries, run_requests
     from perdure.schedule import run_manifests
     from perdure.view import logs, replay
     from perdure.view import run as run_view
@@ -146,7 +146,7 @@ def start(
         if workflow is None:
             raise click.BadParameter("requires WORKFLOW, the Workflow of the revision", param_hint="--revision")
         what = {"name": workflow, "revision": asyncio.run(_revision(workflow, revision, launch, program_of(context)))}
-    prefix = _name_prefix(kind or "run") if workflow is None else workflow.rpartition("/")[2]
+    prefix = run_requests.name_prefix(kind or "run") if workflow is None else workflow.rpartition("/")[2]
     base: Object = {"metadata": {"generateName": f"{prefix}-"}, "spec": {}}
     if file is not None:
         base = documents.read_run(file)
@@ -206,12 +206,6 @@ def _workflow_of(workflow: str | None, kind: str | None, task_queue: str | None,
         hint = f"to start code, use --type {workflow} --task-queue QUEUE"
         raise click.BadParameter(f"{workflow!r} is not a valid name of a Workflow; {hint}")
     return {"name": workflow} if kind is None else {"type": kind, "taskQueue": task_queue}
-
-
-def _name_prefix(kind: str) -> str:
-    """Convert a type to a part of the name of a run: `order-workflow` for `OrderWorkflow`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind).lower()
-    return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"
 
 
 _choice_options = stacked(
@@ -373,6 +367,11 @@ def retry(
     their index or by the values that `describe` shows; with it, you can also
     retry a completed run.
 
+    A run of code, such as a flow in Python, keeps its history until the workflow
+    task that started what failed last, or --from, the ID of an activity: what that
+    task started at the same time, and all that followed, runs again. Name such a
+    run; --workflow and --selector retry only runs of Workflows in YAML.
+
     With --workflow or --selector, retries all failed and timed-out runs that match,
     after a confirmation. If a run was retried, only its last retry counts. A named
     run whose retry has completed is refused, unless you pass --force or --from.
@@ -414,7 +413,8 @@ def retry(
         send_to_choice(context, "retry", request, RequestOptions(**options), choice, phases=UNSUCCESSFUL, dry_run=dry)
         return
     target = TargetOptions(name=names[0] if names else None, workflow_id=workflow_id, **options)
-    started = send_to_start(context, "retry", request, target, follows=launch.follows)
+    word, request = asyncio.run(_request_of(context, target, steps, request, reapply=reapply, reason=reason))
+    started = send_to_start(context, word, request, target, follows=launch.follows)
     if started is not None:
         follow(context, started, launch)
 
@@ -444,6 +444,30 @@ async def _paths_of(context: click.Context, choice: Choice, launch: Launch, step
             raise CliError(f"--from: the run `{view.name}` must have one step `{step}`, but has {which}")
         paths += matching
     return tuple(paths)
+
+
+async def _request_of(
+    context: click.Context,
+    target: TargetOptions,
+    steps: tuple[str, ...],
+    request: dict[str, Any],
+    *,
+    reapply: bool,
+    reason: str,
+) -> tuple[str, dict[str, Any]]:
+    """Return the field and the value of the request for a run, which differ for runs of code.
+
+    Raises:
+        RefusedError: There is nothing to run again.
+    """
+    async with connect(context=target.cluster, namespace=target.namespace, program=program_of(context)) as reached:
+        try:
+            found = await reached.runs.find(target.name, target.workflow_id)
+            return await retries.request_of(reached, found, steps=steps, reapply_signals=reapply, reason=reason)
+        except RefusedError:
+            raise
+        except CliError:
+            return "retry", request  # the Operation reports it
 
 
 async def _check_not_retried(context: click.Context, choice: Choice, launch: Launch) -> None:

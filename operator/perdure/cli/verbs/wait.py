@@ -22,11 +22,12 @@ from perdure.cli.options import (
 from perdure.cli.progress import Waiter
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, program_of
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
+from perdure.client.errors import ExitCode, NotFoundError
 from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
+    from perdure.client import following
     from perdure.view import failure
     from perdure.view import run as run_view
 
@@ -82,10 +83,6 @@ def wait(
         if not ignore:
             raise
         click.echo(str(error), err=True)
-
-
-_PAUSE = 0.5
-"""Seconds between two polls."""
 
 
 @verb()
@@ -153,22 +150,5 @@ async def _ended(cluster: Cluster, name: str) -> "RunView":
     Raises:
         CliError: The run does not exist, was replaced by another one, or cannot be read.
     """
-    uid, away = None, False
-    while True:
-        try:
-            found = await cluster.runs.get(name)
-        except UnreachableError as error:
-            if uid is None:
-                raise
-            if not away:
-                click.echo(f"{error}; still waiting", err=True)
-            away = True
-            await asyncio.sleep(_PAUSE)
-            continue
-        away = False
-        if uid not in {None, found["metadata"]["uid"]}:
-            raise CliError(f"the run `{name}` was deleted, and another one of that name was created")
-        uid = found["metadata"]["uid"]
-        if (found.get("status") or {}).get("completionTime"):
-            return run_view.read_run(found, now=clock.now())
-        await asyncio.sleep(_PAUSE)
+    found = await following.ended(cluster, name, lambda text: click.echo(text, err=True))
+    return run_view.read_run(found, now=clock.now())

@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.dispatch.hibernation import Hibernation
 from perdure.controller.dispatch.index import Index
 from perdure.controller.errors import isolate
 from perdure.controller.fleet.shards import SHARDS, Shards
@@ -45,8 +46,9 @@ class FleetRuns:
         services: Services,
         index: Index,
         queue: KeyedQueue[Key],
+        hibernation: Hibernation,
         fetch: Callable[[Entry], Awaitable[Run | None]],
-        work_on: Callable[[kube.Object], Run],
+        work_on: Callable[[kube.Object], None],
     ) -> None:
         """Create it without runs.
 
@@ -54,8 +56,9 @@ class FleetRuns:
             services: The shards of this member, and the server for workers.
             index: The runs that this process works on.
             queue: The queue of their keys.
+            hibernation: The runs of this member that are not in memory.
             fetch: Reads a run and starts to work on it.
-            work_on: Starts to work on a run that was read.
+            work_on: Starts to work on a run that was read, or lets it hibernate.
         """
         self.others: set[str] = set()
         """UIDs of runs with pending work of other members."""
@@ -63,6 +66,7 @@ class FleetRuns:
         """When each guest last got a request, by UID."""
         self._index = index
         self._queue = queue
+        self._hibernation = hibernation
         self._shards = services.shards
         self._services = services
         self._fetch = fetch
@@ -101,13 +105,24 @@ class FleetRuns:
             del self._guests[run.ref.uid]
             run.commits_everything = False
             self._queue.wake(run.key)
+        for uid in self._hibernation.uids():
+            self._pass_on(uid)
         known = filter(None, map(self._index.directory.get, self.others))
         self._gained.read(each for each in known if self._shards.owns(each.namespace, each.workflow_id))
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._index.runs))
 
+    def _pass_on(self, uid: str) -> None:
+        """Leave a hibernated run to another member, if that owns it now."""
+        entry = self._index.directory.get(uid)
+        if entry is not None and not self._shards.holds(entry.namespace, entry.workflow_id):
+            self._hibernation.discard(uid)
+            self._queue.forget(RunKey(entry.namespace, entry.uid, entry.workflow_id))
+            self.others.add(uid)
+
     def _wake(self, entry: Entry) -> None:
-        self._queue.wake(RunKey(entry.namespace, entry.uid, entry.workflow_id))
+        if entry.uid not in self._hibernation:
+            self._queue.wake(RunKey(entry.namespace, entry.uid, entry.workflow_id))
 
     def _update(self, obj: kube.Object) -> None:
         """Start to work on a listed run, if this member has gained it from others."""

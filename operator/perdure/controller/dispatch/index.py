@@ -19,7 +19,7 @@ class Index:
     schedules: dict[str, ReconciledSchedule] = field(default_factory=dict)
     """The Schedules by UID."""
     _versions: dict[str, str] = field(default_factory=dict)
-    """The last reported versions by UID, except for finished runs, whose versions are in the directory."""
+    """The last reported versions by UID, except for finished and hibernated runs, whose versions are in the directory."""
 
     def update(self, obj: kube.Object) -> None:
         """Record the version of an object, so that a resync does not process it again."""
@@ -32,13 +32,13 @@ class Index:
         self._versions.pop(uid, None)
 
     def leave_to_directory(self, uid: str) -> None:
-        """Record that a run is finished, so that its version is in the directory."""
+        """Record that a run is finished or hibernated, so that its version is in the directory."""
         self._versions.pop(uid, None)
 
     def version(self, uid: str) -> str | None:
         """The last reported version of an object."""
         known = self._versions.get(uid)
-        return known if known is not None else self.directory.closed_version(uid)
+        return known if known is not None else self.directory.settled_version(uid)
 
     def is_reported(self, uid: str) -> bool:
         """Whether a watch or a list has shown an object; False if it was only created here."""

@@ -18,6 +18,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.archiver import Archiver
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.dispatch.fleet import CatchUp, FleetRuns
+from perdure.controller.dispatch.hibernation import Hibernation, HibernationSettings
 from perdure.controller.dispatch.index import Index
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import RunExpiries, has_pending_work, is_closed
@@ -31,6 +32,7 @@ from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.language.reuse import reference_from
 from perdure.observe import metrics
+from perdure.runtime.chains import is_open
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import dead_letter_of
 
@@ -154,6 +156,7 @@ class WorkflowRuns:
         releases: LimitReleases,
         changed: Callable[[str], None],
         archiver: Archiver | None = None,
+        hibernation: HibernationSettings | None = None,
     ) -> None:
         """Create it without runs.
 
@@ -165,6 +168,7 @@ class WorkflowRuns:
             releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with a namespace when one of its runs has changed.
             archiver: Archives finished runs; None without an archive.
+            hibernation: When runs that only wait are dropped from memory; None for the defaults.
         """
         self._services = services
         self._index = index
@@ -181,7 +185,9 @@ class WorkflowRuns:
         self._log = structlog.get_logger("perdure.runs")
         self.directory = index.directory
         """The directory of all runs."""
-        self.fleet = FleetRuns(services, index, queue, self._fetch, self._work_on)
+        self.hibernation = Hibernation(services, index, queue, hibernation)
+        """The runs that this process owns, but has not in memory because they only wait."""
+        self.fleet = FleetRuns(services, index, queue, self.hibernation, self._fetch, self._gain)
         """The runs of other members of a fleet."""
         self.catch_up = CatchUp(services.client, index.directory, services.shards, self.update).read
         """Ensure that all runs of a namespace are known that existed when this process last gained shards; see there."""
@@ -211,7 +217,9 @@ class WorkflowRuns:
             return
         self._expiries.update(uid)
         run = self.get(uid)
-        if run is None:
+        if run is None and uid in self.hibernation and before is not None and _is_version(obj, before):
+            self._index.leave_to_directory(uid)  # the watch shows what was written or read before
+        elif run is None:
             self._admit(obj, before, closed=is_closed(obj))
         elif run.record.update(obj):
             self._wake(run)
@@ -226,6 +234,8 @@ class WorkflowRuns:
         """Let a run that is deleted, or about to be, release what it holds."""
         self._queue.forget(ExpiryKey.of(obj))
         self.fleet.others.discard(obj["metadata"]["uid"])
+        if self.hibernation.discard(obj["metadata"]["uid"]):
+            self._queue.forget(_key_of(obj))
         run = self.get(obj["metadata"]["uid"])
         if run is not None:
             run.mark_deleted()
@@ -240,6 +250,8 @@ class WorkflowRuns:
         if closed and not _has_work(obj):
             self._index.leave_to_directory(uid)
             self.fleet.others.discard(uid)
+            if self.hibernation.discard(uid):
+                self._queue.forget(_key_of(obj))
             if before is not None and holds and _was_edited(before, obj):
                 self.suspect(obj)
             # Otherwise only pods are left to release, and they have their own events.
@@ -247,6 +259,20 @@ class WorkflowRuns:
             self._add(obj)
         else:
             self.fleet.others.add(uid)
+
+    def update_listed(self, obj: kube.Object) -> None:
+        """Process a run of the first list."""
+        meta = obj["metadata"]
+        holds = self._shards.holds(meta["namespace"], sharding_name(obj))
+        if not (holds and self.get(meta["uid"]) is None and self._let_hibernate(obj)):
+            self.update(obj)
+
+    def _let_hibernate(self, obj: kube.Object) -> bool:
+        """Let a listed run hibernate that only waits, without reconciling it; return whether it does."""
+        if obj["metadata"].get("deletionTimestamp") or not is_open(obj.get("status") or {}):
+            return False
+        self._neighbors.update(obj)
+        return not self.directory.is_newer(obj) and self.hibernation.admit(obj)
 
     def update_finished(self, obj: kube.Object) -> bool:
         """Process a run of a list if it is finished and has no pending work; return whether it was processed."""
@@ -323,13 +349,39 @@ class WorkflowRuns:
             return None
         return self.get(entry.uid) or self._work_on(obj)
 
+    def work_on(self, obj: kube.Object) -> None:
+        """Work on an open run that was just read, even if it hibernates."""
+        self.update(obj)
+        if obj["metadata"]["uid"] in self.hibernation:
+            self._add(obj)
+
+    def _gain(self, obj: kube.Object) -> None:
+        """Work on a run of a shard that this member has gained, or let it hibernate."""
+        if not self._let_hibernate(obj):
+            self._work_on(obj)
+
+    async def _awaken(self, key: RunKey) -> Run | None:
+        """Read a hibernated run whose timer is due; None for other runs.
+
+        Raises:
+            RequestError: The API server did not respond.
+        """
+        entry = self.directory.get(key.uid) if key.uid in self.hibernation else None
+        if entry is None:
+            return None
+        run = await self._fetch(entry)
+        if run is None and self.hibernation.discard(key.uid):
+            self._queue.forget(key)
+        return run
+
     def _work_on(self, obj: kube.Object) -> Run:
         self._neighbors.update(obj)  # other runs of its workflow ID must know about it before it begins
         return self._add(obj)
 
     def _add(self, obj: kube.Object) -> Run:
-        key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], sharding_name(obj))
+        key = _key_of(obj)
         run = self._index.runs[key.uid] = Run(self._services, self, obj, lambda: self._queue.wake(key))
+        self.hibernation.discard(key.uid)
         self.fleet.add(run)
         self._queue.wake(key)
         return run
@@ -385,7 +437,7 @@ class WorkflowRuns:
             self.fleet.record_request(run)
             if self.fleet.is_guest(entry.uid):
                 self._wake(run)
-        elif entry.uid in self.fleet.others:
+        elif entry.uid in self.fleet.others or entry.uid in self.hibernation:
             self._start(self._forget_as_guest(entry, request_id))
 
     async def _forget_as_guest(self, entry: Entry, request_id: str) -> None:
@@ -416,7 +468,7 @@ class WorkflowRuns:
             NotYetError: The definition of the run is being compiled.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        run = self.get(key.uid) or await self.fleet.read_gained(key)
+        run = self.get(key.uid) or await self._awaken(key) or await self.fleet.read_gained(key)
         if run is None:
             return
         with metrics.RECONCILIATIONS.time():
@@ -433,7 +485,7 @@ class WorkflowRuns:
         elif self.fleet.is_guest(key.uid):
             self.fleet.host(run, wake, keep=key.uid in self._suspects)
         else:
-            self._queue.wake_at(key, wake)
+            self._queue.wake_at(key, self.hibernation.reconciled(run, wake))
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._index.runs))
 
@@ -441,7 +493,8 @@ class WorkflowRuns:
         """Set the metrics of the open runs that this process owns."""
         runs = [run for uid, run in self._index.runs.items() if not (run.done or self.fleet.is_guest(uid))]
         near = Counter(run.ref.namespace for run in runs if run.near_limit)
-        metrics.show_open_runs(Counter((run.ref.namespace, run.workflow) for run in runs), near)
+        in_memory = Counter((run.ref.namespace, run.workflow) for run in runs)
+        metrics.show_open_runs(in_memory + self.hibernation.open_runs, near)
 
     def _restore(self, run: Run) -> None:
         """Wake the objects that wait for the result of a run whose edited status was restored."""
@@ -454,6 +507,14 @@ class WorkflowRuns:
         if letter is not None:
             self._queue.wake(DeadLetterKey(run.ref.namespace, letter))
         self._neighbors.wake(entry)
+
+
+def _key_of(run: kube.Object) -> RunKey:
+    return RunKey(run["metadata"]["namespace"], run["metadata"]["uid"], sharding_name(run))
+
+
+def _is_version(run: kube.Object, known: Entry) -> bool:
+    return bool(run["metadata"].get("resourceVersion") == known.version)
 
 
 def _has_work(run: kube.Object) -> bool:

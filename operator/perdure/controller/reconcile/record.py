@@ -54,6 +54,11 @@ class Record:
         self._newest = self._version
 
     @property
+    def version(self) -> str:
+        """The resourceVersion of the last version of the object that was written or read here."""
+        return self._version
+
+    @property
     def outdated(self) -> bool:
         """Whether a watch has reported a newer version."""
         return self._newest != self._version and not kube.older(self._newest, self._version)

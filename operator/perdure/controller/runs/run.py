@@ -62,7 +62,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND
 from perdure.engine.starts import ExternalReference
 from perdure.engine.state import RunState
-from perdure.engine.step import RunTransition, next_wake, step
+from perdure.engine.step import RunTransition, next_wake, only_waits, step
 from perdure.engine.tasks import reclaim
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
@@ -173,6 +173,14 @@ class Run:
         if self.state is None or not self.state.closed or self.state.has_pending_work:
             return False
         return self.attempts.settled and self.outcomes.settled and not self.inbox
+
+    def is_idle(self, now: datetime) -> bool:
+        """Whether the run only waits, and this process has nothing to do for it that is not recorded."""
+        state = self.state
+        if state is None or self._start is not None or self._decide_again or self.inbox or self._forgotten:
+            return False
+        settled = self.attempts.settled and self.outcomes.settled and not self._effects.are_due(state, now)
+        return settled and not self.record.deleted and not self.record.outdated and only_waits(state, now)
 
     def waits_for_workflow(self, name: str) -> bool:
         """Whether this run cannot start without a Workflow."""

@@ -231,7 +231,21 @@ class RunGateway:
             raise not_found(NO_RUN[RunKind.WORKFLOW].format(execution.workflow_id))
         if first_run_id and entry.first_uid != first_run_id:
             raise not_found("workflow execution not found: the newest run belongs to another chain")
+        await self._awaken(entry)
         return entry
+
+    async def _awaken(self, entry: Entry) -> None:
+        """Read a hibernated run, because a client asks for it.
+
+        Raises:
+            RpcError: The API server does not respond.
+        """
+        if entry.uid not in self._open_runs.hibernation:
+            return
+        try:
+            await self._open_runs.find(entry)
+        except kube.RequestError as error:
+            raise unavailable(str(error)) from error
 
     def _known(self, namespace: str, execution: WorkflowExecution) -> Entry | None:
         if not execution.run_id:

@@ -171,6 +171,13 @@ class Visibility:
             self._coded.setdefault(namespace, set()).update(record.search_attributes.keys() & types.keys())
         self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
 
+    def pack(self, namespace: str, run_id: str) -> None:
+        """Pack the record of an open run that does not change for a while. Those pinned to a version are counted often."""
+        records = self._records.get(namespace, {})
+        record = records.get(run_id)
+        if isinstance(record, VisibilityRecord) and not _is_pinned(record):
+            records[run_id] = _packed(record)
+
     def delete(self, obj: kube.Object) -> None:
         """Process the deletion of a run."""
         namespace, uid = obj["metadata"]["namespace"], obj["metadata"]["uid"]
@@ -199,7 +206,7 @@ class Visibility:
             if isinstance(record, bytes):
                 continue
             attributes = record.search_attributes
-            if attribute_field(attributes, "TemporalWorkflowVersioningBehavior") == PINNED:
+            if _is_pinned(record):
                 name, _, build = str(attribute_field(attributes, "TemporalWorkerDeploymentVersion")).partition(":")
                 found[DeploymentVersion(deployment_name=name, build_id=build)] += 1
         return found
@@ -255,8 +262,12 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(VisibilityRecord)
 
 
+def _is_pinned(record: VisibilityRecord) -> bool:
+    return bool(attribute_field(record.search_attributes, "TemporalWorkflowVersioningBehavior") == PINNED)
+
+
 def _packed(record: VisibilityRecord) -> bytes:
-    """Pack the record of a finished run, without large or redundant fields."""
+    """Pack the record of a finished or hibernated run, without large or redundant fields."""
     run_id = record.run_id
     finding, memo = _size(record.search_attributes), _size(record.memo)
     return _ENCODER.encode(

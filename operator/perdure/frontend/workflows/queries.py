@@ -154,6 +154,10 @@ class Queries:
         for query in self._of_run.pop(run_id, {}).values():
             query.abort()
 
+    def waiting(self, run_id: str) -> bool:
+        """Whether a query of a run waits for its answer."""
+        return any(not query.answer.done() for query in self._of_run.get(run_id, {}).values())
+
     def leave(self, run_id: str) -> None:
         """End the waiting queries of a run that another operator owns now; they are sent there."""
         self._of_run.pop(run_id, None)

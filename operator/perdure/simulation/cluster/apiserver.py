@@ -150,13 +150,27 @@ class ApiServer(ObjectStore):
         ]
         return [obj for _, obj in sorted(found, key=itemgetter(0))]
 
+    def _generated(self, metadata: Object) -> str:
+        """Return a name for an object that only has the beginning of one."""
+        if not metadata.get("generateName"):
+            raise Refusal(422, "Invalid", "metadata.name: Required value: name or generateName is required")
+        suffix = "".join(self._random.choices(_SUFFIX_CHARACTERS, k=5))
+        return f"{metadata['generateName'][:_LONGEST_PREFIX]}{suffix}"
+
     def _post(self, resource: ResourceType, namespace: str, body: Object, actor: str, *, dry: bool) -> Object:
         if resource.plural == "events":
             self.posted.append(body)
             return body
+        if "name" not in body["metadata"]:
+            body = {**body, "metadata": {**body["metadata"], "name": self._generated(body["metadata"])}}
         if dry:
             return self.prepare(ObjectKey(resource.plural, namespace, body["metadata"]["name"]), body)
         return self.create(resource.plural, body, namespace=namespace, actor=actor)
+
+
+_SUFFIX_CHARACTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The characters of generated names (k8s.io/apiserver/pkg/storage/names)."""
+_LONGEST_PREFIX: Final = 58
 
 
 def refused(refusal: Refusal) -> Response:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 
 from perdure.api.phases import CLOSED, Phase
-from perdure.cli.selection import Selection
+from perdure.client.selection import Selection
 from perdure.kube import clock
 from support.apiserver import ApiServer, Log, items
 from support.cli import perdure

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.console.graph import MAX_BOXES, Box, lay_out, needs_of, ranks
 from perdure.engine.inputs import AttemptCompleted
+from perdure.view.graph import MAX_BOXES, Box, lay_out, needs_of, ranks
 from perdure.view.steps import StepView
 from support import console
 from support.apiserver import serving

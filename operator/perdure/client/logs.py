@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import click
-from click.exceptions import Exit
-
-from perdure.cli.connection import LOG_STREAMS
 from perdure.client.archived_logs import ArchivedLogError, ArchivedLogs
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
+from perdure.client.connection import LOG_STREAMS
+from perdure.client.errors import CliError, NotFoundError, UnreachableError
 from perdure.kube import clock
 from perdure.lazy import lazily
 from perdure.runtime.chains import reset_of
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
     from perdure.view.run import RunView
-
 
 _PAUSE = 1.0
 """Seconds between two reads of the run and its pods."""
@@ -67,34 +63,23 @@ class LogReader:
 
     cluster: Cluster
     run: Object
-    selection: LogSelection
-    children: bool
-    prefix: bool = True
-    """Whether each line begins with the step and the attempt."""
-    query: dict[str, str]
-    lines: Callable[[], LogLines]
-    to_stderr: bool = False
-    """Whether the lines go to standard error."""
+    selection: LogSelection = field(default_factory=LogSelection)
+    children: bool = False
+    """Whether the logs of its children are included."""
+    write: Callable[[AttemptLog, str], object]
+    """Called with each line."""
+    report: Callable[[str], object]
+    """Called with each sentence about logs that are missing, or cannot be read now."""
+    query: dict[str, str] = field(default_factory=dict)
+    """Parameters of the requests for logs."""
+    lines: Callable[[], LogLines] = lambda: LogLines(timestamps=False, pattern=None)
+    """Makes what selects and formats the lines of a log."""
     closed: bool = False
     """Whether the run and its children have ended."""
     unread: bool = False
     """Whether archived logs could not be read."""
-    streams: asyncio.Semaphore
+    streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOG_STREAMS))
     """Limits the number of logs that are read at the same time."""
-
-    @staticmethod
-    def of(cluster: Cluster, run: Object, *, to_stderr: bool) -> LogReader:
-        """Create a reader of all logs of a run."""
-        return LogReader(
-            cluster=cluster,
-            run=run,
-            selection=LogSelection(),
-            children=False,
-            query={},
-            lines=lambda: LogLines(timestamps=False, pattern=None),
-            to_stderr=to_stderr,
-            streams=asyncio.Semaphore(LOG_STREAMS),
-        )
 
     async def check_steps(self) -> None:
         """Check that the selected steps exist.
@@ -111,26 +96,29 @@ class LogReader:
             steps = ", ".join(f"`{path}`" for path in known[:10]) + (", …" if len(known) > 10 else "")  # noqa: PLR2004
             raise CliError(f"--step: the run `{self._name}` has no step `{step}`; its steps are {steps}")
 
-    async def read(self) -> None:
-        """Show the existing lines."""
+    async def read(self) -> bool:
+        """Show the existing lines. Return whether there was a log to show."""
         snapshot = await self._snapshot(with_history=True)
         archived = await self._show_archived(snapshot)
         wanted = [log for log in (*snapshot.earlier, *snapshot.logs) if self.selection.matches(log)]
         for log in wanted:
             if not log.pod:
                 command = f"{self.cluster.runs.program} logs -n {self.run['metadata']['namespace']} {log.run}"
-                _report(f"{log.step}: ran in the earlier run `{log.run}`, and its pod was deleted; see `{command}`")
+                self.report(f"{log.step}: ran in the earlier run `{log.run}`, and its pod was deleted; see `{command}`")
             elif log.readable:
                 await self._show(log)
             elif log.waits:
-                _report(f"{self._title(log)}: pod {log.pod} has not started yet")
-        self._end(snapshot, archived, shown=bool(archived) or any(log.readable for log in wanted))
+                self.report(f"{self._title(log)}: pod {log.pod} has not started yet")
+        return self._end(snapshot, archived, shown=bool(archived) or any(log.readable for log in wanted))
 
-    async def follow(self, *, required: bool = True) -> None:
+    async def follow(self, *, required: bool = True) -> bool:
         """Show new lines until the run has ended.
 
         Args:
-            required: Whether to exit with 1 if there are no logs.
+            required: Whether to report that there are no logs.
+
+        Returns:
+            Whether there was a log to show, or none is required.
         """
         tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         try:
@@ -157,7 +145,8 @@ class LogReader:
         if required or missed:
             last = replace(last, missing=missed)
             archived = await self._show_archived(last)
-            self._end(last, archived, shown=bool(tasks) or bool(archived) or not required)
+            return self._end(last, archived, shown=bool(tasks) or bool(archived) or not required)
+        return True
 
     async def _poll(self) -> _Snapshot:
         """Read again; wait if the API server does not respond."""
@@ -168,7 +157,7 @@ class LogReader:
                 return await self._snapshot(with_history=False)
             except UnreachableError as error:
                 if not unreachable:
-                    _report(f"{error}; still waiting")
+                    self.report(f"{error}; still waiting")
                 unreachable = True
             await asyncio.sleep(_PAUSE)
 
@@ -218,9 +207,9 @@ class LogReader:
                         text = lines.accept(raw)
                         failures = 0
                         if text is not None:
-                            click.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
+                            self.write(log, text)
                 except NotFoundError:
-                    _report(f"{title}: pod {log.pod} was deleted, and its log with it")
+                    self.report(f"{title}: pod {log.pod} was deleted, and its log with it")
                 except UnreachableError as error:
                     failures += 1
                     if follow and (failures < _MAX_FAILURES or not self.closed):
@@ -232,7 +221,7 @@ class LogReader:
                             }
                             query["sinceTime"] = lines.last
                         continue
-                    _report(f"{title}: the log cannot be read: {error}")
+                    self.report(f"{title}: the log cannot be read: {error}")
                 return
 
     async def _show_archived(self, snapshot: _Snapshot) -> set[str]:
@@ -245,54 +234,50 @@ class LogReader:
             try:
                 found = await ArchivedLogs(self.cluster, run).read(log.pod for log in wanted)
             except CliError as error:
-                _report(f"archived logs cannot be read: {error}")
+                self.report(f"archived logs cannot be read: {error}")
                 self.unread = True
                 continue
             for log in wanted:
                 if log.pod in found:
-                    self._show_lines(self._title(log), found[log.pod])
+                    self._show_lines(log, found[log.pod])
             shown |= found.keys()
         return shown
 
-    def _show_lines(self, title: str, lines: list[str] | ArchivedLogError) -> None:
+    def _show_lines(self, log: AttemptLog, lines: list[str] | ArchivedLogError) -> None:
+        title = self._title(log)
         if isinstance(lines, ArchivedLogError):
-            _report(f"{title}: the archived log cannot be read: {lines}")
+            self.report(f"{title}: the archived log cannot be read: {lines}")
             return
         if "sinceSeconds" in self.query:
-            _report(f"{title}: the lines of archived logs have no times; leave out --since to show them")
+            self.report(f"{title}: the lines of archived logs have no times; leave out --since to show them")
             return
         take = self.lines().matches
         last = int(self.query.get("tailLines", len(lines)))
         for text in lines[max(len(lines) - last, 0) :]:
             if take(text):
-                click.echo(f"{title}: {text}" if self.prefix else text, err=self.to_stderr)
+                self.write(log, text)
 
-    def _end(self, snapshot: _Snapshot, archived: Collection[str], *, shown: bool) -> None:
-        """Report missing logs; exit with 1 if there was none to show.
+    def _end(self, snapshot: _Snapshot, archived: Collection[str], *, shown: bool) -> bool:
+        """Report missing logs, and return whether there was a log to show.
 
         Args:
             snapshot: The logs.
             archived: The pods whose archived logs were found.
             shown: Whether there was a log to show.
-
-        Raises:
-            Exit: There was no log to show.
         """
         missing = [log for log in snapshot.missing if log.pod not in archived and self.selection.matches(log)]
         for log in missing:
-            _report(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
+            self.report(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
         if missing and not self.unread:
-            _report(_NOT_ARCHIVED)
-        if shown:
-            return
-        if not missing:
+            self.report(_NOT_ARCHIVED)
+        if not shown and not missing:
             if all(run.code is not None for run in snapshot.runs):
-                _report(f"workers run the steps of `{self._name}`; look for their logs there")
+                self.report(f"workers run the steps of `{self._name}`; look for their logs there")
             elif snapshot.logs or snapshot.earlier:
-                _report("no matching attempt has a log")
+                self.report("no matching attempt has a log")
             else:
-                _report(f"no step of `{self._name}` has started a pod")
-        raise Exit(ExitCode.NO)
+                self.report(f"no step of `{self._name}` has started a pod")
+        return shown
 
     def _title(self, log: AttemptLog) -> str:
         return log.title(with_run=self.children)
@@ -307,7 +292,3 @@ def _raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
     for task in tasks:
         if task.done():
             task.result()
-
-
-def _report(text: str) -> None:
-    click.echo(text, err=True)

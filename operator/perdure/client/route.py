@@ -14,11 +14,12 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from perdure import __version__
-from perdure.cli.flags import kubectl_arguments
+from perdure.api.names import FRONTEND_AUDIENCE, FRONTEND_SERVICE, SYSTEM_NAMESPACE
 from perdure.client.errors import CliError
 from perdure.client.frontend import FrontendApi
 from perdure.kube import clock, paths
@@ -160,22 +161,40 @@ async def _read_all(process: Process) -> None:
 
 _PORT = "http-api"
 """Name of the port in the Service."""
+_CREDENTIALS: Final = Path("/var/run/perdure")
+LOCAL_TOKEN: Final = _CREDENTIALS / "token"
+"""Where a pod has a token for the frontend, as `perdure deploy` mounts it for workers."""
+_LOCAL_AUTHORITY: Final = _CREDENTIALS / "ca.crt"
+_HTTP_PORT: Final = 7243
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontendRoute:
     """The location of the frontend, and the identity for calls."""
 
-    address: str | None
+    address: str | None = None
     """The address of the HTTP API; None: a port-forward to the Service."""
-    account: str | None
+    account: str | None = None
     """The ServiceAccount for calls; None: the token of the kubeconfig."""
-    audience: str
-    system: str
+    audience: str = FRONTEND_AUDIENCE
+    system: str = SYSTEM_NAMESPACE
     """Namespace of the Service."""
-    service: str
-    context: str | None
-    """The context of the kubeconfig; None for the current one."""
+    service: str = FRONTEND_SERVICE
+    kubectl: Sequence[str] = ()
+    """The options of kubectl for the cluster and the user, for the port-forward."""
+    token_file: Path | None = None
+    """A file with the token for calls, which the kubelet renews; replaces `account`."""
+    authority_file: Path | None = None
+    """A file with the authority of the frontend's certificate; None: the operator's ConfigMap in the namespace."""
+
+    @staticmethod
+    def of_pod() -> FrontendRoute:
+        """Return the route from a pod that has a token for the frontend."""
+        return FrontendRoute(
+            address=f"https://{FRONTEND_SERVICE}.{SYSTEM_NAMESPACE}:{_HTTP_PORT}",
+            token_file=LOCAL_TOKEN,
+            authority_file=_LOCAL_AUTHORITY if _LOCAL_AUTHORITY.exists() else None,
+        )
 
 
 @asynccontextmanager
@@ -192,7 +211,8 @@ async def reach(cluster: Cluster, route: FrontendRoute, seconds: float) -> Async
     """
     if route.address is not None:
         server = _url(route.address)
-        token = await _token(cluster, route) if route.account or cluster.bearer() else None
+        has_token = route.account or route.token_file or cluster.bearer()
+        token = await _token(cluster, route) if has_token else None
         if token and server.startswith("http:") and urlsplit(server).hostname not in LOOPBACK:
             raise CliError("a token must not be sent without encryption; use https:// in --address")
         async with _opened(cluster, route, server, token, seconds) as api:
@@ -200,7 +220,7 @@ async def reach(cluster: Cluster, route: FrontendRoute, seconds: float) -> Async
         return
     port, tls = await _service(cluster, route)
     token = await _token(cluster, route)
-    forward = PortForward(route.system, route.service, port, kubectl_arguments(route.context))
+    forward = PortForward(route.system, route.service, port, route.kubectl)
     try:
         server = await forward.address()
         if tls:
@@ -233,6 +253,8 @@ def _url(address: str) -> str:
 
 
 async def _token(cluster: Cluster, route: FrontendRoute) -> str:
+    if route.token_file is not None:
+        return route.token_file.read_text().strip()
     if route.account is None:
         return await KubeconfigToken(cluster).current()
     return await AccountToken(cluster, route.account, route.audience).current()
@@ -255,5 +277,7 @@ async def _service(cluster: Cluster, route: FrontendRoute) -> tuple[int, bool]:
 
 async def _authority(cluster: Cluster, route: FrontendRoute) -> str | None:
     """Return the CA certificates that the operator publishes in the namespace; None for the certificates of this machine."""
+    if route.authority_file is not None:
+        return route.authority_file.read_text()
     found = await cluster.config_maps.read(f"{route.service}-ca")
     return None if found is None else str((found.get("data") or {}).get("ca.crt", "")) or None

@@ -1,0 +1,60 @@
+"""The connection to the cluster of the kubeconfig, or of the pod in which this runs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from perdure.client.errors import CliError
+from perdure.client.requests import GET_ONE
+from perdure.kube.access import NoAccessError, Overrides, load_kubeconfig, service_account, with_overrides
+from perdure.kube.light import LightClient
+
+if TYPE_CHECKING:
+    from perdure.kube.access import Access
+
+
+LOG_STREAMS: Final = 100
+"""Maximum number of logs that are read at the same time, each over a connection of its own."""
+
+
+def open_client(options: Overrides, *, user_agent: str, connections: int) -> LightClient:
+    """Return a client of the API server, which connects at its first request.
+
+    Args:
+        options: What overrides the kubeconfig.
+        user_agent: The name of the program.
+        connections: Maximum number of concurrent requests.
+
+    Raises:
+        CliError: No cluster is configured, or its certificates cannot be read.
+    """
+    access = access_of(options)
+    try:
+        return LightClient(access, user_agent=user_agent, connections=connections)
+    except OSError as error:
+        raise CliError(f"the certificates of the kubeconfig cannot be read: {error}; {GET_ONE}") from error
+
+
+def access_of(options: Overrides) -> Access:
+    """Find the API server and the credentials: those of the kubeconfig, or of the pod in which this runs.
+
+    Args:
+        options: What overrides the kubeconfig. A named context, cluster, or user refers to the kubeconfig, even inside a pod.
+
+    Raises:
+        CliError: No cluster is configured, or the kubeconfig cannot be read.
+    """
+    inside = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    named = options.context or options.kubeconfig or options.cluster or options.user or options.server
+    try:
+        if inside and not named:
+            port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+            found = service_account(inside, port)
+            if found is not None:
+                return with_overrides(found, options)
+        return load_kubeconfig(options)
+    except NoAccessError as error:
+        raise CliError(str(error)) from error
+    except (OSError, ValueError) as error:
+        raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error

@@ -1,0 +1,110 @@
+"""Runs that mostly wait: for timers of minutes and hours, or for signals. They hibernate, and wake on time and for messages."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+from perdure.engine import history
+from perdure.engine.events import TimerFired, TimerStarted
+from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.store import Object
+from simulated.loop import START
+from simulated.scenarios.definitions import activity, parent_of, step
+from simulated.world import World
+
+_RUNS = 5
+_QUIET = 5
+_LATE = 5.0
+"""The most seconds by which a timer may be late while nothing fails. A watch lags by up to 3 seconds."""
+SUBSCRIPTION: Object = {
+    "activities": [activity("bill", retryPolicy={"exponential": {"initialInterval": "1s", "maximumInterval": "5s"}})],
+    "steps": [
+        step("first", "bill"),
+        {"name": "month", "sleep": {"duration": "${input.period}"}},
+        step("second", "bill"),
+        {"name": "change", "waitForSignal": {"name": "change", "timeout": "12h"}},
+        {"name": "again", "waitForSignal": {"name": "change", "timeout": "12h"}},
+        {"name": "end", "sleep": {"duration": "15m"}},
+    ],
+    "output": "${[steps.change.output, steps.again.output]}",
+}
+
+
+async def hibernation(world: World) -> None:
+    """Runs that wait for hours get signals, edits, and operators that die; in between, none of them is in memory."""
+    random = world.random("hibernation")
+    world.script = lambda _: ContainerExit(after=random.uniform(0.1, 4), code=random.random() < 0.1)
+    world.begin()
+    periods = [random.choice([600, 1_100, 1_600]) for _ in range(_RUNS)]
+    for i, period in enumerate(periods):
+        spec = {"inline": SUBSCRIPTION, "input": {"period": f"{period}s"}}
+        world.loop.call_at(random.uniform(0, 60), world.create, "WorkflowRun", f"run{i}", spec)
+    world.create("Workflow", "subscription", SUBSCRIPTION)
+    family = {"inline": parent_of({"name": "subscription"}, {"period": "900s"}, "Terminate")}
+    world.loop.call_at(random.uniform(0, 60), world.create, "WorkflowRun", "family", family)
+    delayed = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}, "startDelay": "15m"}
+    world.loop.call_at(random.uniform(0, 60), world.create, "WorkflowRun", "delayed", delayed)
+    for i in range(_QUIET):  # nothing but their timer, which may be due while no operator runs, wakes them
+        spec = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": f"{random.randint(1_000, 1_900)}s"}}]}}
+        world.loop.call_at(random.uniform(0, 60), world.create, "WorkflowRun", f"quiet{i}", spec)
+    for i in range(_RUNS):
+        for n in range(2):
+            when = random.uniform(30, 2_200)
+            world.loop.call_at(
+                when, lambda i=i, n=n: world.operate(f"s{i}-{n}", f"run{i}", signal={"name": "change", "input": n})
+            )
+        world.loop.call_at(random.uniform(200, 1_500), world.edit, "workflowruns", f"run{i}", _label)
+    await asyncio.sleep(5)
+    await world.trouble(900)
+    await world.calm(1_000)
+    await _outage(world, random.uniform(200, 800))
+    await world.calm(2_400)
+    _check_memory(world)
+    world.operate("stop-family", "family", cancel={})
+    calm = world.loop.time()
+    await world.rest(limit=60_000)
+    for i in range(_RUNS):
+        status = world.run(f"run{i}")["status"]
+        if status["phase"] != "Completed" or sorted(status["output"]) != [0, 1]:
+            world.checker.fail(f"run{i} is {status['phase']} with {status.get('output')}")
+    _check_timers(world, calm)
+
+
+async def _outage(world: World, seconds: float) -> None:
+    """No operator runs for a while, in which timers are due."""
+    world.stop_checking()
+    victims = list(world.operators)
+    for operator in victims:
+        await operator.kill()
+        world.operators.remove(operator)
+    await asyncio.sleep(seconds)
+    for _ in victims:
+        world.start()
+
+
+def _label(run: Object) -> None:
+    run["metadata"].setdefault("labels", {})["edited"] = "yes"
+
+
+def _check_memory(world: World) -> None:
+    """Nobody has a run in memory that waits for more than some minutes."""
+    for operator in world.operators:
+        for run in operator.manager.runs.all():
+            state = run.state
+            waits = state is not None and state.timers and not (state.activities or state.children)
+            soon = START + timedelta(seconds=world.loop.time() + 500)
+            if waits and all(timer.fire_time > soon for timer in state.timers.values()):
+                world.checker.fail(f"{operator.name} has {run.ref.name} in memory, which waits")
+
+
+def _check_timers(world: World, calm: float) -> None:
+    """The timers that were due after the last trouble fired on time."""
+    since = START + timedelta(seconds=calm)
+    for name, run in world.runs().items():
+        due: dict[str, datetime] = {}
+        for event in history.decode_events(world.checker.history(run)):
+            if isinstance(event, TimerStarted):
+                due[event.timer_id] = event.event_time + event.start_to_fire_timeout
+            elif isinstance(event, TimerFired) and due[event.timer_id] > since:
+                late = (event.event_time - due[event.timer_id]).total_seconds()
+                if late > _LATE:
+                    world.checker.fail(f"{name}: timer {event.timer_id} fired {late:.1f} s late")

@@ -13,6 +13,7 @@ import orjson
 
 from perdure.api.crdgen import KINDS
 from perdure.api.state_versions import NEWEST
+from perdure.controller.dispatch.capacity import CapacitySettings
 from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.frontend.settings import Settings
@@ -96,6 +97,8 @@ class World:
     """The limits of the namespace's finished runs."""
     archive: SimulatedArchive | None = None
     """The archive of finished runs; None without an archive."""
+    capacity: CapacitySettings = field(default_factory=CapacitySettings)
+    """The limits of open runs, and of the memory of operators."""
     revisions: RevisionRetention = field(default_factory=RevisionRetention)
     """How long revisions are kept that no run refers to."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
@@ -211,6 +214,7 @@ class World:
             lag=random.choice([0.01, 0.1, 1.0, 3.0]),
             skew=random.choice([0.0, 0.0, random.uniform(-0.5, 0.5)]),
             limits=self.limits,
+            capacity=self.capacity,
             revisions=self.revisions,
             trace=self.tracer,
             crashed=self.checker.fail,

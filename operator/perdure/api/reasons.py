@@ -105,6 +105,14 @@ class ConditionReason(StrEnum):
     holds it and who waits. Unknown means that the run, or the step, starts when its turn comes. False means that the run has
     failed: its `overflowPolicy` is Fail, or its `waitTimeout` has expired."""
 
+    TOO_MANY_OPEN_RUNS = "TooManyOpenRuns"
+    """The namespace has as many open runs as `openRuns.maxPerNamespace` of the chart permits. The run starts when another one
+    closes. Children and the next runs of a chain start anyway."""
+
+    MEMORY_SHORTAGE = "MemoryShortage"
+    """The operator uses nearly all of the memory that its container may have, so that new runs wait. Raise
+    `resources.limits.memory` of the chart, or run more operators."""
+
     LIMIT_NOT_FOUND = "LimitNotFound"
     """A WorkflowLimit that the run takes does not exist or is not valid. Create or fix it. The run waits until then."""
 
@@ -413,6 +421,12 @@ class EventReason(StrEnum):
 
     LIMIT_REACHED = "LimitReached"
     """The run waits for a WorkflowLimit that has no room for it."""
+
+    TOO_MANY_OPEN_RUNS = "TooManyOpenRuns"
+    """The run waits because its namespace has as many open runs as the installation permits."""
+
+    MEMORY_SHORTAGE = "MemoryShortage"
+    """The run waits because the operator has little memory left."""
 
     LIMIT_NOT_FOUND = "LimitNotFound"
     """The run waits for a WorkflowLimit that does not exist or is not valid. Create or fix it."""

@@ -17,6 +17,7 @@ it has created a run itself that its watch has not shown.
 resourceVersion decides that a run had when it was first seen.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -302,6 +303,8 @@ class Directory:
         """Runs by the namespace and UID of their parent or Schedule: objects of other namespaces cannot claim a run."""
         self._by_schedule = UidIndex()
         self._by_name: dict[str, dict[str, str]] = {}
+        self._open: Counter[str] = Counter()
+        """The number of open runs of each namespace."""
         self._finished: dict[str, Tally] = {}
         """The number and the total size of the finished runs of each namespace."""
         self.finished = Tally()
@@ -409,8 +412,18 @@ class Directory:
         """The number and the total size of the finished runs of each namespace that has any."""
         return self._finished
 
+    def open_runs(self, namespace: str) -> int:
+        """The number of open runs of a namespace, without those that wait for their start."""
+        return self._open[namespace]
+
     def _count(self, before: Entry | None, after: Entry | None) -> None:
         """Update the tallies for a run whose entry changes from `before` to `after`; None: the run does not exist."""
+        if before is not None and before.standing is Standing.OPEN:
+            self._open[before.namespace] -= 1
+            if not self._open[before.namespace]:
+                del self._open[before.namespace]
+        if after is not None and after.standing is Standing.OPEN:
+            self._open[after.namespace] += 1
         if before is not None and before.standing is Standing.CLOSED:
             tally = self._finished[before.namespace]
             tally.remove(before.size)

@@ -13,6 +13,7 @@ from perdure.api.labels import RUN_ID_LABEL
 from perdure.archive.rows import Archive, ArchiveSettings
 from perdure.controller.archiver import Archiver
 from perdure.controller.artifacts import ArtifactCollector, DeletionPods
+from perdure.controller.dispatch.capacity import CapacitySettings
 from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.pods import RunPods
@@ -75,6 +76,7 @@ class Manager:
         archiving: ArchiveSettings | None = None,
         pod: kube.Object | None = None,
         hibernation: HibernationSettings | None = None,
+        capacity: CapacitySettings | None = None,
     ) -> None:
         """Create a manager without starting it.
 
@@ -89,6 +91,7 @@ class Manager:
             archiving: The settings of the archive; None for the defaults.
             pod: The pod of this process; None: it is in no pod.
             hibernation: When runs that only wait are dropped from memory; None for the defaults.
+            capacity: The limits of open runs and of memory; None for the defaults.
         """
         self.served = served
         self.client = services.client
@@ -145,6 +148,7 @@ class Manager:
             changed=self._update_retention,
             archiver=self.archiver,
             hibernation=hibernation,
+            capacity=capacity,
         )
         self.schedules = Schedules(services, index, self._queue, self.runs)
         self._pods = RunPods(services, index, self._queue, self.runs, self._releases)

@@ -7,6 +7,7 @@ from typing import Protocol
 from perdure.api.reasons import ConditionReason
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.directory import Directory, Entry
+from perdure.controller.dispatch.capacity import Capacity
 from perdure.controller.fleet.shards import AllShards, Shards
 from perdure.controller.limits import WorkflowLimits
 from perdure.controller.payloads import Blobs
@@ -67,6 +68,11 @@ class Peers(Protocol):
 
     def record_start(self, entry: Entry) -> bool:
         """Record the start of a run without waiting for its first decision; return whether it was unrecorded."""
+        ...
+
+    @property
+    def capacity(self) -> Capacity:
+        """Decides whether new runs start now."""
         ...
 
     def publish(self, obj: kube.Object) -> None:

@@ -11,6 +11,7 @@ from perdure.api.state_versions import NEWEST, OLDEST
 from perdure.archive.rows import Archive, ArchiveSettings, OnUnavailable
 from perdure.controller import state_versions
 from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.dispatch.capacity import CapacitySettings, share_of_memory
 from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.fleet.membership import MemberSettings, Membership
 from perdure.controller.fleet.shards import AllShards, Shards
@@ -85,6 +86,8 @@ class OperatorOptions:
     """The address to listen on for RPCs that other members of the fleet forward, such as ``0.0.0.0:7234``; empty: none."""
     archiving: ArchiveSettings = field(default_factory=ArchiveSettings)
     """The settings of the archive, if there is one."""
+    capacity: CapacitySettings = field(default_factory=CapacitySettings)
+    """The limits of open runs and of memory."""
     hibernation: HibernationSettings = field(default_factory=HibernationSettings)
     """When runs that only wait are dropped from memory."""
     temporal_address: str = ""
@@ -98,7 +101,7 @@ class OperatorOptions:
             ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS,
                 PERDURE_FINISHED_MIB, PERDURE_ALL_FINISHED_RUNS, PERDURE_ALL_FINISHED_MIB, PERDURE_REVISION_HISTORY,
                 PERDURE_UNUSED_REVISION_SECONDS, PERDURE_LEASE_SECONDS, PERDURE_UPGRADE_HOLD_BACK_SECONDS,
-                PERDURE_ARCHIVE_HISTORY_MIB, PERDURE_ARCHIVE_RETENTION_DAYS, PERDURE_HIBERNATE_AFTER_SECONDS
+                PERDURE_ARCHIVE_HISTORY_MIB, PERDURE_ARCHIVE_RETENTION_DAYS, PERDURE_HIBERNATE_AFTER_SECONDS, PERDURE_OPEN_RUNS
                 or PERDURE_RUN_AS_USER is not a number; PERDURE_ARCHIVE_ON_UNAVAILABLE is
                 neither `Keep` nor `Delete`; or PERDURE_FLEET and PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS
                 or POD_IP is not.
@@ -147,6 +150,10 @@ class OperatorOptions:
             address=address,
             archiving=_archiving(environment),
             hibernation=_hibernation(environment),
+            capacity=CapacitySettings(
+                open_runs=int(environment.get("PERDURE_OPEN_RUNS") or CapacitySettings().open_runs),
+                memory_in_use=share_of_memory,
+            ),
             peer_address=peer,
             temporal_address=temporal,
         )
@@ -248,6 +255,7 @@ def assemble(client: Client, options: OperatorOptions, archive: Archive | None =
         archiving=options.archiving,
         pod=_pod(client, options),
         hibernation=options.hibernation,
+        capacity=options.capacity,
     )
     operations = Operations(services, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations

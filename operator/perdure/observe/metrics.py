@@ -262,6 +262,17 @@ RUNS_KNOWN = Gauge(
     "Runs in the memory of the operator: open ones, and those with pods that are not released yet.",
     registry=REGISTRY,
 )
+OPEN_RUNS_LIMIT = Gauge(
+    "perdure_open_runs_limit",
+    "The most open runs that a namespace may have (openRuns.maxPerNamespace); 0: no limit.",
+    registry=REGISTRY,
+)
+RUNS_WAITING_FOR_CAPACITY = Gauge(
+    "perdure_runs_waiting_for_capacity",
+    "New runs that wait because of openRuns.maxPerNamespace (OpenRuns), or because the operator has little memory left (Memory).",
+    ["cause"],
+    registry=REGISTRY,
+)
 RUNS_HIBERNATED = Gauge(
     "perdure_runs_hibernated",
     "Open runs that only wait, so that the operator has dropped them from its memory until something happens.",

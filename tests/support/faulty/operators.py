@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from perdure.api.state_versions import NEWEST
 from perdure.archive.rows import Archive, ArchiveSettings
+from perdure.controller.dispatch.capacity import CapacitySettings
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.manager import Manager
 from perdure.controller.upgrades import UpgradeSettings
@@ -51,6 +52,7 @@ class FaultyOperator(Operator):
         revisions: RevisionRetention | None = None,
         archive: Archive | None = None,
         archiving: ArchiveSettings | None = None,
+        capacity: CapacitySettings | None = None,
     ) -> None:
         """Start it.
 
@@ -75,6 +77,7 @@ class FaultyOperator(Operator):
             upgrades: The settings of upgrades; None: it always writes the newest version that it reads.
             archive: Archives finished runs; None without an archive.
             archiving: The settings of the archive.
+            capacity: The limits of open runs and of memory; None for the defaults.
         """
         self.reads = reads
         self._frontend: Frontend | None = None
@@ -95,6 +98,7 @@ class FaultyOperator(Operator):
             reads=reads,
             upgrades=upgrades,
             archiving=archiving or ArchiveSettings(),
+            capacity=capacity or CapacitySettings(),
         )
         super().__init__(
             options,

@@ -64,6 +64,9 @@ AGE = f"perdure_task_queue_backlog_age_seconds{QUEUE}"
 EXPIRY = f"perdure_temporal_certificate_expiry_timestamp_seconds{{{JOB}}}"
 USED = f"perdure_finished_runs_limit_used_ratio{{{JOB}}}"
 NEAR = f'perdure_runs_near_limit{{{JOB}, exported_namespace="shop"}}'
+OPEN = f'perdure_open_runs{{{JOB}, exported_namespace="shop", workflow="order"}}'
+MOST_OPEN = f"perdure_open_runs_limit{{{JOB}}}"
+MEMORY = f'perdure_runs_waiting_for_capacity{{{JOB}, cause="Memory"}}'
 CASES = {
     "nobody polls": alert("PerdureNoWorker", 8, {**WARNING, **OF_QUEUE}, **{BACKLOG: "3x10", POLLERS: "0x10"}),
     "nobody polls yet": alert("PerdureNoWorker", 4, **{BACKLOG: "3x10", POLLERS: "0x10"}),
@@ -73,6 +76,13 @@ CASES = {
     "near the limit": alert("PerdureRunsNearLimit", 20, {**WARNING, "exported_namespace": "shop"}, **{NEAR: "2x30"}),
     "nearly too many finished runs": alert("PerdureFinishedRunsNearLimit", 20, WARNING, **{USED: "0.9x30"}),
     "room for finished runs": alert("PerdureFinishedRunsNearLimit", 20, **{USED: "0.7x30"}),
+    "nearly too many open runs": alert(
+        "PerdureOpenRunsNearLimit", 20, {**WARNING, "exported_namespace": "shop"}, **{OPEN: "90x30", MOST_OPEN: "100x30"}
+    ),
+    "room for open runs": alert("PerdureOpenRunsNearLimit", 20, **{OPEN: "70x30", MOST_OPEN: "100x30"}),
+    "no limit of open runs": alert("PerdureOpenRunsNearLimit", 20, **{OPEN: "70x30", MOST_OPEN: "0x30"}),
+    "runs wait for memory": alert("PerdureRunsWaitForMemory", 5, CRITICAL, **{MEMORY: "3x10"}),
+    "runs wait for others": alert("PerdureRunsWaitForMemory", 5, **{MEMORY: "0x10"}),
     "expires in a week": alert("PerdureCertificateExpires", 70, CRITICAL, **{EXPIRY: f"{7 * 86_400}x80"}),
     "expires in a month": alert("PerdureCertificateExpires", 70, **{EXPIRY: f"{30 * 86_400}x80"}),
     "one RPC in ten fails": alert(

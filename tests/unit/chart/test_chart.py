@@ -99,6 +99,7 @@ def test_the_operator_gets_its_settings_as_environment_variables(render: Render)
         "PERDURE_FINISHED_MIB": "256",
         "PERDURE_ALL_FINISHED_RUNS": "50000",
         "PERDURE_ALL_FINISHED_MIB": "1024",
+        "PERDURE_OPEN_RUNS": "20000",
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
         "PERDURE_POD_TTL_SECONDS": "300",
         "PERDURE_TEMPORAL_ADDRESS": "[::]:7233",

@@ -36,6 +36,7 @@ def test_environment_variables_set_the_options() -> None:
             "PERDURE_FINISHED_MIB": "64",
             "PERDURE_ALL_FINISHED_RUNS": "7",
             "PERDURE_ALL_FINISHED_MIB": "0",
+            "PERDURE_OPEN_RUNS": "0",
             "PERDURE_REVISION_HISTORY": "3",
             "PERDURE_UNUSED_REVISION_SECONDS": "0",
             "PERDURE_FLEET": "perdure",

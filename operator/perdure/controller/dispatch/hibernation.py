@@ -100,6 +100,9 @@ class Hibernation:
             When to reconcile it, so that it can hibernate; `wake` if it does not, or has begun to.
         """
         uid, now = run.ref.uid, wall_clock()
+        if run.waits_for_room and not run.inbox:
+            self._drop(run)
+            return wake
         if not self._may_sleep(run, wake, now):
             self._waiting.pop(uid, None)
             return wake
@@ -108,10 +111,13 @@ class Hibernation:
             known = self._waiting[uid] = _Waiting(run.record.version, now + self._settings.after)
         if known.until > now:
             return known.until
-        self._services.workers.release(run)
-        self._index.runs.pop(uid, None)
-        self._hibernate(uid, run.ref.namespace, run.workflow)
+        self._drop(run)
         return wake
+
+    def _drop(self, run: Run) -> None:
+        self._services.workers.release(run)
+        self._index.runs.pop(run.ref.uid, None)
+        self._hibernate(run.ref.uid, run.ref.namespace, run.workflow)
 
     def _may_sleep(self, run: Run, wake: datetime | None, now: datetime) -> bool:
         soon = wake is not None and wake < now + self._settings.shortest

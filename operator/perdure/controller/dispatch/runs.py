@@ -17,6 +17,7 @@ from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.controller.archiver import Archiver
 from perdure.controller.directory import Entry, Standing
+from perdure.controller.dispatch.capacity import Capacity, CapacitySettings
 from perdure.controller.dispatch.fleet import CatchUp, FleetRuns
 from perdure.controller.dispatch.hibernation import Hibernation, HibernationSettings
 from perdure.controller.dispatch.index import Index
@@ -46,6 +47,7 @@ class RunNeighbors:
         index: Index,
         queue: KeyedQueue[Key],
         *,
+        capacity: Capacity,
         releases: LimitReleases,
         changed: Callable[[str], None],
         archiver: Archiver | None,
@@ -57,6 +59,7 @@ class RunNeighbors:
             services: The server for workers, which gets every run.
             index: The runs and Schedules; runs are added to its directory here.
             queue: The queue of their keys.
+            capacity: Has the runs that wait until another one closes.
             releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with the namespace of each finished run.
             archiver: Archives finished runs; None without an archive.
@@ -65,6 +68,7 @@ class RunNeighbors:
         self._index = index
         self._queue = queue
         self._services = services
+        self._capacity = capacity
         self._releases = releases
         self._changed = changed
         self._archiver = archiver
@@ -106,6 +110,7 @@ class RunNeighbors:
             return
         self.wake(known)
         if after is None or after.standing is Standing.CLOSED:
+            self._capacity.release(namespace)
             self._releases.end_run(namespace, known.uid)
         for other in self._index.directory.sharing(known):
             if other.standing is Standing.WAITING:
@@ -157,6 +162,7 @@ class WorkflowRuns:
         changed: Callable[[str], None],
         archiver: Archiver | None = None,
         hibernation: HibernationSettings | None = None,
+        capacity: CapacitySettings | None = None,
     ) -> None:
         """Create it without runs.
 
@@ -169,14 +175,24 @@ class WorkflowRuns:
             changed: Called with a namespace when one of its runs has changed.
             archiver: Archives finished runs; None without an archive.
             hibernation: When runs that only wait are dropped from memory; None for the defaults.
+            capacity: The limits of open runs and of memory; None for the defaults.
         """
         self._services = services
         self._index = index
         self._queue = queue
         self._expiries = expiries
         self._archiver = archiver
+        self.capacity = Capacity(index.directory, queue, capacity)
+        """Decides whether new runs start now."""
         self._neighbors = RunNeighbors(
-            services, index, queue, releases=releases, changed=changed, archiver=archiver, send=self.send
+            services,
+            index,
+            queue,
+            capacity=self.capacity,
+            releases=releases,
+            changed=changed,
+            archiver=archiver,
+            send=self.send,
         )
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
@@ -233,6 +249,7 @@ class WorkflowRuns:
     def _end(self, obj: kube.Object) -> None:
         """Let a run that is deleted, or about to be, release what it holds."""
         self._queue.forget(ExpiryKey.of(obj))
+        self.capacity.leave(_key_of(obj))
         self.fleet.others.discard(obj["metadata"]["uid"])
         if self.hibernation.discard(obj["metadata"]["uid"]):
             self._queue.forget(_key_of(obj))

@@ -35,6 +35,7 @@ import structlog
 from perdure.api.json_values import mapping
 from perdure.api.phases import workflow_of
 from perdure.api.reasons import ConditionReason, EventReason
+from perdure.controller.dispatch.capacity import Refusal
 from perdure.controller.errors import NotReadyError, NotYetError
 from perdure.controller.payloads import add_owner_to_all, inlined
 from perdure.controller.queue import RunKey
@@ -49,7 +50,7 @@ from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.effects.effects import Effects
 from perdure.controller.runs.effects.relations import ChildOutcomes
 from perdure.controller.runs.offers import WorkerOffers
-from perdure.controller.runs.start import MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
+from perdure.controller.runs.start import ENDS, MAX_UNRECORDED, RunStarter, UnrecordedStart, decides, may_wait
 from perdure.controller.runs.status import Hindrances, StatusComposer, is_near_limit, refused_as_too_large
 from perdure.controller.runs.store import NoRoomError, Origin, OutOfStepError, RunStore
 from perdure.controller.services import Peers, Services
@@ -68,7 +69,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.language.signals import unknown_signal
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.chains import created_by, first_run_id, reset_of
+from perdure.runtime.chains import continuation_of, created_by, first_run_id, parent_of, reset_of
 from perdure.runtime.operation_requests import payload_of
 
 _READS: Final = 16
@@ -112,6 +113,8 @@ class Run:
         """When to retry a run that could not start, regardless of events."""
         self._libraries: frozenset[str] | None = None
         """The Workflows from which the definition of a run that could not start copies parts; None: not known."""
+        self.waits_for_room = False
+        """Whether the run has not started because its namespace has too many open runs, or this process too little memory."""
         self._released = False
         """Whether the objects of a deleted run were released."""
         self._services = services
@@ -328,6 +331,24 @@ class Run:
         Raises:
             NotYetError: The definition of the run is being compiled.
         """
+        refusal = self._refusal()
+        self.waits_for_room = refusal is not None
+        if refusal is not None:
+            await self._conditions.wait(refusal.reason, f"{refusal.message}; the run starts when there is room", now)
+            self._try_again = self._peers.capacity.wait(self.key, refusal, now)
+            return False
+        with self._peers.capacity.start(self.key):
+            return await self._begin_now(now)
+
+    def _refusal(self) -> Refusal | None:
+        """Why there is no room for the run; None if there is, or if a request ends it anyway."""
+        obj = self.record.object
+        goes_on = parent_of(obj) is not None or continuation_of(obj) is not None or reset_of(obj) is not None
+        if goes_on or self.inbox.has(*ENDS) or not decides(self._services.shards, self.ref):
+            return None
+        return self._peers.capacity.refusal(self.ref.namespace)
+
+    async def _begin_now(self, now: datetime) -> bool:
         await add_owner_to_all(self._services.client, self.record.object)
         await self._store.artifacts.hold(msgspec.json.encode(self.record.object))
         self._libraries = None  # before they are read: a change while they are read counts

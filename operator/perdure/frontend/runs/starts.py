@@ -34,6 +34,7 @@ from perdure.frontend.errors import (
     RpcError,
     activity_already_started,
     already_started,
+    exhausted,
     invalid,
     namespace_not_found,
     operation_already_started,
@@ -346,6 +347,9 @@ class RunCreator:
 
     async def _create_or_find(self, body: kube.Object, large: Sequence[Reference]) -> StartedRun:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        refusal = self._open_runs.capacity.refusal(namespace)
+        if refusal is not None and self._directory.named(namespace, name) is None:
+            raise exhausted(refusal.message)
         try:
             made = await self._create_with_blobs(namespace, body, large)
         except kube.AlreadyExistsError:

@@ -13,7 +13,7 @@ import orjson
 
 from perdure.api.crdgen import KINDS
 from perdure.api.state_versions import NEWEST
-from perdure.controller.dispatch.capacity import CapacitySettings
+from perdure.controller.capacity import CapacitySettings
 from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.frontend.settings import Settings

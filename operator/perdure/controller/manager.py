@@ -13,7 +13,7 @@ from perdure.api.labels import RUN_ID_LABEL
 from perdure.archive.rows import Archive, ArchiveSettings
 from perdure.controller.archiver import Archiver
 from perdure.controller.artifacts import ArtifactCollector, DeletionPods
-from perdure.controller.dispatch.capacity import CapacitySettings
+from perdure.controller.capacity import CapacitySettings
 from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.pods import RunPods

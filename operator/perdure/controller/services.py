@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from perdure.api.reasons import ConditionReason
+from perdure.controller.capacity import Capacity
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.directory import Directory, Entry
-from perdure.controller.dispatch.capacity import Capacity
 from perdure.controller.fleet.shards import AllShards, Shards
 from perdure.controller.limits import WorkflowLimits
 from perdure.controller.payloads import Blobs

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.controller.dispatch.capacity import CapacitySettings
+from perdure.controller.capacity import CapacitySettings
 from perdure.simulation.cluster.store import Object
 from simulated.scenarios.definitions import CHILD, parent_of
 from simulated.world import Setting, World, simulate

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from perdure.api.state_versions import NEWEST
 from perdure.archive.rows import Archive, ArchiveSettings
-from perdure.controller.dispatch.capacity import CapacitySettings
+from perdure.controller.capacity import CapacitySettings
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.manager import Manager
 from perdure.controller.upgrades import UpgradeSettings

@@ -77,7 +77,10 @@ CASES = {
     "nearly too many finished runs": alert("PerdureFinishedRunsNearLimit", 20, WARNING, **{USED: "0.9x30"}),
     "room for finished runs": alert("PerdureFinishedRunsNearLimit", 20, **{USED: "0.7x30"}),
     "nearly too many open runs": alert(
-        "PerdureOpenRunsNearLimit", 20, {**WARNING, "exported_namespace": "shop"}, **{OPEN: "90x30", MOST_OPEN: "100x30"}
+        "PerdureOpenRunsNearLimit",
+        20,
+        {**WARNING, "exported_namespace": "shop"},
+        **{OPEN: "90x30", MOST_OPEN: "100x30"},
     ),
     "room for open runs": alert("PerdureOpenRunsNearLimit", 20, **{OPEN: "70x30", MOST_OPEN: "100x30"}),
     "no limit of open runs": alert("PerdureOpenRunsNearLimit", 20, **{OPEN: "70x30", MOST_OPEN: "0x30"}),

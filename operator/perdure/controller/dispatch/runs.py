@@ -16,8 +16,8 @@ import structlog
 from perdure.api.policies import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.controller.archiver import Archiver
+from perdure.controller.capacity import Capacity, CapacitySettings
 from perdure.controller.directory import Entry, Standing
-from perdure.controller.dispatch.capacity import Capacity, CapacitySettings
 from perdure.controller.dispatch.fleet import CatchUp, FleetRuns
 from perdure.controller.dispatch.hibernation import Hibernation, HibernationSettings
 from perdure.controller.dispatch.index import Index

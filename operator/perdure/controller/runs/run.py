@@ -35,7 +35,7 @@ import structlog
 from perdure.api.json_values import mapping
 from perdure.api.phases import workflow_of
 from perdure.api.reasons import ConditionReason, EventReason
-from perdure.controller.dispatch.capacity import Refusal
+from perdure.controller.capacity import Refusal
 from perdure.controller.errors import NotReadyError, NotYetError
 from perdure.controller.payloads import add_owner_to_all, inlined
 from perdure.controller.queue import RunKey

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 import pytest
@@ -10,7 +11,7 @@ from perdure.api.kinds.operation import Reset
 from perdure.api.names import reset_name
 from perdure.api.policies import ResetPoint
 from perdure.api.reasons import ConditionReason
-from perdure.controller.errors import NotYetError, RefusedError
+from perdure.controller.errors import RefusedError, when_ready
 from perdure.controller.runs.resets import NewRun, reset
 from perdure.controller.workflows.definitions import Definitions
 from perdure.engine import events as ev
@@ -64,13 +65,10 @@ async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         async def asked(name: str, request_id: str = "op-1", **wanted: object) -> NewRun:
             run = await asyncio.to_thread(namespace.get, "workflowrun", name)  # while others wait for their answers
             assert run is not None
-            while True:
-                try:
-                    return await reset(
-                        client, definitions, run, Reset.parse(wanted), request_id=request_id, identity="ada"
-                    )
-                except NotYetError as error:  # its definition is being compiled: an Operation is worked on again then
-                    await asyncio.wait([error.awaited])
+            attempt = partial(
+                reset, client, definitions, run, Reset.parse(wanted), request_id=request_id, identity="ada"
+            )
+            return await when_ready(attempt, seconds=300)  # its definition may have to be compiled
 
         yield asked
 

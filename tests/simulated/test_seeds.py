@@ -18,8 +18,8 @@ SEEDS = int(os.environ.get("PERDURE_SIMULATION_SEEDS") or 2)
 """Of each scenario, with one operator, with two, and with a fleet."""
 SERVE_SDKS = {"code", "limited_code", "mixed_with_code"}
 """Scenarios whose operators share the work, if there are several."""
-_PARTS = 4
-"""Each plays every fourth scenario, so that none takes long on a slow machine."""
+_PARTS = 11
+"""Each plays a few scenarios, so that none takes long on a machine with little time for it."""
 FIRST = int(os.environ.get("PERDURE_SIMULATION_FIRST_SEED") or 0)
 
 

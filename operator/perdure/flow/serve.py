@@ -20,6 +20,7 @@ from temporalio.service import TLSConfig
 from temporalio.worker import Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+import perdure.flow.control  # noqa: F401 - imported here, the sandbox passes it through to flows, which import it when they use it
 from perdure.flow import definitions
 from perdure.flow.definitions import Flow, environments_of
 from perdure.flow.modules import load

@@ -11,7 +11,8 @@ A run that wakes is read from the API server, as one that this process has just 
 written when a run goes to sleep, so every operator decides for itself, and a killed one loses nothing.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -23,7 +24,9 @@ from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.controller.runs.run import Run
 from perdure.controller.runs.status import is_near_limit, is_stuck
 from perdure.controller.services import Services
+from perdure.engine.state import RunState
 from perdure.engine.step import next_wake, only_waits
+from perdure.engine.versioning import DeploymentVersion
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.observe import metrics
@@ -76,6 +79,10 @@ class Hibernation:
         """Each of these pairs once, to save memory."""
         self.open_runs: Counter[tuple[str, str]] = Counter()
         """The number of hibernated runs, by namespace and Workflow."""
+        self._pins: dict[str, DeploymentVersion] = {}
+        """The versions to which hibernated workflows of code are pinned, by UID."""
+        self._pinned: defaultdict[str, Counter[DeploymentVersion]] = defaultdict(Counter)
+        """How many are pinned to each version, by namespace."""
         self._waiting: dict[str, _Waiting] = {}
         """The runs in memory that only wait, by UID."""
 
@@ -84,6 +91,10 @@ class Hibernation:
 
     def __len__(self) -> int:
         return len(self._asleep)
+
+    def pinned(self, namespace: str) -> Collection[DeploymentVersion]:
+        """The versions to which hibernated workflows of a namespace are pinned."""
+        return self._pinned[namespace].keys() if namespace in self._pinned else ()
 
     def uids(self) -> list[str]:
         """The UIDs of the hibernated runs."""
@@ -117,7 +128,7 @@ class Hibernation:
     def _drop(self, run: Run) -> None:
         self._services.workers.release(run)
         self._index.runs.pop(run.ref.uid, None)
-        self._hibernate(run.ref.uid, run.ref.namespace, run.workflow)
+        self._hibernate(run.ref.uid, run.ref.namespace, run.workflow, run.state)
 
     def _may_sleep(self, run: Run, wake: datetime | None, now: datetime) -> bool:
         soon = wake is not None and wake < now + self._settings.shortest
@@ -141,15 +152,19 @@ class Hibernation:
         if wake is not None and wake < now + self._settings.shortest:
             return False
         meta = obj["metadata"]
-        self._hibernate(meta["uid"], meta["namespace"], workflow_of(obj["spec"]))
+        self._hibernate(meta["uid"], meta["namespace"], workflow_of(obj["spec"]), state)
         self._queue.wake_at(RunKey(meta["namespace"], meta["uid"], sharding_name(obj)), wake)
         return True
 
-    def _hibernate(self, uid: str, namespace: str, workflow: str) -> None:
+    def _hibernate(self, uid: str, namespace: str, workflow: str, state: RunState | None) -> None:
         self._waiting.pop(uid, None)
         kind = self._names.setdefault((namespace, workflow), (namespace, workflow))
         self._asleep[uid] = kind
         self.open_runs[kind] += 1
+        version = state.code.versioning.pinned_to if state is not None and state.code is not None else None
+        if version is not None:
+            self._pins[uid] = version
+            self._pinned[namespace][version] += 1
         self._index.directory.pack(uid)
         self._index.leave_to_directory(uid)
         self._services.workers.hibernate(namespace, uid)
@@ -161,6 +176,11 @@ class Hibernation:
         kind = self._asleep.pop(uid, None)
         if kind is None:
             return False
+        version = self._pins.pop(uid, None)
+        if version is not None:
+            self._pinned[kind[0]] -= Counter((version,))
+            if not self._pinned[kind[0]]:
+                del self._pinned[kind[0]]
         self.open_runs[kind] -= 1
         if not self.open_runs[kind]:
             del self.open_runs[kind], self._names[kind]

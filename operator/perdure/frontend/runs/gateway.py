@@ -191,7 +191,9 @@ class RunGateway:
             for run in self._open_runs.all()
             if run.ref.namespace == namespace and run.state and run.state.code and not run.state.closed
         }
-        return {version for version in pinned if version is not None}
+        return {version for version in pinned if version is not None} | set(
+            self._open_runs.hibernation.pinned(namespace)
+        )
 
     def is_closed(self, run_id: str) -> bool:
         """Whether a run has closed or was deleted."""

@@ -4,17 +4,19 @@ from datetime import timedelta
 
 import pytest
 
+from perdure.controller.capacity import CapacitySettings, share_of_memory
 from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 
+CAPACITY = CapacitySettings(memory_in_use=share_of_memory)
 UPGRADES = UpgradeSettings(record="perdure-state-version", hold_back=timedelta(days=1))
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     options = OperatorOptions.from_environment({"POD_NAME": "perdure-0"})
-    assert options == OperatorOptions(instance="perdure-0", upgrades=UPGRADES)
+    assert options == OperatorOptions(instance="perdure-0", upgrades=UPGRADES, capacity=CAPACITY)
     assert options.namespaces == ()
     assert options.port == 8080
     assert options.log_level == "info"
@@ -51,6 +53,7 @@ def test_environment_variables_set_the_options() -> None:
         }
     )
     assert options == OperatorOptions(
+        capacity=CapacitySettings(open_runs=0, memory_in_use=share_of_memory),
         namespaces=("shop", "bank"),
         excluded=("team-*",),
         port=9090,
@@ -89,7 +92,7 @@ def test_empty_variables_count_as_unset() -> None:
     )
     empty = {f"PERDURE_{name}": "" for name in names}
     assert OperatorOptions.from_environment({**empty, "POD_NAME": "p"}) == OperatorOptions(
-        instance="p", upgrades=UPGRADES
+        instance="p", upgrades=UPGRADES, capacity=CAPACITY
     )
 
 

@@ -17,7 +17,7 @@ from support.manuals import REPOSITORY
 ROOMS = ("controller", "engine", "frontend", "runtime", "schedule")
 """Where the operator decides what conditions, answers and Events say."""
 ENUMS = {enum.__name__: enum for enum in (ConditionType, ConditionReason, EventReason)}
-WAITS = ("NotReadyError", "wait")
+WAITS = ("Refusal", "NotReadyError", "wait")
 """Callables that make a condition and a Warning of the same reason."""
 
 

@@ -684,6 +684,11 @@ BUGS = (
                 good="        wake = next_wake(state, _LONG_AGO)\n",
                 bad="        wake = next_wake(state, now)\n",
             ),
+            Change(
+                file="controller/dispatch/hibernation.py",
+                good="        self._queue.wake_at(key, next_wake(state, _LONG_AGO))\n",
+                bad="        self._queue.wake_at(key, next_wake(state, wall_clock()))\n",
+            ),
         ),
         scenario="hibernation",
         found="unfinished",

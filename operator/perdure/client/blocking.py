@@ -231,7 +231,7 @@ class Run(Generic[R]):
             reason: The reason, for Events and the history.
 
         Raises:
-            RefusedError: There is no such event.
+            RefusedError: The history has no such event.
         """
         return Run(self._loop, self._loop.run(self._run.reset(event_id, to=to, reason=reason)))
 

@@ -303,7 +303,7 @@ class AsyncRun(Generic[R]):
             reason: The reason, for Events and the history.
 
         Raises:
-            RefusedError: There is no such event.
+            RefusedError: The history has no such event.
         """
         point = {"eventId": event_id} if event_id is not None else {"to": ResetPoint(to).value}
         return await self._restarted("reset", {**point, "reason": reason or None})
@@ -374,7 +374,7 @@ async def perform(access: Access, verb: str, request: Mapping[str, Any], target:
 
     Raises:
         RefusedError: The operator refuses it.
-        TimeoutError: There is no result in time. The Operation stays, and is done when an operator runs.
+        TimeoutError: No result came in time. The Operation stays, and an operator still executes it.
         CliError: The Operation cannot be created or read.
     """
     found = [await access.cluster.create("operations", manifest(verb, request, target))]

@@ -36,7 +36,7 @@ class RunEndedError(CliError):
 
     @property
     def type(self) -> str:
-        """The type of the innermost failure, such as `CardDeclined`; empty if there is no failure."""
+        """The type of the innermost failure, such as `CardDeclined`; empty without a failure."""
         node = self.failure
         for _ in range(_MAX_CAUSES):
             cause = mapping(mapping(node).get("cause"))

@@ -30,6 +30,8 @@ _MEMORY_AGAIN: Final = timedelta(seconds=10)
 _EACH: Final = timedelta(milliseconds=20)
 """By how much later for each other run that waits for memory, so that not all begin at the same moment."""
 _READ_EVERY: Final = timedelta(seconds=1)
+_RETURN_EVERY: Final = timedelta(minutes=1)
+"""How often freed memory is returned to the system while it is short: to look for it stops everything else for up to a second."""
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
@@ -93,6 +95,8 @@ class Capacity:
         metrics.OPEN_RUNS_LIMIT.set(self._settings.open_runs)
         self._memory = 0.0
         self._read: datetime | None = None
+        self._returned: datetime | None = None
+        """When freed memory was returned to the system last."""
 
     def refusal(self, namespace: str) -> Refusal | None:
         """Why a new run of a namespace cannot start now; None if it can."""
@@ -158,7 +162,9 @@ class Capacity:
         now = wall_clock()
         if self._read is None or abs(now - self._read) >= _READ_EVERY:
             self._read, self._memory = now, self._settings.memory_in_use()
-            if self._memory > self._settings.memory:
+            recently = self._returned is not None and abs(now - self._returned) < _RETURN_EVERY
+            if self._memory > self._settings.memory and not recently:
+                self._returned = now
                 _return_memory()
                 self._memory = self._settings.memory_in_use()
         return self._memory

@@ -59,7 +59,7 @@ class TimedFailures:
     codes: tuple[int, ...]
     """Exit codes; those of all other failures, if there are none."""
     times: tuple[tuple[int, int | None], ...]
-    """From when to when, in seconds; the end does not belong to it, and None is no end."""
+    """Ranges of the duration in seconds, without their ends; None: unbounded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ def _text(name: str, values: Mapping[str, str]) -> str:
 
 
 def _read(values: Mapping[str, str]) -> Json:
-    """Return texts as Perdure reads them: `null` is no text, and may become an empty one; JSON has no spaces, and no order."""
+    """Return texts as Perdure reads them: an empty one for `null`, and JSON in one form."""
     return {key: "" if value == "null" else normal(value) for key, value in values.items()}
 
 

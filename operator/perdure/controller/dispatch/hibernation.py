@@ -134,27 +134,26 @@ class Hibernation:
         soon = wake is not None and wake < now + self._settings.shortest
         return not soon and run.is_idle(now) and not run.near_limit and not self._services.workers.awaits(run.ref.uid)
 
-    def admit(self, obj: kube.Object) -> bool:
-        """Let a run of a list hibernate without reconciling it, if its status says that it only waits; return whether it does.
-
-        The status is one that this process has not written, so it must be intact.
-        """
+    def state_of(self, obj: kube.Object) -> RunState | None:
+        """The state of a listed run whose intact status says that it only waits; None for one that must be reconciled first."""
         status, now = obj.get("status") or {}, wall_clock()
         if not status.get("state") or is_stuck(status):
-            return False
+            return None
         try:
             state = stored_state(obj)
         except (DamagedStateError, NewerStateError):
-            return False
+            return None
         if state is None or not only_waits(state, now) or is_near_limit(state, 0) or edited(status, OF_RUNS):
-            return False
+            return None
         wake = next_wake(state, _LONG_AGO)
-        if wake is not None and wake < now + self._settings.shortest:
-            return False
+        return None if wake is not None and wake < now + self._settings.shortest else state
+
+    def add(self, obj: kube.Object, state: RunState) -> None:
+        """Let a listed run hibernate that the directory has, with the state that `state_of` has returned."""
         meta = obj["metadata"]
         self._hibernate(meta["uid"], meta["namespace"], workflow_of(obj["spec"]), state)
-        self._queue.wake_at(RunKey(meta["namespace"], meta["uid"], sharding_name(obj)), wake)
-        return True
+        key = RunKey(meta["namespace"], meta["uid"], sharding_name(obj))
+        self._queue.wake_at(key, next_wake(state, _LONG_AGO))
 
     def _hibernate(self, uid: str, namespace: str, workflow: str, state: RunState | None) -> None:
         self._waiting.pop(uid, None)

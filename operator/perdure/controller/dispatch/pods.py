@@ -140,7 +140,7 @@ class RunPods:
             self._runs.suspect(run)
             self.update(pod)
         elif run is not None and not is_closed(run):
-            self._runs.work_on(run)
+            self._runs.resume(run)
             self.update(pod)
         else:
             return await self._services.pods.release_by_name(pod, keep=run is not None)

@@ -33,7 +33,6 @@ from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 from perdure.language.reuse import reference_from
 from perdure.observe import metrics
-from perdure.runtime.chains import is_open
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import dead_letter_of
 
@@ -286,10 +285,12 @@ class WorkflowRuns:
 
     def _let_hibernate(self, obj: kube.Object) -> bool:
         """Let a listed run hibernate that only waits, without reconciling it; return whether it does."""
-        if obj["metadata"].get("deletionTimestamp") or not is_open(obj.get("status") or {}):
+        state = None if obj["metadata"].get("deletionTimestamp") else self.hibernation.state_of(obj)
+        if state is None or self.directory.is_newer(obj):
             return False
         self._neighbors.update(obj)
-        return not self.directory.is_newer(obj) and self.hibernation.admit(obj)
+        self.hibernation.add(obj, state)
+        return True
 
     def update_finished(self, obj: kube.Object) -> bool:
         """Process a run of a list if it is finished and has no pending work; return whether it was processed."""
@@ -366,7 +367,7 @@ class WorkflowRuns:
             return None
         return self.get(entry.uid) or self._work_on(obj)
 
-    def work_on(self, obj: kube.Object) -> None:
+    def resume(self, obj: kube.Object) -> None:
         """Work on an open run that was just read, even if it hibernates."""
         self.update(obj)
         if obj["metadata"]["uid"] in self.hibernation:

@@ -341,7 +341,7 @@ class Run:
             return await self._begin_now(now)
 
     def _refusal(self) -> Refusal | None:
-        """Why there is no room for the run; None if there is, or if a request ends it anyway."""
+        """Why the run cannot start now; None if it can, or if a request ends it anyway."""
         obj = self.record.object
         goes_on = parent_of(obj) is not None or continuation_of(obj) is not None or reset_of(obj) is not None
         if goes_on or self.inbox.has(*ENDS) or not decides(self._services.shards, self.ref):

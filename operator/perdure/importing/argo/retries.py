@@ -87,11 +87,11 @@ def retries(template: Fields, *, errs: bool = False) -> Retries:
 
 @dataclass(frozen=True, slots=True)
 class _Final:
-    """After which failures there is no other attempt."""
+    """The failures that end an activity without a further attempt."""
 
     codes: tuple[int, ...] = ()
     errors: bool = False
-    """Whether after the status Error."""
+    """Whether the status Error is one of them."""
     timed: tuple[TimedFailures, ...] = ()
 
 

@@ -1,0 +1,115 @@
+"""Converts the loops of Argo: `withItems`, `withParam`, and `withSequence`."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from perdure.importing.expressions import TAG, Resolve, UntranslatableError, condition, literal, tag, template
+from perdure.importing.reader import Fields, Object, as_text
+
+ITEM: Final = re.compile(r"\bitem\b")
+"""A condition that reads the item of its loop."""
+_MAX_ITEMS: Final = 200
+"""Maximum number of items of a sequence to list explicitly."""
+_INTEGER: Final = re.compile("-?[0-9]+")
+
+
+def for_each(step: Fields, resolve: Resolve, is_tag: Callable[[str], bool]) -> Object | None:
+    """Take the loop of a step, and the part of its `when` that reads the item.
+
+    Returns:
+        The `forEach`; None without a loop.
+
+    Raises:
+        UntranslatableError: The loop has no counterpart.
+    """
+    if "withItems" in step:
+        items = _items(step.take("withItems"), resolve, is_tag)
+    elif "withParam" in step:
+        items = _param(step.take("withParam"), resolve, is_tag)
+    elif "withSequence" in step:
+        items = _sequence(step.part("withSequence"), resolve)
+    else:
+        return None
+    when = step.data.get("when")
+    if isinstance(when, str) and ITEM.search(when):
+        step.drop("when")
+        source = items[2:-1] if isinstance(items, str) else _as_expression(items)
+        items = "${" + f"{source}.filter(item, {condition(when, resolve)})" + "}"
+    return {"items": items}
+
+
+def _as_expression(items: Any) -> str:
+    text = json.dumps(items)
+    if "${" in text:
+        raise UntranslatableError(
+            "`when` with `item` needs items that are written out; move the condition into the template"
+        )
+    return literal(items)
+
+
+def _items(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
+    if isinstance(value, str):
+        return template(value, resolve, is_tag)
+    if isinstance(value, list):
+        return [_items(each, resolve, is_tag) for each in value]
+    if isinstance(value, dict):
+        return {key: _items(each, resolve, is_tag) for key, each in value.items()}
+    return value
+
+
+def _param(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
+    text = value if isinstance(value, str) else as_text(value)
+    match = TAG.fullmatch(text.strip())
+    if match:
+        return "${" + tag(match[1], resolve) + "}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise UntranslatableError("`withParam` must be one tag, or a list in JSON") from None
+    return _items(found, resolve, is_tag)
+
+
+def _sequence(sequence: Fields, resolve: Resolve) -> Any:
+    start, end, count = (sequence.text(name) for name in ("start", "end", "count"))
+    form = sequence.text("format")
+    sequence.done({})
+    known = [each for each in (start, end, count) if each is not None]
+    if all(_INTEGER.fullmatch(each) for each in known):
+        first = int(start or 0)
+        last = int(end) if end is not None else first + int(count or 0) - 1
+        numbers = list(range(first, last + 1)) if end is None or last >= first else list(range(first, last - 1, -1))
+        if len(numbers) <= _MAX_ITEMS:
+            return [_formatted(form, number) for number in numbers] if form else numbers
+    lower = _number(start or "0", resolve)
+    if count is not None:
+        size = _number(count, resolve)
+        made = f"lists.range({size})" if lower == "0" else f"lists.range({size}).map(i, i + {lower})"
+    else:  # which may be below the start
+        upper = _number(end or "0", resolve)
+        up = f"lists.range({upper} - {lower} + 1).map(i, {lower} + i)"
+        made = f"({lower} <= {upper} ? {up} : lists.range({lower} - {upper} + 1).map(i, {lower} - i))"
+    if form:
+        if not re.fullmatch("[^%]*%d[^%]*", form):
+            raise UntranslatableError(f"the format `{form}` has no counterpart; format the number in the container")
+        made += f".map(i, {literal(form)}.format([i]))"
+    return "${" + made + "}"
+
+
+def _formatted(form: str, number: int) -> str:
+    try:
+        return form % number
+    except (TypeError, ValueError):
+        raise UntranslatableError(
+            f"the format `{form}` has no counterpart; format the number in the container"
+        ) from None
+
+
+def _number(text: str, resolve: Resolve) -> str:
+    match = TAG.fullmatch(text.strip())
+    if match:
+        return f"int({tag(match[1], resolve)})"
+    if _INTEGER.fullmatch(text):
+        return text
+    raise UntranslatableError(f"`{text}` is not a number; set it with one tag")

@@ -55,6 +55,7 @@ from perdure.controller.workflows.readiness import Readiness
 from perdure.controller.workflows.revisions import RevisionCollector, RevisionRetention
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.observe import metrics
 from perdure.runtime import status_encoding
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retention import Limits
@@ -248,7 +249,7 @@ class Manager:
 
     def measure(self) -> None:
         """Set the metrics of the open runs that this process owns."""
-        self.runs.measure()
+        metrics.show_open_runs(*self.runs.count_open())
 
     def trouble(self) -> str | None:
         """The problem with the watches; None if there is none."""

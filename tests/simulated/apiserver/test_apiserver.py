@@ -46,7 +46,7 @@ def pod(name: str = "pod", **meta: Any) -> dict[str, Any]:
 def test_a_new_object_gets_defaults_and_no_status_of_its_own(server: ApiServer) -> None:
     status, made = send(server, "POST", RUNS, run())
     assert status == 201
-    assert made["spec"]["ttlSecondsAfterFinished"] == 86_400
+    assert made["spec"]["taskTimeout"] == "10s"
     assert made["status"] == {"phase": "Pending"}
     assert send(server, "POST", RUNS, run())[1]["reason"] == "AlreadyExists"
 

@@ -507,12 +507,12 @@ class WorkflowRuns:
         metrics.TIMERS.set(self._queue.armed)
         metrics.RUNS_KNOWN.set(len(self._index.runs))
 
-    def measure(self) -> None:
-        """Set the metrics of the open runs that this process owns."""
+    def count_open(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
+        """The open runs that this process owns, by namespace and Workflow; those near a limit, by namespace."""
         runs = [run for uid, run in self._index.runs.items() if not (run.done or self.fleet.is_guest(uid))]
         near = Counter(run.ref.namespace for run in runs if run.near_limit)
         in_memory = Counter((run.ref.namespace, run.workflow) for run in runs)
-        metrics.show_open_runs(in_memory + self.hibernation.open_runs, near)
+        return in_memory + self.hibernation.open_runs, near
 
     def _restore(self, run: Run) -> None:
         """Wake the objects that wait for the result of a run whose edited status was restored."""

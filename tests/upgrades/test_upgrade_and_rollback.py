@@ -2,8 +2,8 @@
 
 docs/upgrades.md promises that a rollback right after an upgrade is safe. The previous release is the newest one in
 `hack/releases.txt`, built from its commit, or the one that PREVIOUS names. Each run works in five stages; all but the last
-are in progress while operators are replaced. A second rollback follows `perdure fleet --finish-upgrade`: the previous release cannot
-read the runs, and leaves them as they are. At the end, each has completed, and has done each piece of work exactly once.
+are in progress while operators are replaced. A second rollback follows `perdure fleet --finish-upgrade`: the previous release
+cannot read the runs, and leaves them as they are. At the end, each has completed, and has done each piece of work exactly once.
 """
 
 import os

@@ -10,6 +10,7 @@ import click
 
 from perdure.api.labels import ARCHIVE_ANNOTATION, ARCHIVED_ANNOTATION
 from perdure.api.names import FRONTEND_SERVICE
+from perdure.api.state_versions import NEWEST, unreadable, version_of
 from perdure.cli.command import packed
 from perdure.cli.flags import kubectl_arguments
 from perdure.cli.options import archive_options, context_option
@@ -69,10 +70,11 @@ class ArchiveRoute:
 
         Raises:
             NotFoundError: The archive does not have the run, or cannot be read.
+            CliError: Only a newer version of the command can read the run.
         """
         try:
             async with self.reach(cluster) as api:
-                return await api.archived_run(name, workflow_id)
+                found = await api.archived_run(name, workflow_id)
         except (NotFoundError, client_frontend.NoArchiveError):
             raise missing from None
         except ForbiddenError:
@@ -81,6 +83,10 @@ class ArchiveRoute:
             ) from None
         except CliError as error:
             raise NotFoundError(f"{missing}; it may be archived, but the archive cannot be read: {error}") from error
+        if why := unreadable(version_of(found.get("status") or {}), NEWEST):
+            run = found["metadata"]["name"]
+            raise CliError(f"a newer version of Perdure has archived the run `{run}` ({why}); update `perdure`")
+        return found
 
     @asynccontextmanager
     async def reach(self, cluster: Cluster) -> AsyncIterator[FrontendApi]:

@@ -10,7 +10,6 @@ import click
 
 from perdure.api.labels import ARCHIVE_ANNOTATION, ARCHIVED_ANNOTATION
 from perdure.api.names import FRONTEND_SERVICE
-from perdure.api.state_versions import NEWEST, unreadable, version_of
 from perdure.cli.command import packed
 from perdure.cli.flags import kubectl_arguments
 from perdure.cli.options import archive_options, context_option
@@ -19,6 +18,7 @@ from perdure.kube import paths
 from perdure.lazy import lazily
 
 with lazily():
+    from perdure.api import state_versions
     from perdure.client import frontend as client_frontend
     from perdure.client import route as client_route
 
@@ -83,7 +83,8 @@ class ArchiveRoute:
             ) from None
         except CliError as error:
             raise NotFoundError(f"{missing}; it may be archived, but the archive cannot be read: {error}") from error
-        if why := unreadable(version_of(found.get("status") or {}), NEWEST):
+        version = state_versions.version_of(found.get("status") or {})
+        if why := state_versions.unreadable(version, state_versions.NEWEST):
             run = found["metadata"]["name"]
             raise CliError(f"a newer version of Perdure has archived the run `{run}` ({why}); update `perdure`")
         return found

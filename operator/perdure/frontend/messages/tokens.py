@@ -1,6 +1,7 @@
 """Tokens that callers send back: those of tasks, in the responses of workers, and those of the pages of lists and histories.
 
-They are opaque to callers, and never trusted.
+They are opaque to callers, and never trusted. A token may come back to an operator of another version, which ignores the fields
+that it does not know.
 """
 
 from collections.abc import Callable, Sequence

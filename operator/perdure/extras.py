@@ -23,31 +23,3 @@ def required(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         message = f"{error}; install it with `pip install 'perdure[{extra}]'`"
         raise MissingExtraError(message, name=error.name) from error
-
-
-def operator() -> None:
-    """Run `perdure-operator`.
-
-    Raises:
-        SystemExit: The extra is not installed, or the operator has ended.
-    """
-    try:
-        with required("operator"):
-            from perdure.handlers.main import main  # noqa: PLC0415 - the extra may be missing
-    except MissingExtraError as error:
-        raise SystemExit(f"perdure-operator: {error}") from error
-    main()
-
-
-def console() -> None:
-    """Run `perdure-console`, the server in a pod.
-
-    Raises:
-        SystemExit: The extra is not installed.
-    """
-    try:
-        with required("console"):
-            from perdure.console.server import main  # noqa: PLC0415 - the extra may be missing
-    except MissingExtraError as error:
-        raise SystemExit(f"perdure-console: {error}") from error
-    main()

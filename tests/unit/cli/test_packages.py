@@ -134,8 +134,8 @@ def test_the_client_is_imported_without_extras() -> None:
     ("code", "arguments", "extra"),
     [
         (COMMAND, ["console"], "console"),
-        ("from perdure.extras import operator; operator()", [], "operator"),
-        ("from perdure.extras import console; console()", [], "console"),
+        ("from perdure.programs import operator; operator()", [], "operator"),
+        ("from perdure.programs import console; console()", [], "console"),
         (COMMAND, ["list", "--kubeconfig", "config"], "auth-provider"),
     ],
     ids=["perdure console", "perdure-operator", "perdure-console", "an auth-provider"],

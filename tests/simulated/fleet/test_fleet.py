@@ -65,7 +65,7 @@ def test_shards_have_owners_within_four_seconds_of_a_container_restart(operators
 
 
 @pytest.mark.parametrize("operators", [2, 3, 5])
-def test_a_suspended_operator_decides_again_within_four_seconds_and_its_shards_always_have_an_owner(operators: int) -> None:
+def test_a_suspended_operator_decides_again_within_four_seconds(operators: int) -> None:
     took, gaps = list[float](), list[float]()
 
     async def scenario(world: World) -> None:

@@ -222,7 +222,9 @@ class FleetView:
         """
         self.lapses += self.has_lapsed(now)
         if self.is_out(now):
-            self._is_new = now - self._unknown < self._seconds  # nobody can have seen it, and found it expired, since then
+            self._is_new = (
+                now - self._unknown < self._seconds
+            )  # nobody can have seen it, and found it expired, since then
             self._unknown = -math.inf
             self.joins += 1
             self._joined, self._active_from = now, math.inf

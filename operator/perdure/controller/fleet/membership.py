@@ -11,8 +11,8 @@ arguments, in seconds of a monotonic clock.
 
 Clocks of different members are never compared: a member measures how long a Lease has not changed, and when it sent its own
 last renewal. A joining member gets shards of others, and waits until their Leases name it. If one of them does not renew, it
-waits for the duration of a Lease, after which that one may no longer decide. A member whose own Lease has expired, because it
-was suspended, disconnected, or the API server was, deletes it, and joins again like a new one: others may have taken over, or have
+waits for the duration of a Lease, after which that one may no longer decide. A member whose own Lease has expired deletes it,
+and joins again like a new one: it was suspended or disconnected, or the API server was down, so others have taken over, or have
 stopped as well.
 """
 

@@ -11,6 +11,8 @@ The statement must import modules: `from perdure.view.tables import webhooks` wo
 `lazy import` of Python 3.15 (PEP 810); `importlib.util.LazyLoader` would load a module that is imported lazily twice. An error in
 the module appears at its first use, so everything else is imported as usual. Of two threads that use it first at the same time,
 one waits until the other has loaded it.
+
+An operator imports parts that are not always enabled in the same way: it saves their memory.
 """
 
 import sys

@@ -128,7 +128,7 @@ def cancelled() -> bool:
 def __getattr__(name: str) -> Any:
     """Import the test helpers when they are first used."""
     if name == "ActivityEnvironment":
-        from .testing import ActivityEnvironment  # noqa: PLC0415 - as it says
+        from .testing import ActivityEnvironment  # noqa: PLC0415 - only tests pay for it
 
         return ActivityEnvironment
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

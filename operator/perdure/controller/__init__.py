@@ -2,5 +2,7 @@
 
     watch events ─▶ informers ─▶ dispatch ─▶ queue of typed keys ─▶ reconcile ─▶ a run, a Schedule, an Operation, …
 
-This package makes no decisions itself: `engine`, `language` and `schedule` decide; `runtime` builds pods.
+What a run does next is decided below: by `engine`, `language`, and `schedule`, which are pure. `runtime` builds the objects. This
+package decides what depends on more than one run: which run of a workflow ID may start (`directory`), whether there is room for
+it (`capacity`), and which attempts may have a pod (`runs/attempts`).
 """

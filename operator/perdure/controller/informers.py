@@ -1,7 +1,8 @@
 """How this process learns which objects exist: the first lists, the watch on each kind, and the resync.
 
-Before the first decision, all runs, RetryPolicies, WorkflowLimits, and Schedules are listed. An informer decides where the
-events of a watch go, and whether it still shows all changes. Objects that cannot be decoded are skipped and reported.
+Before the first decision, `FirstLists` lists all WorkflowDefaults, runs, RetryPolicies, WorkflowLimits, and Schedules, in this
+order: how long the namespace keeps its finished runs is known before the runs are. An `Informer` decides where the events of a
+watch go, and whether it still shows all changes. Objects that cannot be decoded are skipped and reported.
 
 The resync compares lists from the API server with the objects from the watches. A watch may miss changes: kopf does not report
 deletions during a gap, and a connection can hang. So once a minute, and sooner after a failure, runs, pods, and Schedules are
@@ -132,7 +133,7 @@ class FirstLists:
             try:
                 await self._read()
             except kube.RequestError as error:
-                self._log.warning("Could not list the runs, retrying", error=repr(error))
+                self._log.warning("Could not list what exists, retrying", error=repr(error))
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 self._learned.set()

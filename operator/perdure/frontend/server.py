@@ -10,6 +10,11 @@ import grpc.aio
 
 from perdure import __version__
 from perdure.frontend.core import Frontend
+from perdure.frontend.http.archive import ArchiveGateway
+from perdure.frontend.http.connections import Budgets, HttpConnections
+from perdure.frontend.http.nexus import NexusGateway
+from perdure.frontend.http.server import Gateway, serve_http
+from perdure.frontend.http.webhooks import WebhookGateway
 from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest, NexusDispatch
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
@@ -95,12 +100,6 @@ def _listening(address: str) -> socket.socket:
 def _http_api(
     frontend: Frontend, rpcs: Sequence[Rpc], door: Door, listener: socket.socket, certificate: ServerCertificate | None
 ) -> AbstractAsyncContextManager[None]:
-    from perdure.frontend.http.archive import ArchiveGateway  # noqa: PLC0415 (aiohttp.web: not without HTTP API)
-    from perdure.frontend.http.connections import Budgets, HttpConnections  # noqa: PLC0415 (the same)
-    from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (the same)
-    from perdure.frontend.http.server import Gateway, serve_http  # noqa: PLC0415 (the same)
-    from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
-
     settings = frontend.settings
     gateways: list[Gateway] = [
         NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, settings.nexus_headers),

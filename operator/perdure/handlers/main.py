@@ -22,7 +22,12 @@ from perdure.handlers import watch
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
+from perdure.lazy import lazily
 from perdure.observe import health, json_logs, metrics
+
+with lazily():  # 30 MB each, for the frontend and the archive
+    from perdure.frontend import core, server, settings
+    from perdure.postgres import archive as postgres
 
 if TYPE_CHECKING:
     from perdure.archive.rows import Archive
@@ -47,8 +52,6 @@ class Temporal:
         self._linger = float(environment.get("PERDURE_LINGER_SECONDS") or 0)
         self._frontend: Frontend | None = None
         if address:
-            from perdure.frontend import core, settings  # noqa: PLC0415 (saves 50 MB without a frontend)
-
             self._frontend = core.Frontend(manager, settings.settings_of(environment))
             manager.attach(self._frontend)
 
@@ -67,9 +70,7 @@ class Temporal:
         if self._frontend is None:
             yield
             return
-        from perdure.frontend.server import serve  # noqa: PLC0415 (the same)
-
-        async with serve(self._frontend, self._address) as port:
+        async with server.serve(self._frontend, self._address) as port:
             structlog.get_logger("perdure").info("Serving Temporal SDKs", port=port)
             yield
         await asyncio.sleep(self._linger)
@@ -158,10 +159,8 @@ async def _archive(options: OperatorOptions, environment: Mapping[str, str]) -> 
     if not address:
         yield None
         return
-    from perdure.postgres.archive import Connection, PostgresArchive  # noqa: PLC0415 (saves 40 MB without an archive)
-
-    connection = Connection(conninfo=address, size=int(environment.get("PERDURE_ARCHIVE_CONNECTIONS") or 8))
-    async with PostgresArchive(connection, options.archiving.retention).run() as archive:
+    connection = postgres.Connection(conninfo=address, size=int(environment.get("PERDURE_ARCHIVE_CONNECTIONS") or 8))
+    async with postgres.PostgresArchive(connection, options.archiving.retention).run() as archive:
         yield archive
 
 

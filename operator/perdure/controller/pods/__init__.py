@@ -1,1 +1,1 @@
-"""The pods of activity attempts in the Kubernetes API: pods and Leases, their logs, workspaces, the ServiceAccount."""
+"""The pods of activity attempts in the Kubernetes API: pods and Leases, their logs, Services, workspaces, the ServiceAccount."""

@@ -7,7 +7,8 @@ Likewise for clients: each permission to write an object has a counterpart for t
 ``workflowruns/temporal``. It allows a client to use the frontend, and not to write the object itself.
 
 What the frontend keeps in ConfigMaps has resources of its own, which exist only in roles: ``workerdeployments/temporal``,
-``taskqueues/temporal``, and ``searchattributes/temporal``. None of them allows to write a ConfigMap.
+``taskqueues/temporal``, ``searchattributes/temporal``, and ``nexusendpoints``, of the whole cluster. None of them allows writing
+a ConfigMap.
 """
 
 from dataclasses import dataclass

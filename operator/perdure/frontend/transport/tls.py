@@ -22,7 +22,11 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.settings import Settings
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.lazy import lazily
 from perdure.observe import metrics
+
+with lazily():  # 10 MB that operators without a certificate of their own do without
+    from perdure.frontend.transport import certificates
 
 _EVERY_SECONDS = 20.0
 """Seconds between publications, after which a pod in a new namespace can mount the authorities."""
@@ -109,16 +113,12 @@ class OperatorCertificate:
 
     def material(self) -> Material:
         """Return the stored certificate."""
-        from perdure.frontend.transport.certificates import TLS_CERT, TLS_KEY  # noqa: PLC0415 (10 MB that others do without)
-
         clients = self._clients.read_bytes() if self._clients else None
-        return Material(self._data[TLS_KEY], self._data[TLS_CERT], clients)
+        return Material(self._data[certificates.TLS_KEY], self._data[certificates.TLS_CERT], clients)
 
     def bundle(self) -> str:
         """Return the stored authorities."""
-        from perdure.frontend.transport.certificates import bundle  # noqa: PLC0415 (the same)
-
-        return bundle(self._data) if self._data else ""
+        return certificates.bundle(self._data) if self._data else ""
 
     async def renew(self) -> None:
         """Read the Secret, and replace missing or expiring parts.
@@ -126,12 +126,10 @@ class OperatorCertificate:
         Raises:
             ApiError: The Secret does not exist, or the operator may not read or write it.
         """
-        from perdure.frontend.transport.certificates import renewed  # noqa: PLC0415 (the same)
-
         while True:
             found = await self._client.get(self._secret)
             stored = {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
-            made = renewed(stored, self._names, now())
+            made = certificates.renewed(stored, self._names, now())
             if made != stored:
                 data = {key: base64.b64encode(value).decode() for key, value in made.items()}
                 try:
@@ -291,9 +289,7 @@ class ServerCertificate:
     @property
     def name(self) -> str:
         """A name in the certificate; empty if it has none."""
-        from perdure.frontend.transport.certificates import name_in  # noqa: PLC0415 (10 MB that others do without)
-
-        return name_in(self.material.certificate)
+        return certificates.name_in(self.material.certificate)
 
     def credentials(self) -> Any:
         """The credentials for a gRPC server."""
@@ -348,14 +344,12 @@ class _RenewedContext(ssl.SSLContext):
 
 async def _renew(certificate: Certificate, served: ServerCertificate, trust: Trust | None) -> None:
     """Renew the certificate in time, and publish the authorities to trust."""
-    from perdure.frontend.transport.certificates import expiry_of  # noqa: PLC0415 (10 MB that others do without)
-
     while True:
         try:
             await certificate.renew()
             bundle = certificate.bundle()
             served.update(certificate.material(), bundle)
-            metrics.CERTIFICATE_EXPIRY.set(expiry_of(served.material.certificate).timestamp())
+            metrics.CERTIFICATE_EXPIRY.set(certificates.expiry_of(served.material.certificate).timestamp())
             if trust is not None and bundle:
                 await trust.publish(bundle)
         except kube.RequestError as error:

@@ -1,1 +1,1 @@
-"""Lists and counts: the index of runs, the query language, and search attributes."""
+"""Lists and counts: the index of runs, the archive, the query language, and search attributes."""

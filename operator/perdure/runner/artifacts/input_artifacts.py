@@ -22,8 +22,12 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.lazy import lazily
 from perdure.runner.artifacts.packing import unpack
 from perdure.runner.artifacts.programs import ArtifactError, write_lines
+
+with lazily():  # artifacts from elsewhere do without the store's library
+    from perdure.runner.artifacts import store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -130,9 +134,7 @@ class Inputs:
     def _pieces(self, source: Mapping[str, Any]) -> Iterator[bytes]:
         if "url" in source:
             return download(source["url"])
-        from perdure.runner.artifacts.store import ArtifactStore  # noqa: PLC0415 (other sources do without its library)
-
-        self._store = self._store or ArtifactStore(self._environ)
+        self._store = self._store or store.ArtifactStore(self._environ)
         return self._store.download(source["key"])
 
     def _save(self, pieces: Iterator[bytes], target: Path, sha256: str | None) -> None:

@@ -20,9 +20,13 @@ import orjson
 
 from perdure.api.crdgen import KINDS
 from perdure.api.models import AGE, Column
+from perdure.lazy import lazily
 from perdure.simulation.cluster.patches import PatchError, json_patch, merge_patch
 from perdure.simulation.cluster.resources import ResourceType, resources
 from perdure.simulation.cluster.store import Object, ObjectKey, ObjectStore, Refusal
+
+with lazily():
+    import jsonpath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -330,8 +334,6 @@ def as_table(plural: str, objects: Iterable[Object], meta: Object, now: datetime
 @cache
 def _columns(plural: str) -> list[tuple[Column, JSONPath]]:
     """The columns of a kind, with their compiled paths."""
-    import jsonpath  # noqa: PLC0415 - slow to import, and rarely needed
-
     info = next(kind.info for kind in KINDS if kind.info.plural == plural)
     found = []
     for column in (*info.columns, AGE):

@@ -39,4 +39,4 @@ assert_type(again.spec.steps[0].activity, api.ActivityCall | None)
 
 steps.sleep("nap", "1d", whenn="${input.a}")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 api.WorkflowSpec(stepz=[])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-misspelled: object = api.Workfow  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+misspelled = api.Workfow  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]

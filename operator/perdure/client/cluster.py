@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
-    from perdure.kube.decoding import TableRow
+    from perdure.kube.responses import TableRow
 
 
 _MAX_DURATION: Final = timedelta(minutes=3)

@@ -42,7 +42,7 @@ from perdure.frontend.task_queues import TaskQueueRpcs
 from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext, Handler, is_rpc
 from perdure.frontend.visibility.index import Visibility
-from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.visibility.lists import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs
 from perdure.frontend.workers import KnownWorkers, WorkerRpcs
 from perdure.frontend.workflows.batches import Batches

@@ -19,7 +19,7 @@ from perdure.archive.rows import (
 )
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable, unimplemented
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.visibility.lists import Listing
 
 _MAX_BYTES: Final = 64 * 1024 * 1024
 """The largest run that is sent, in bytes of JSON."""

@@ -19,7 +19,7 @@ from perdure.controller.informers import Undecoded
 from perdure.controller.limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.operations.operations import Operations
+from perdure.controller.operations.queue import Operations
 from perdure.controller.payloads import Blobs
 from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
 from perdure.controller.retry_policies import Policies

@@ -1,4 +1,4 @@
-"""The Operations of this operator: processed in order for each target, and answered in their own status.
+"""The queue of the Operations of this operator: processed in order for each target, and answered in their own status.
 
 Order. The Operations of a target are processed in the order of their creation, regardless of the order of watch events: each
 time, all pending ones are listed. The order is that of their first resourceVersion, which is recorded together with the

@@ -188,6 +188,8 @@ class Operations:
             admits=self._admits,
             remembers=self._remembers,
         )
+        self.drain = self._queue.drain
+        """Wait until no work is in progress; see there."""
         services.shards.subscribe(self._reassign)
         self._in_progress: dict[str, ReconciledOperation] = {}
         self._held: set[TargetKey] = set()
@@ -276,10 +278,6 @@ class Operations:
             if self._list_task is not None:
                 self._list_task.cancel()
             self._list_task = asyncio.get_running_loop().create_task(self._resync.retry())
-
-    async def drain(self) -> None:
-        """Wait until nothing is in progress."""
-        await self._queue.drain()
 
     # Work
 

@@ -24,14 +24,20 @@ from perdure.engine.state import RunState
 from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.matching.dispatch import QueueSettings
 from perdure.frontend.matching.queues import OfferBatch, PolledQueues
+from perdure.frontend.messages.tokens import AnyToken
 from perdure.frontend.nexus.endpoints import Endpoint
 from perdure.frontend.peers.client import OfferTaken
+from perdure.frontend.schedules.messages import ClientOptions
+from perdure.frontend.workflows.batches import Batch
 from perdure.language.memory import Memory
+from perdure.runtime.callbacks import CallbackToken
 from perdure.runtime.chains import Continuation, Parent, ResetOrigin
 from perdure.runtime.operation_requests import StartSignal
-from perdure.schedule.run_manifests import ScheduledBy
+from perdure.schedule.run_manifests import ScheduledBy, ScheduleTimes
 from perdure.schedule.state import ScheduleState
 
+TOLERATED: list[Any] = [Batch, ScheduleTimes, CallbackToken, AnyToken]
+"""What is written once, and never again. Operators ignore what only a newer version knows: a new field needs no state version."""
 STORED = [
     *(
         RunState,
@@ -44,6 +50,7 @@ STORED = [
         ScheduledBy,
         StartExtras,
         StartSignal,
+        ClientOptions,
     ),
     *(OfferBatch, OfferTaken, PolledQueues, WorkerDeployment, Endpoint, QueueSettings),
 ]
@@ -54,6 +61,12 @@ MODELS = [
     *(HistorySegmentSpec, CachedResultSpec, ArtifactSetSpec, PayloadSpec, WorkflowRevisionSpec),
 ]
 """The statuses, and the specs that only operators write."""
+
+
+def leaves(kind: type[Any]) -> set[type[Any]]:
+    """The types that are derived from a type, without those that others are derived from."""
+    derived = kind.__subclasses__()
+    return set().union(*map(leaves, derived)) if derived else {kind}
 
 
 def parts(kind: Any) -> dict[Any, inspect.Type]:

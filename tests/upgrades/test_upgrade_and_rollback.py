@@ -1,8 +1,9 @@
 """The previous release, this version, and both once more: `helm upgrade` and `helm rollback` under runs of every kind.
 
 docs/upgrades.md promises that a rollback right after an upgrade is safe. The previous release is the newest one in
-`hack/releases.txt`, built from its commit, or the one that PREVIOUS names. Each run works in four stages; all but the last
-are in progress while operators are replaced. At the end, each has completed, and has done each piece of work exactly once.
+`hack/releases.txt`, built from its commit, or the one that PREVIOUS names. Each run works in five stages; all but the last
+are in progress while operators are replaced. A second rollback follows `perdure fleet --finish-upgrade`: the previous release
+cannot read the runs, and leaves them as they are. At the end, each has completed, and has done each piece of work exactly once.
 """
 
 import os
@@ -24,6 +25,7 @@ from cluster import lifecycle, projectimage
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from deploy import Target, kind_cluster
+from perdure.api.state_versions import NEWEST
 from perdure.engine import events as ev
 from perdure.engine.events import AnyEvent
 from support.cluster.artifacts import store
@@ -34,7 +36,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 
 CACHE = Cache.from_environment(os.environ)
 NAME = "perdure-upgrades"
-STAGES = 4
+STAGES = 5
 COPIES = 6
 EVERY_SECONDS = 10
 IMAGE = f"localhost/perdure:{declared_version(REPOSITORY)}-upgraded"
@@ -187,6 +189,12 @@ class Installation:
         self.helm("rollback", "perdure", "1", "--wait", "--timeout=5m")
         self.check_operators(self.previous.image)
 
+    def finish_upgrade(self) -> None:
+        """Have the operators store objects in the form of today's version."""
+        self.target.run(
+            str(Path(sys.executable).with_name("perdure")), "fleet", "--finish-upgrade", f"--namespace={SYSTEM}"
+        )
+
     def check_operators(self, image: str) -> None:
         """Two operators, all of one version."""
 
@@ -314,7 +322,14 @@ def test_runs_of_every_kind_survive_an_upgrade_a_rollback_and_the_next_upgrade(
         namespace.wait("the signals", lambda stage=stage: all(signals(namespace, name) >= stage for name in runs))
         observations.append(in_flight(namespace, runs))
         change()
+    installation.finish_upgrade()
     send(namespace, 3, runs)
+    namespace.wait("the signals", lambda: all(signals(namespace, name) >= 3 for name in runs))
+    observations.append(in_flight(namespace, runs))
+    installation.roll_back()
+    send(namespace, 4, runs)
+    check_left_alone(namespace, runs)
+    installation.upgrade()
     for name, kind in runs.items():
         status = namespace.closed(name, seconds=900)
         assert status["phase"] == "Completed", (name, status.get("failure"))
@@ -329,6 +344,22 @@ def test_runs_of_every_kind_survive_an_upgrade_a_rollback_and_the_next_upgrade(
     print(
         f"Schedule: {len(times)} runs, one every {EVERY_SECONDS} s, none twice and none missing; {len(naps)} children"
     )
+
+
+def check_left_alone(namespace: Cluster, runs: dict[str, Kind]) -> None:
+    """The operators of the previous release report runs that they cannot read, and change nothing but that condition."""
+    before = {name: without_conditions(namespace, name) for name in runs}
+    for name in runs:
+        reported = namespace.condition("workflowrun", name, "NewerState")
+        assert f"state version {NEWEST}, and this operator reads versions 1 to" in reported["message"]
+    assert {name: without_conditions(namespace, name) for name in runs} == before
+
+
+def without_conditions(namespace: Cluster, name: str) -> tuple[Json, Json]:
+    """The spec of a run, and its status as it is stored."""
+    run = namespace.get("workflowrun", name) or {}
+    assert run["status"]["stateVersion"] == NEWEST, name
+    return run["spec"], {key: each for key, each in run["status"].items() if key != "conditions"}
 
 
 def started(namespace: Cluster, name: str) -> bool:
@@ -376,7 +407,8 @@ def check_schedule(times: list[str]) -> list[str]:
 
 
 def table(observations: list[dict[str, Counter[str]]]) -> str:
-    lines = ["kind | runs | during the upgrade | during the rollback | during the second upgrade | at the end"]
+    stages = ("upgrade", "rollback", "second upgrade", "rollback from the new form")
+    lines = [" | ".join(["kind", "runs", *(f"during the {each}" for each in stages), "at the end"])]
     for name, kind in KINDS.items():
         cells = [
             ", ".join(f"{number} {what}" for what, number in each.get(name, Counter()).items()) for each in observations

@@ -18,6 +18,7 @@ from perdure.kube import paths
 from perdure.lazy import lazily
 
 with lazily():
+    from perdure.api import state_versions
     from perdure.client import frontend as client_frontend
     from perdure.client import route as client_route
 
@@ -69,10 +70,11 @@ class ArchiveRoute:
 
         Raises:
             NotFoundError: The archive does not have the run, or cannot be read.
+            CliError: Only a newer version of the command can read the run.
         """
         try:
             async with self.reach(cluster) as api:
-                return await api.archived_run(name, workflow_id)
+                found = await api.archived_run(name, workflow_id)
         except (NotFoundError, client_frontend.NoArchiveError):
             raise missing from None
         except ForbiddenError:
@@ -81,6 +83,11 @@ class ArchiveRoute:
             ) from None
         except CliError as error:
             raise NotFoundError(f"{missing}; it may be archived, but the archive cannot be read: {error}") from error
+        version = state_versions.version_of(found.get("status") or {})
+        if why := state_versions.unreadable(version, state_versions.NEWEST):
+            run = found["metadata"]["name"]
+            raise CliError(f"a newer version of Perdure has archived the run `{run}` ({why}); update `perdure`")
+        return found
 
     @asynccontextmanager
     async def reach(self, cluster: Cluster) -> AsyncIterator[FrontendApi]:

@@ -113,12 +113,11 @@ class Upgrades:
 
     async def _write(self, found: kube.Object | None, record: UpgradeRecord) -> None:
         """Write the record, unless another operator has written it since; the next look then follows that one."""
-        body = record.config_map(self._settings.record)
+        body = record.config_map(self._settings.record, found)
         with suppress(kube.ConflictError, kube.AlreadyExistsError):
             if found is None:
                 stored = await self._client.create(self._url, body)
             else:
-                body["metadata"] = found["metadata"]
                 stored = await self._client.replace(f"{self._url}/{self._settings.record}", body)
             self._report(stored, record)
 

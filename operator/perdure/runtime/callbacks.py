@@ -23,7 +23,10 @@ OPERATION_TOKEN_HEADER = "nexus-operation-token"  # noqa: S105 (the name of a he
 
 
 class CallbackToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Identifies a Nexus operation, with proof that its handler was called."""
+    """Identifies a Nexus operation, with proof that its handler was called.
+
+    Another run carries it. Operators of all versions read it, without the fields that only a newer one knows.
+    """
 
     namespace: str
     name: str

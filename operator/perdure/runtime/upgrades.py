@@ -3,17 +3,20 @@
     all read the new version ─▶ `next` ─── hold-back ───▶ `writes` = the new version
     one reads only an older version ─▶ `writes` = the older version; the hold-back begins again when it is gone
 
-The record is a ConfigMap next to the operators. Each of them reads it, and may write it by compare-and-swap.
+The record is a ConfigMap next to the operators. Each of them reads it, and may write it by compare-and-swap. It has no state
+version, because operators of all versions agree by it: what its four entries mean never changes, and others are kept.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from perdure.api.labels import UPGRADE_RECORD_LABEL
 from perdure.api.state_versions import OLDEST, parse_version
 from perdure.api.times import format_time, read_kubernetes_time
+
+_ENTRIES: Final = ("writes", "next", "until", "finish")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +44,16 @@ class UpgradeRecord:
             finish=parse_version(data.get("finish")),
         )
 
-    def config_map(self, name: str) -> dict[str, Any]:
-        """The ConfigMap with the record."""
+    def config_map(self, name: str, found: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The ConfigMap with the record.
+
+        Args:
+            name: Its name.
+            found: The stored one, whose metadata and unknown entries are kept; None if there is none.
+        """
+        stored = found or {"metadata": {"name": name, "labels": {UPGRADE_RECORD_LABEL: "true"}}}
         data = {
+            **{key: value for key, value in (stored.get("data") or {}).items() if key not in _ENTRIES},
             "writes": str(self.writes),
             "next": None if self.follows is None else str(self.follows),
             "until": None if self.until is None else format_time(self.until),
@@ -52,7 +62,7 @@ class UpgradeRecord:
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name, "labels": {UPGRADE_RECORD_LABEL: "true"}},
+            "metadata": stored["metadata"],
             "data": {key: value for key, value in data.items() if value is not None},
         }
 

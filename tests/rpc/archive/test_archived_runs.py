@@ -11,8 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 import structlog
+from aiohttp import web
 
 from perdure.api.labels import ARCHIVE_ANNOTATION
+from perdure.api.state_versions import NEWEST
 from perdure.client.cluster import Cluster
 from perdure.client.frontend import FrontendApi
 from perdure.kube.access import Access
@@ -20,8 +22,10 @@ from perdure.kube.light import LightClient
 from perdure.postgres.archive import Connection, PostgresArchive
 from rpc.archive.archiving import in_cluster, run, until
 from support.apiserver import ApiServer, items, serving
+from support.archived_runs import finished, row
 from support.cli import RUNS, perdure_in_thread
 from support.console import PODS, opened, shown
+from support.http_server import Server
 from support.operator import OPEN, in_memory
 from support.ports import free_port
 from support.postgres import PostgresServer, postgres
@@ -153,6 +157,32 @@ async def test_without_an_archive_the_error_is_that_of_the_cluster(frontend: str
     cluster.answers[SERVICE] = (403, {"reason": "Forbidden", "message": "ada cannot get services"})
     done = await perdure_in_thread("describe", "none")
     assert "set --address or --service-account" in done.stderr
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_a_run_that_a_newer_version_has_archived_is_not_read(frontend: str, database: PostgresServer) -> None:
+    newer = finished("newer", namespace="shop")
+    newer["status"]["stateVersion"] = NEWEST + 1
+    async with PostgresArchive(Connection(conninfo=database.conninfo), timedelta(0)).run() as archive:
+        await archive.store([row(newer)])
+    for command in (("history", "newer"), ("rerun", "newer", "--name", "again", "--no-wait")):
+        done = await perdure_in_thread(*command, "--address", frontend)
+        assert done.exit_code == 2
+        assert "A newer version of Perdure has written the object" in done.stderr
+        assert f"state version {NEWEST + 1}, and this operator reads versions 1 to {NEWEST}" in done.stderr
+    async with PostgresArchive(Connection(conninfo=database.conninfo), timedelta(0)).run() as archive:
+        await archive.delete("shop", newer["metadata"]["uid"])
+
+
+async def test_a_command_does_not_read_a_run_that_a_newer_version_has_archived(cluster: ApiServer) -> None:
+    newer = finished("newer", namespace="shop")
+    newer["status"]["stateVersion"] = NEWEST + 1
+    async with Server(lambda _: web.json_response(newer)).serve() as newer_operator:
+        for command in (("history", "newer"), ("rerun", "newer", "--name", "again", "--no-wait")):
+            done = await perdure_in_thread(*command, "--address", newer_operator.address)
+            assert done.exit_code == 2
+            assert "a newer version of Perdure has archived the run `newer`" in done.stderr
+    assert not cluster.created
 
 
 async def test_an_operator_without_an_archive_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

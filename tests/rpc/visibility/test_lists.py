@@ -14,9 +14,13 @@ from temporalio.api.operatorservice.v1 import (
     RemoveSearchAttributesRequest,
 )
 
+from perdure.api.labels import STATE_VERSION_ANNOTATION
+from perdure.api.search_attributes import REGISTRY
+from perdure.api.state_versions import NEWEST
 from perdure.frontend.errors import RpcError
 from perdure.frontend.messages.values import from_enum, to_enum
 from perdure.frontend.transport.rpc import CallContext
+from perdure.simulation.cluster.store import ObjectKey
 from rpc.served import QUEUE, Served, complete_workflow, names, served, timer
 
 
@@ -192,3 +196,18 @@ async def test_an_upgrade_registers_search_attributes_of_existing_runs_once(here
     here.restart()
     await asyncio.sleep(60)
     assert await registered(here) == {}
+
+
+@served
+async def test_search_attributes_of_a_newer_version_are_read_and_not_changed(here: Served) -> None:
+    await register(here, Size="Int")
+    stored = ObjectKey("configmaps", "default", REGISTRY)
+    newer = {STATE_VERSION_ANNOTATION: str(NEWEST + 1)}
+    assert here.world.server.get(stored)["metadata"]["annotations"][STATE_VERSION_ANNOTATION] == str(NEWEST)
+    here.world.server.update(stored, lambda obj: obj["metadata"].update(annotations=newer))
+    before = here.world.server.get(stored)
+    await asyncio.sleep(20)
+    with pytest.raises(RpcError, match=f"a newer version of Perdure has written ConfigMap {REGISTRY}"):
+        await register(here, Color="Keyword")
+    assert await registered(here) == {"Size": "Int"}
+    assert here.world.server.get(stored) == before

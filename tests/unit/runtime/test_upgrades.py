@@ -76,6 +76,14 @@ def test_a_record_is_read_as_it_was_written(record: UpgradeRecord) -> None:
     assert UpgradeRecord.read(record.config_map("perdure-state-version")) == record
 
 
+def test_entries_of_a_newer_version_are_kept() -> None:
+    stored = UpgradeRecord(writes=2, follows=3, until=NOW + DAY).config_map("perdure-state-version")
+    stored["data"]["pausedBy"] = "ops"
+    written = UpgradeRecord(writes=3).config_map("perdure-state-version", stored)
+    assert written["metadata"] == stored["metadata"]
+    assert written["data"] == {"writes": "3", "pausedBy": "ops"}
+
+
 @pytest.mark.parametrize(
     "data", [{}, {"writes": "-1"}, {"writes": "two", "next": "x", "until": "soon", "finish": ""}, {"writes": "²"}]
 )

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import binascii
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +18,12 @@ from perdure.archive.rows import (
     omitted_bytes,
     readable,
 )
+from perdure.controller.reconcile.newer_states import NewerStateError, message_for
+from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable, unimplemented
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.lists import Listing
+from perdure.runtime.attempts import KubeObject
 
 _MAX_BYTES: Final = 64 * 1024 * 1024
 """The largest run that is sent, in bytes of JSON."""
@@ -58,7 +62,7 @@ class ArchivedRuns:
         """Return the newest archived WorkflowRun with a name or a workflow ID, with its whole history.
 
         Raises:
-            RpcError: The archive does not have the run, or cannot be used.
+            RpcError: The archive does not have the run, or cannot be used, or only a newer version can read the run.
         """
         del call
         archive, namespace = self._required(), request.namespace
@@ -80,7 +84,10 @@ class ArchivedRuns:
             raise precondition(
                 f"the history of this run has {size:,} bytes: too large for the archive, which has only its summary"
             )
-        content = await asyncio.to_thread(readable, found)
+        try:
+            content = await asyncio.to_thread(_content, found)
+        except NewerStateError as error:
+            raise unavailable(message_for(str(error))) from error
         if len(content) > _MAX_BYTES:
             raise precondition(
                 f"this run has {len(content):,} bytes of JSON, too many for a response; read it with the Temporal CLI"
@@ -107,3 +114,14 @@ class ArchivedRuns:
         if self._archive is None:
             raise unimplemented("this installation has no archive; `archive.enabled` in the chart enables it")
         return self._archive
+
+
+def _content(run: KubeObject) -> bytes:
+    """An archived run as JSON.
+
+    Raises:
+        NewerStateError: A newer version wrote the run, and this one cannot read all of it.
+    """
+    with suppress(DamagedStateError):  # what is left of it is shown
+        stored_state(run)
+    return readable(run)

@@ -17,6 +17,7 @@ from temporalio.api.workflowservice.v1 import GetSearchAttributesRequest, GetSea
 
 from perdure.api import labels
 from perdure.api.search_attributes import REGISTRY, unfit
+from perdure.controller.state_versions import state_versions
 from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.values import UnfitError, from_enum, to_enum
@@ -114,15 +115,20 @@ class SearchAttributeRegistry:
         stored = found.get("data") or {}
         meta = found.get("metadata") or {"name": REGISTRY, "namespace": namespace}
         annotations = meta.get("annotations") or {}
-        adopted = labels.ADOPTED_ANNOTATION in annotations
+        why = state_versions().unreadable_settings(meta)
+        adopted = labels.ADOPTED_ANNOTATION in annotations or bool(why)
         types = change(stored if adopted else {**self._visibility.coded_types(namespace), **stored})
         usable = {name: kind for name, kind in types.items() if kind in data.ATTRIBUTE_TYPES}
         if types == stored and (adopted or not found):
             return usable
+        if why:
+            message = f"a newer version of Perdure has written ConfigMap {REGISTRY} ({why})"
+            raise unavailable(f"{message}: this operator leaves it as it is")
+        meta = {**meta, "annotations": {**annotations, labels.ADOPTED_ANNOTATION: "true"}}
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {**meta, "annotations": {**annotations, labels.ADOPTED_ANNOTATION: "true"}},
+            "metadata": state_versions().annotate(meta),
             "data": types,
         }
         if found:

@@ -90,7 +90,7 @@ _ANY = OpenActivityOptions(task_queue="any", start_to_close_timeout=timedelta(se
 
 
 class Batch(StoredStruct, frozen=True, kw_only=True):
-    """The description of a batch by the client."""
+    """The description of a batch by the client, in an annotation that is written once. Fields of newer versions are ignored."""
 
     job_id: str
     type: str

@@ -12,7 +12,7 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.commands import Decider, UndecidableError
 from perdure.engine.fold import apply
-from perdure.engine.recording import FROM_COMMANDS, UNHEARD, event_of, policy_named
+from perdure.engine.ledger import FROM_COMMANDS, UNHEARD, event_of, policy_named
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import RunState
 

@@ -245,7 +245,7 @@ _LIMIT: Final = RateLimit(requests_per_second=5.0, reason="slow", update_identit
 _VERSION: Final = Version(create_time=START, task_queues={Kind.WORKFLOW: ("orders",)}, current_since_time=START)
 _QUEUE_SETTINGS: Final = QueueSettings(queue_rate_limit=_LIMIT, fairness_weight_overrides={"vip": 3.0})
 MESSAGES: Final[tuple[MessageStruct, ...]] = (
-    OfferBatch(session="s", whole=True, offers={"run-id": [(_OFFER, Destination(_QUEUE, "sticky"))], "gone": []}),
+    OfferBatch(session="s", complete=True, offers={"run-id": [(_OFFER, Destination(_QUEUE, "sticky"))], "gone": []}),
     OfferTaken(kind=Kind.ACTIVITY, offer=_OFFER, poller=Poller("worker", True, "op-2", "request")),
     PolledQueues(known=True, alive=[_QUEUE], polled=[_QUEUE]),
 )

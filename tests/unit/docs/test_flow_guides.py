@@ -1,7 +1,7 @@
 """The examples of the guides for Prefect, Dagster, and Flyte, as flows in this process."""
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime
 from types import ModuleType
 from typing import Any
 
@@ -41,6 +41,7 @@ def test_the_flow_from_prefect_undoes_the_load_if_it_cannot_be_published() -> No
 def test_the_flow_from_dagster_reports_what_has_failed() -> None:
     module = example("from-dagster.md")
     assert module.nightly.run_local("2026-11-27") == len("sales-2026-11-27.csv") + len("stock-2026-11-27.csv")
+    assert pf.LocalRun(start=datetime(2026, 11, 27, 1, 30, tzinfo=UTC)).run(module.nightly) == 40
     run = pf.LocalRun()
     run.replace(module.load, lambda file: 1 // int("stock" in file))
     with pytest.raises(ApplicationError, match="1 of 2 calls of load failed"):

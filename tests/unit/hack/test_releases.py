@@ -48,14 +48,18 @@ json.dump({"newest": NEWEST, "objects": [each for _, each in sorted(stages[0].se
 """What the operator of a release makes of recorded objects; the argument is the module of its tests that finishes them."""
 NAP = {"name": "nap", "sleep": {"duration": "2h"}}
 FOREIGN = {"name": "loop", "childWorkflow": {"workflow": {"name": "default/loop"}, "input": {"n": 0}}}
+SERVED = {"name": "served", "services": [{"name": "db", "image": "db"}], "steps": [{"name": "one", "return": {}}]}
 NEW_IN_SPECS: dict[str, Object] = {
     "labeled": {"inline": {"activities": [activity("a", podMetadata={"labels": {"tier": "high"}})], "steps": [NAP]}},
     "foreign": {"workflow": {"name": "default/child"}},
     "parent-of-foreign": {"inline": {"steps": [NAP, FOREIGN]}},
+    "served": {"inline": {"services": [{"name": "db", "image": "db"}], "steps": [NAP]}},
+    "caller-of-served": {"inline": {"blocks": [SERVED], "steps": [NAP, {"name": "call", "call": {"block": "served"}}]}},
 }
 """Runs with what the newest release does not know in the spec of a run: new fields, and new values of fields that it has."""
 DEFAULTS = {
     "runMetadata": {"labels": {"team": "ours"}},
+    "retention": {"ttlSecondsAfterFinished": 10_000_000, "failedRunsHistoryLimit": 100},
     "activities": {
         "retryPolicy": {"exponential": {"maximumAttempts": 3}},
         "podTemplate": {"spec": {"priorityClassName": "low"}},
@@ -162,7 +166,7 @@ def newer_state(obj: Object) -> str:
 
 def test_the_newest_release_finishes_what_this_operator_stores_before_the_end_of_the_hold_back(cache: Cache) -> None:
     source = releases.source(cache, releases.releases()[0])
-    stored = forms.record(defaults=DEFAULTS, reads=newest_of(source))
+    stored = forms.record(defaults=DEFAULTS, whole=False, reads=newest_of(source)).objects
     assert any(
         "workflowDefaults" in str(each["status"].get("sources")) for each in stored if each["kind"] == "WorkflowRun"
     )
@@ -176,7 +180,7 @@ def test_the_newest_release_finishes_what_this_operator_stores_before_the_end_of
 
 def test_the_newest_release_reports_what_has_a_newer_form_and_changes_not_a_byte_of_it(cache: Cache) -> None:
     source = releases.source(cache, releases.releases()[0])
-    stored = by_key(forms.record())
+    stored = by_key(forms.record().objects)
     newer = {key for key, obj in stored.items() if version_in(obj) > newest_of(source)}
     found = finished_by(source, list(stored.values()))
     found["Schedule", "every"]["spec"]["paused"] = False  # the story pauses it
@@ -200,7 +204,7 @@ def version_in(obj: Object) -> int:
 
 def test_the_newest_release_reports_runs_with_what_is_new_in_specs_and_changes_not_a_byte_of_them(cache: Cache) -> None:
     source = releases.source(cache, releases.releases()[0])
-    stored = by_key(forms.record(more=NEW_IN_SPECS, reads=newest_of(source)))
+    stored = by_key(forms.record(more=NEW_IN_SPECS, whole=False, reads=newest_of(source)).objects)
     found = finished_by(source, list(stored.values()))
     for name in NEW_IN_SPECS:
         key = ("WorkflowRun", name)

@@ -137,6 +137,10 @@ _LOOP: Final = {
 }
 
 
+def _is_service(pod: Object) -> bool:
+    return labels.SERVICE_LABEL in pod["metadata"]["labels"]
+
+
 class _Nodes(Kubelet):
     """Runs every pod; services are ready after a while."""
 
@@ -198,8 +202,7 @@ class _Stage:
     def lose_service(self, run: str) -> None:
         """Lose the pod of a service of a run before it is ready."""
         for pod in self.server.of("pods"):
-            found = pod["metadata"]["labels"]
-            if labels.SERVICE_LABEL in found and found[labels.RUN_LABEL] == run:
+            if _is_service(pod) and pod["metadata"]["labels"][labels.RUN_LABEL] == run:
                 self.server.delete(ObjectKey("pods", "default", pod["metadata"]["name"]))
 
     def runs(self) -> dict[str, Object]:
@@ -252,7 +255,7 @@ def record(
         failed = ContainerExit(after=1, code=1, message='{"type": "Flaky", "message": "no"}')
         endless = ContainerExit(after=None)
         ends = {"slow": endless, "flaky": failed, "doomed": endless if again else failed, "guarded": failed}
-        if labels.SERVICE_LABEL in pod["metadata"]["labels"]:
+        if _is_service(pod):
             return endless
         return ends.get(name, ContainerExit(after=1))
 
@@ -312,7 +315,7 @@ def finish(objects: Iterable[Object], **options: Any) -> tuple[dict[str, Object]
     Returns:
         The runs by name, and the other objects of Perdure by kind and name, at the end.
     """
-    stage = _Stage(START + _RECORDED_AFTER, lambda _pod: ContainerExit(after=1))
+    stage = _Stage(START + _RECORDED_AFTER, lambda pod: ContainerExit(after=None if _is_service(pod) else 1))
     stage.load(objects)
     is_whole = any(each["kind"] == "WorkerDeployment" for each in stage.objects())
 
@@ -323,7 +326,7 @@ def finish(objects: Iterable[Object], **options: Any) -> tuple[dict[str, Object]
         for name in (*_SIGNALED, *(_SIGNALED_SINCE if is_whole else ())):
             stage.operate(f"go-{name}", name, signal={"name": "go", "input": {"sent": name}})
         for pod in stage.server.of("pods"):
-            if pod["status"]["phase"] == "Running" and labels.SERVICE_LABEL not in pod["metadata"]["labels"]:
+            if pod["status"]["phase"] == "Running" and not _is_service(pod):
                 stage.kubelet.finish(
                     ObjectKey("pods", "default", pod["metadata"]["name"]), pod["metadata"]["uid"], 0, '"ok"'
                 )

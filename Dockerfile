@@ -31,7 +31,7 @@ RUN python3 -m venv /tools \
 FROM tools AS lock
 WORKDIR /lock
 COPY pyproject.toml uv.lock ./
-RUN /tools/bin/uv export --quiet --frozen --no-dev --extra temporal --extra console --extra artifacts --extra archive --no-emit-project --no-config --output-file requirements.txt
+RUN /tools/bin/uv export --quiet --frozen --no-dev --extra operator --extra console --no-emit-project --no-config --output-file requirements.txt
 
 # Reached by the content of requirements.txt alone: an edit of pyproject.toml that changes no dependency stops above.
 FROM tools AS dependencies

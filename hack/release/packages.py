@@ -22,8 +22,8 @@ from cluster.errors import ClusterError
 from cluster.paths import Cache
 from release.source import Source
 
-OPERATOR_EXTRAS = ("temporal", "console", "artifacts", "archive")
-"""What the image has besides the dependencies of the command line; as in the Dockerfile."""
+OPERATOR_EXTRAS = ("operator", "console")
+"""What the image has besides the dependencies of the command, of flows, and of the client; as in the Dockerfile."""
 _OLDEST_GLIBC, _GLIBC = 17, 40
 """Minor versions of glibc 2: the oldest that wheels are built for, and the newest one that uv knows; Debian 13 has 2.41."""
 

@@ -280,6 +280,32 @@ def test_the_wheel_for_activities_needs_nothing_else(dist: Path, tmp_path: Path)
     subprocess.run([python, "-c", "import perdure.activity"], check=True, cwd=tmp_path)
 
 
+def test_the_wheel_brings_what_users_need(dist: Path, tmp_path: Path) -> None:
+    (wheel,) = dist.glob("perdure-*.whl")
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    programs = tmp_path / "venv" / "bin"
+    subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", wheel], check=True, timeout=SECONDS)
+
+    def output(*command: str | Path) -> str:
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS)
+        return done.stdout + done.stderr
+
+    assert "simulate" in output(programs / "perdure", "--help")
+    assert "2 as expected" in output(programs / "perdure", "test", REPOSITORY / "examples" / "order-flow")
+    for command, extra in (("perdure", "console"), ("perdure-operator", "operator")):
+        assert f"pip install 'perdure[{extra}]'" in output(programs / command, extra)
+    flow = """
+from datetime import date
+import perdure.client, perdure.flow as pf
+from etl import nightly
+run = pf.LocalRun()
+run.send_signal("approve", True)
+print(perdure.client.Client.__name__, run.run(nightly, day=date(2026, 11, 27)))
+"""
+    shutil.copy(REPOSITORY / "examples" / "flow" / "etl.py", tmp_path)
+    assert output(programs / "python", "-c", flow) == "Client 80\n"
+
+
 def test_the_chart_installs_from_a_registry_with_a_password(installation: Installation, tmp_path: Path) -> None:
     version = version_of(installation.dist)
     with tarfile.open(installation.dist / f"kubectl-perdure-{version}.tar.gz") as archive:

@@ -391,7 +391,12 @@ class LocalRun:
 
     def _signal(self, execution: _Execution, name: str, values: list[Any]) -> _Action:
         payloads = _CONVERTER.payload_converter.to_payloads(values)
-        return self._activate(execution, signal_workflow=activation.SignalWorkflow(signal_name=name, input=payloads))
+        signal = activation.SignalWorkflow(signal_name=name, input=payloads, originating_event_id=self._event_id())
+        return self._activate(execution, signal_workflow=signal)
+
+    def _event_id(self) -> int:
+        """Return the ID of an event that a history would have; the SDK groups by it what a signal does."""
+        return next(self._numbers) + 1
 
     def _open(self, workflow_id: str) -> _Execution | None:
         return next((each for each in self._executions if each.workflow_id == workflow_id and not each.closed), None)
@@ -402,7 +407,9 @@ class LocalRun:
         if other is None:
             resolution.failure.CopyFrom(_failure(LookupError("there is no such workflow")))
         else:
-            signal = activation.SignalWorkflow(signal_name=message.signal_name, input=message.args)
+            signal = activation.SignalWorkflow(
+                signal_name=message.signal_name, input=message.args, originating_event_id=self._event_id()
+            )
             self._after(timedelta(), lambda: self._activate(other, signal_workflow=signal))
         self._after(timedelta(), lambda: self._activate(execution, resolve_signal_external_workflow=resolution))
 

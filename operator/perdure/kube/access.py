@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from perdure.extras import MissingExtraError, required
 from perdure.lazy import lazily
 
 with lazily():
@@ -382,8 +383,11 @@ def _plugin_credentials(plugin: Json, cluster: Json, environment: Mapping[str, s
 
 def _provider_token(context: str, kubeconfig: str | None) -> str | None:
     """Obtain the token of a user with an `auth-provider` through the official package."""
-    from kubernetes import client, config  # noqa: PLC0415 - slow to import
-
+    try:
+        with required("auth-provider"):
+            from kubernetes import client, config  # noqa: PLC0415 - slow to import, and not everyone needs it
+    except MissingExtraError as error:
+        raise NoAccessError(f"no access to a cluster: its user has an `auth-provider`: {error}") from error
     configuration = client.Configuration()
     try:
         config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)  # type: ignore[no-untyped-call]

@@ -64,6 +64,52 @@ def test_shards_have_owners_within_four_seconds_of_a_container_restart(operators
     assert max(took) < 4
 
 
+@pytest.mark.parametrize("operators", [2, 3, 5])
+def test_a_suspended_operator_decides_again_within_four_seconds(operators: int) -> None:
+    took, gaps = list[float](), list[float]()
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_divided(world))
+        for number in range(20):
+            victim = world.operators[number % operators]
+            await asyncio.sleep(world.random(f"suspend {number}").uniform(3, 5))
+            victim.freeze(30)
+            await asyncio.sleep(29.99)
+            assert is_covered(world)
+            start = world.loop.time()
+            while not is_divided(world):
+                gaps.append(await until(lambda: is_covered(world)))
+                await asyncio.sleep(0.01)
+            took.append(world.loop.time() - start)
+
+    assert simulate(scenario, calm(operators, operators)).violations == []
+    print(f"{operators} operators: {max(took):.2f} s until it decides, {max(gaps):.2f} s without an owner")
+    assert len(took) == 20
+    assert max(took) < 4
+    assert max(gaps) < 3
+
+
+@pytest.mark.parametrize("operators", [1, 2, 3, 5])
+def test_all_shards_have_owners_within_four_seconds_after_an_outage_of_the_api_server(operators: int) -> None:
+    took = list[float]()
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_divided(world))
+        for number in range(10):
+            await asyncio.sleep(world.random(f"outage {number}").uniform(3, 5))
+            seconds = [8, 12, 30, 61][number % 4]
+            world.faults.outages.append((world.loop.time(), world.loop.time() + seconds))
+            await asyncio.sleep(seconds)
+            took.append(await until(lambda: is_divided(world)))
+
+    assert simulate(scenario, calm(operators, operators)).violations == []
+    print(f"{operators} operators: {max(took):.2f} s")
+    assert len(took) == 10
+    assert max(took) < 4
+
+
 def test_an_event_reports_each_operator_that_joins_and_each_that_is_lost() -> None:
     async def scenario(world: World) -> None:
         world.begin()

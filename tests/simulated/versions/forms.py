@@ -363,7 +363,7 @@ _QUEUE_SETTINGS: Final = QueueSettings(queue_rate_limit=_LIMIT, fairness_weight_
 _LOAD: Final = QueueLoad(name=_QUEUE, waiting=3, since=START, limited=False, in_progress=1, last_used=START)
 MESSAGES: Final[Mapping[str, MessageStruct]] = {
     "OfferBatch": OfferBatch(
-        session="s", whole=True, offers={"run-id": [(_OFFER, Destination(_QUEUE, "sticky"))], "gone": []}
+        session="s", complete=True, offers={"run-id": [(_OFFER, Destination(_QUEUE, "sticky"))], "gone": []}
     ),
     "OfferTaken": OfferTaken(kind=Kind.ACTIVITY, offer=_OFFER, poller=Poller("worker", True, "op-2", "request")),
     "PolledQueues": PolledQueues(known=True, alive=[_QUEUE], polled=[_QUEUE]),

@@ -83,6 +83,11 @@ def test_a_flow_runs_with_its_functions_in_virtual_time() -> None:
     assert run.calls[0].arguments == {"source": "eu", "day": "2026-11-27"}
 
 
+def test_the_sdk_logs_nothing_about_a_signal(caplog: pytest.LogCaptureFixture) -> None:
+    approved().run(nightly, day=date(2026, 11, 27))
+    assert caplog.messages == []
+
+
 def test_failed_and_lost_attempts_are_repeated_with_their_delays() -> None:
     run = approved(after="1s")
     run.fail(extract, ConnectionError("no route"), times=2)

@@ -11,7 +11,8 @@ from temporalio.api.worker.v1 import WorkerHeartbeat
 from perdure.frontend.errors import RpcError, denied, unauthenticated
 from perdure.frontend.matching.polls import FORGOTTEN_AFTER, Pollers
 from perdure.frontend.matching.queues import Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.messages.tokens import MAX_BYTES, page_of
+from perdure.frontend.messages.histories import MAX_BYTES
+from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import UnfitError
 from perdure.frontend.workers import KnownWorkers, field_of, listed
 from perdure.simulation.cluster.loop import VirtualLoop

@@ -45,7 +45,7 @@ known = {each.kind for each in forms.kinds().values()}
 forms.finish([each for each in json.load(sys.stdin) if each["kind"] in known])
 json.dump({"newest": NEWEST, "objects": [each for _, each in sorted(stages[0].server.objects.items())]}, sys.stdout)
 """
-"""What the operator of a release makes of recorded objects, of kinds that it has; the argument is the module that finishes them."""
+"""What the operator of a release makes of recorded objects, of kinds that it has; the argument: the module that finishes them."""
 NAP = {"name": "nap", "sleep": {"duration": "2h"}}
 FOREIGN = {"name": "loop", "childWorkflow": {"workflow": {"name": "default/loop"}, "input": {"n": 0}}}
 SERVED = {"name": "served", "services": [{"name": "db", "image": "db"}], "steps": [{"name": "one", "return": {}}]}

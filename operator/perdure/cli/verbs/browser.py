@@ -28,6 +28,7 @@ from perdure.cli.options import (
 from perdure.cli.terminal import program_of
 from perdure.client.errors import CliError
 from perdure.client.route import AccountToken, KubeconfigToken, PortForward
+from perdure.extras import MissingExtraError, required
 from perdure.lazy import lazily
 
 with lazily():
@@ -81,7 +82,7 @@ def ui(
                 await forward.address()
                 proxy = web_ui_proxy.Proxy(forward.address, token.current)
                 async with proxy.serve(port):
-                    await _show("Web UI", proxy.url(f"/namespaces/{found.namespace}/workflows"), browser=browser)
+                    await _show("Web UI", proxy.guard.url(f"/namespaces/{found.namespace}/workflows"), browser=browser)
             finally:
                 await forward.close()
 
@@ -132,9 +133,10 @@ def console(
       {program} console --read-only
     """
     try:
-        serve_console = console_server.serve_console
-    except ModuleNotFoundError as error:
-        raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
+        with required("console"):
+            serve_console = console_server.serve_console
+    except MissingExtraError as error:
+        raise CliError(str(error)) from error
 
     if web_ui and urlsplit(web_ui).scheme not in {"http", "https"}:
         raise click.BadParameter("must begin with http:// or https://", param_hint="--web-ui")

@@ -23,7 +23,7 @@ _LARGEST: Final = 512 * 1024
 
 @verb()
 @argument("module", metavar="MODULE", help="File with the flows, or a dotted name")
-@option("--image", metavar="IMAGE", required=True, help="Image with `perdure[temporal]`, and with the module")
+@option("--image", metavar="IMAGE", required=True, help="Image with `perdure`, and with the module")
 @option("--path", metavar="PATH", help="The module in the image, if it is not MODULE")
 @option("--mount", is_flag=True, help="Mount MODULE from a ConfigMap, not from the image")
 @option(

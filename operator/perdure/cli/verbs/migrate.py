@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -73,9 +72,7 @@ def migrate(
         raise click.BadParameter("requires --take-over: the workflows would run twice", param_hint="--workflow-type")
     if bool(from_cert_file) != bool(from_key_file):
         raise click.UsageError("--from-cert-file and --from-key-file require each other")
-    if importlib.util.find_spec("temporalio") is None:
-        raise CliError("`migrate` needs the Temporal SDK: install `perdure[temporal]`")
-    from perdure.cli.migration import Migration  # noqa: PLC0415 - needs the Temporal SDK, which is optional
+    from perdure.cli.migration import Migration  # noqa: PLC0415 - the Temporal SDK is slow to import
 
     async def move() -> bool:
         client = await _connected(

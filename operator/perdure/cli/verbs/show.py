@@ -175,7 +175,7 @@ def history(
     reads; with --reverse, the newest event comes first in it too.
 
     --temporal writes the history in Temporal's JSON, which the replayers of SDKs
-    read. Requires the extra `temporal`: pip install 'perdure[temporal]'.
+    read.
 
     \b
     Examples:
@@ -199,7 +199,7 @@ def history(
             while True:
                 events = await _events(found, run)
                 if temporal:
-                    screen.write_data("json", await _as_temporal(found, run, events))
+                    screen.write_data("json", await temporal_history.temporal_history(found, run, events))
                     return
                 if output != "text":
                     screen.write_data(output, {"events": events[::-1] if reverse else events})
@@ -215,18 +215,6 @@ def history(
                 run = await _next(found, run)
 
     asyncio.run(read())
-
-
-async def _as_temporal(cluster: Cluster, run: Object, events: list[Event]) -> Object:
-    """Convert a history to Temporal's JSON.
-
-    Raises:
-        CliError: A package is missing, or the history cannot be converted.
-    """
-    try:
-        return await temporal_history.temporal_history(cluster, run, events)
-    except ModuleNotFoundError as error:
-        raise CliError(f"{error}; install it with `pip install 'perdure[temporal]'`") from error
 
 
 async def _events(cluster: Cluster, run: Object) -> list[Event]:

@@ -10,8 +10,10 @@ arguments, in seconds of a monotonic clock.
                                                └────────┘ unchanged, so A has stopped; B takes over now
 
 Clocks of different members are never compared: a member measures how long a Lease has not changed, and when it sent its own
-last renewal. A joining member gets shards of others. It waits until their Leases name it. If it was a member before, or one of
-them does not renew, it waits for the duration of a Lease, after which they may no longer decide.
+last renewal. A joining member gets shards of others, and waits until their Leases name it. If one of them does not renew, it
+waits for the duration of a Lease, after which that one may no longer decide. A member whose own Lease has expired deletes it,
+and joins again like a new one: it was suspended or disconnected, or the API server was down, so others have taken over, or have
+stopped as well.
 """
 
 import asyncio
@@ -33,8 +35,8 @@ from perdure.controller.fleet.shards import SHARDS, owners, shard_of, shards_of
 from perdure.controller.state_versions import StateVersions, state_versions
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.decoding import decode
 from perdure.kube.events import Recorder
+from perdure.kube.responses import decode
 from perdure.observe import metrics
 
 LONGEST_SECONDS: Final = 300.0
@@ -199,22 +201,31 @@ class FleetView:
         self._renewed = -math.inf
         self._listed = -math.inf
         self._others: dict[str, _Other] = {}
+        self._unknown = -math.inf
+        """The last time at which no other member counted on this one and it had no Lease."""
         self._is_new = False
         """Whether no other member can know this one from an earlier membership."""
 
     # Observations
 
-    def renewed(self, sent: float, now: float, *, created: bool = False) -> None:
+    def unknown(self, now: float) -> None:
+        """Record that no other member counts on this one, which has no Lease."""
+        self._unknown, self._renewed = now, -math.inf
+        self._joined = self._active_from = math.inf
+
+    def renewed(self, sent: float, now: float) -> None:
         """Record that a request wrote the member's own Lease; its response has just arrived.
 
         Args:
             sent: When the request was sent.
             now: The current time.
-            created: Whether the request created the Lease.
         """
         self.lapses += self.has_lapsed(now)
-        if self._joined > now or now - self._renewed >= self._seconds:
-            self._is_new = created and not self.joins
+        if self.is_out(now):
+            self._is_new = (
+                now - self._unknown < self._seconds
+            )  # nobody can have seen it, and found it expired, since then
+            self._unknown = -math.inf
             self.joins += 1
             self._joined, self._active_from = now, math.inf
         self._renewed = sent
@@ -276,6 +287,10 @@ class FleetView:
     def is_active(self, now: float) -> bool:
         """Whether this member may decide."""
         return self._active_from <= now < self._fence
+
+    def is_out(self, now: float) -> bool:
+        """Whether this member must join: for the first time, or because others may have found its Lease expired or deleted."""
+        return math.isinf(self._joined) or now - self._renewed >= self._seconds
 
     def has_lapsed(self, now: float) -> bool:
         """Whether this member was active, and did not renew or list the others in time."""
@@ -409,9 +424,8 @@ class Membership:
         seconds, failures = self._settings.seconds, 0
         while not self._leaving:
             try:
-                if not self._view.joins:
-                    await self._succeed()
-                    await self._prepare()
+                if self._view.is_out(_time()):
+                    await self._join()
                 elif self._view.has_lapsed(_time()):
                     await self._list()  # without a list it decides nothing, so the others must not count on it either
                 sent = await self._renew()
@@ -430,18 +444,46 @@ class Membership:
             await asyncio.sleep(min(pause, soon))
             self._publish()
 
-    async def _succeed(self) -> None:
+    async def _join(self) -> None:
+        """Prepare to join, or to join again: end an earlier membership, and read the runs of the future shards."""
+        if self._version:
+            await self._resign()
+        is_unknown = await self._succeed()
+        self._succeeds_by = math.inf
+        if not is_unknown:
+            return
+        self._hold(shards_of(self._settings.name, {self._settings.name, *self._view.others}))
+        self._assigned.set()
+        await self._prepared.wait()  # until then, the others own the shards
+        self._view.unknown(_time())
+
+    async def _resign(self) -> None:
+        """Become another holder of the Lease, so that `_succeed` deletes the one of this process.
+
+        Raises:
+            NameTakenError: Another process has the same name.
+        """
+        with suppress(kube.NotFoundError):
+            await self._read()
+        self._holder = f"{self._settings.name}_{write_micro_time(wall_clock())}"
+        self._version = ""
+
+    async def _succeed(self) -> bool:
         """Before joining, wait until no other member counts on a member with this name.
 
-        The Lease of an earlier process of the pod is deleted, so that the others take over its shards now. If it were renewed
-        instead, nobody might own them for the duration of a Lease, because the others may have just found it expired.
+        The Lease of an earlier process of the pod, or of an earlier membership, is deleted, so that the others take over its
+        shards now. If it were renewed instead, nobody might own them for the duration of a Lease, because the others may have
+        just found it expired.
+
+        Returns:
+            False if this member has a Lease: it was created, but the response was lost.
         """
         url = f"{self._url}/{self._settings.name}"
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
             with suppress(kube.NotFoundError):
                 found = read_lease(await self._client.get(url), self._settings.seconds)
-                if found.holder == self._holder:  # it was created, but the response was lost
-                    return
+                if found.holder == self._holder:
+                    return False
                 await self._client.delete(url, uid=found.uid)
         if math.isinf(self._succeeds_by):
             self._succeeds_by = _time() + self._settings.seconds  # members that are silent until then no longer decide
@@ -449,13 +491,7 @@ class Membership:
         while self._view.is_counted_on and _time() < self._succeeds_by:
             await asyncio.sleep(self._settings.seconds * _RETRY)
             await self._list()
-
-    async def _prepare(self) -> None:
-        """Wait until the runs of the future shards of this member were read. Until then, the others own the shards."""
-        if not self._assigned.is_set():
-            self._hold(shards_of(self._settings.name, {self._settings.name, *self._view.others}))
-            self._assigned.set()
-        await self._prepared.wait()
+        return True
 
     async def _renew(self) -> float:
         """Create or renew the Lease, and return when the effective renewal was sent."""
@@ -475,10 +511,9 @@ class Membership:
                 self._announced = found.members  # the previous renewal was written, but its response was lost
                 self._view.renewed(before[1], _time())
                 return before[1]
-        created = not self._version
         self._version, self._uid = answer["metadata"]["resourceVersion"], answer["metadata"]["uid"]
         self._announced = members
-        self._view.renewed(sent, _time(), created=created)
+        self._view.renewed(sent, _time())
         return sent
 
     async def _create(self, now: datetime) -> kube.Object:

@@ -38,11 +38,12 @@ from perdure.engine.versioning import ONE_TIME, DeploymentVersion, InheritedAuto
 from perdure.frontend.messages import failures
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.nexus import callback_to_proto, links_from_json
-from perdure.frontend.messages.tokens import MAX_BYTES
 from perdure.frontend.messages.values import snake_case, to_enum
 
 RunIds = Callable[[str], str]
 """Returns the run ID of a WorkflowRun by its name; empty if it is not known."""
+MAX_BYTES = 3 * 1024 * 1024
+"""Size limit of a page in bytes: SDKs accept responses of up to 4 MiB."""
 _SERVICE, _RESETTER = "history-service", "history-resetter"
 """The identity of Temporal's server in events that no client has requested (service/history/consts)."""
 _MAY_IGNORE = (

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from perdure.archive.rows import EPOCH, Position, microseconds
 from perdure.engine.inputs import TaskToken
 from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.messages.histories import MAX_BYTES
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k", tag=True):
@@ -111,8 +112,6 @@ def _of_a_temporal_server(raw: bytes) -> bool:
 
 _Item = TypeVar("_Item")
 _DIGITS = 18
-MAX_BYTES = 3 * 1024 * 1024
-"""Size limit of a page in bytes: SDKs accept responses of up to 4 MiB."""
 
 
 def page_size(requested: int, limit: int) -> int:

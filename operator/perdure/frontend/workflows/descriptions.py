@@ -34,6 +34,7 @@ from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages import failures, values
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages.histories import (
+    MAX_BYTES,
     Historian,
     deployment_version,
     request_of,
@@ -42,7 +43,6 @@ from perdure.frontend.messages.histories import (
     versioning_override,
 )
 from perdure.frontend.messages.nexus import describe_callback
-from perdure.frontend.messages.tokens import MAX_BYTES
 from perdure.frontend.messages.values import to_enum
 from perdure.frontend.nexus.operations import pending_operation
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway

@@ -19,7 +19,8 @@ def lease(member: str, version: int, *members: str, seconds: float = 6) -> Membe
 def joined(*others: MemberLease, at: float = 0) -> FleetView:
     """A member `a` with a new Lease that has listed others."""
     view = FleetView("a", 6)
-    view.renewed(at, at, created=True)
+    view.unknown(at)
+    view.renewed(at, at)
     view.listed([lease("a", 1), *others], at, at)
     return view
 
@@ -39,7 +40,7 @@ def test_the_first_member_decides_immediately() -> None:
 
 def test_a_list_from_before_the_own_lease_is_ignored() -> None:
     view = FleetView("a", 6)
-    view.renewed(1, 2, created=True)
+    view.renewed(1, 2)
     view.listed([], 1.5, 2.5)
     assert not view.is_active(2.5)
 
@@ -125,6 +126,41 @@ def test_a_suspended_member_waits_before_it_becomes_active_again() -> None:
     assert view.is_active(36)
 
 
+def test_a_member_that_returns_waits_only_until_the_others_acknowledge_it_again() -> None:
+    view = joined(lease("b", 1, "a", "b"))
+    assert not view.is_out(5.9)
+    assert view.is_out(6)
+    view.listed([lease("b", 8, "b")], 30, 30)
+    view.unknown(30)
+    assert view.members == frozenset()
+    view.renewed(30.1, 30.1)
+    view.listed([lease("a", 20), lease("b", 8, "b")], 30.2, 30.2)
+    assert not view.is_active(30.2)
+    view.listed([lease("a", 20), lease("b", 9, "a", "b")], 31, 31)
+    assert view.is_active(31)
+
+
+def test_all_members_return_after_an_outage_without_a_wait() -> None:
+    """Each has ended its earlier membership, so who names another one has seen its new Lease."""
+    view = joined(lease("b", 1, "a", "b"))
+    view.listed([], 60, 60)
+    view.unknown(60)
+    view.renewed(60.1, 60.1)
+    view.listed([lease("a", 20), lease("b", 2)], 60.2, 60.2)
+    assert not view.is_active(60.2)
+    view.listed([lease("a", 20), lease("b", 3, "a", "b")], 60.5, 60.5)
+    assert view.is_active(60.5)
+
+
+def test_a_member_whose_new_lease_may_have_expired_waits() -> None:
+    """It was created when the request was sent, perhaps: others may have found it expired before the response arrived."""
+    view = FleetView("a", 6)
+    view.unknown(0)
+    view.renewed(6, 6)
+    view.listed([lease("a", 1), lease("b", 1, "a", "b")], 6, 6)
+    assert not view.is_active(6)
+
+
 def test_a_renewal_that_no_member_can_have_missed_needs_no_wait() -> None:
     view = joined(lease("b", 1, "a", "b"))
     view.renewed(5.2, 5.9)
@@ -138,7 +174,7 @@ def test_a_member_whose_lease_was_deleted_joins_again() -> None:
     view.lost()
     assert view.members == frozenset()
     assert not view.is_active(1)
-    view.renewed(1, 1, created=True)
+    view.renewed(1, 1)
     view.listed([lease("b", 1, "a", "b")], 1, 1)
     assert not view.is_active(1)
 

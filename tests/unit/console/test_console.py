@@ -120,7 +120,9 @@ async def test_runs_are_listed_newest_first_and_filtered_by_phase(api: ApiServer
         }
         for day in range(120)
     ]
-    api.answers[f"{PERDURE}/workflowruns"] = console.items(*({**run, "spec": {}, "status": {"phase": "Failed"}} for run in runs))
+    api.answers[f"{PERDURE}/workflowruns"] = console.items(
+        *({**run, "spec": {}, "status": {"phase": "Failed"}} for run in runs)
+    )
     async with opened() as browser:
         first = await browser.get("/namespaces/shop/runs?phase=Failed")
         last = await browser.get("/namespaces/shop/runs?phase=Failed&page=3")

@@ -236,14 +236,18 @@ def test_an_expression_next_to_a_program_is_safe(container: str) -> None:
         ("steps: [{name: t, waitForSignal: {name: 'sig-${input.x}'}}]", "spec.steps[0].waitForSignal.name"),
         ("steps: [{name: t, fail: {type: '${input.x}'}}]", "spec.steps[0].fail.type"),
         (
-            "{steps: [{name: t, sleep: {duration: 1s}, catch: [{errorTypes: ['${input.x}'], call: {block: b}}]}], "
-            "blocks: [{name: b, steps: [{name: n, set: {x: 1}}]}]}",
+            (
+                "{steps: [{name: t, sleep: {duration: 1s}, catch: [{errorTypes: ['${input.x}'], call: {block: b}}]}], "
+                "blocks: [{name: b, steps: [{name: n, set: {x: 1}}]}]}"
+            ),
             "spec.steps[0].catch[0].errorTypes[0]",
         ),
         ("steps: [{name: t, set: {x: 1}, limits: [{name: 'l-${input.x}'}]}]", "spec.steps[0].limits[0].name"),
         (
-            "{steps: [{name: t, set: {x: 1}}], activities: [{name: a, startToCloseTimeout: 1m, container: {image: i}, "
-            "failureTypes: [{exitCodes: [3], type: '${input.x}'}]}]}",
+            (
+                "{steps: [{name: t, set: {x: 1}}], activities: [{name: a, startToCloseTimeout: 1m, container: {image: i}, "
+                "failureTypes: [{exitCodes: [3], type: '${input.x}'}]}]}"
+            ),
             "spec.activities[0].failureTypes[0].type",
         ),
         (
@@ -254,8 +258,10 @@ def test_an_expression_next_to_a_program_is_safe(container: str) -> None:
         ("steps: [{name: t, signal: {workflowId: 'w-${input.x}', name: 'go-${input.x}'}}]", None),
         ("{steps: [{name: t, set: {x: 1}}], stepsTimeout: '${input.x}'}", None),
         (
-            "{steps: [{name: t, set: {x: 1}}], activities: [{name: a, startToCloseTimeout: 1m, container: {image: i}, "
-            "limits: [{name: l, key: '${input.x}'}], podSpecPatch: {nodeSelector: {zone: '${input.x}'}}}]}",
+            (
+                "{steps: [{name: t, set: {x: 1}}], activities: [{name: a, startToCloseTimeout: 1m, container: {image: i}, "
+                "limits: [{name: l, key: '${input.x}'}], podSpecPatch: {nodeSelector: {zone: '${input.x}'}}}]}"
+            ),
             None,
         ),
     ],

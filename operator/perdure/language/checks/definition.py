@@ -3,6 +3,7 @@
 Such references are children, RetryPolicies, WorkflowLimits, signals, and the inputs of runs.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -234,7 +235,7 @@ def check(
 def _check(spec: WorkflowSpec) -> CheckedDefinition:
     """Check a definition that copies nothing."""
     program, broken = compile_partially(spec)
-    checks = _Checks(spec, program)
+    checks = _Checks(spec, program, broken)
     checks.run()
     reported = {finding.path for finding in broken}
     signals = signals_of(program)
@@ -258,12 +259,12 @@ def _moved(path: str, where: str) -> str:
 
 
 class _Checks:
-    def __init__(self, spec: WorkflowSpec, program: Program) -> None:
+    def __init__(self, spec: WorkflowSpec, program: Program, broken: Iterable[Finding]) -> None:
         self.spec = spec
         self.program = program
         self.findings: list[Finding] = []
-        self.evaluated = {template.path for template in program.templates()}
-        """The paths of the values in which expressions are evaluated."""
+        self.evaluated = {template.path for template in program.templates()} | {_part_of(each.path) for each in broken}
+        """The paths of the values in which expressions are evaluated, and of the parts that did not compile."""
         self.children: list[ChildCall] = []
         lists = [spec.steps, *(block.steps for block in spec.blocks)]
         self.variables = {name for steps in lists for step in steps for name in step.set_ or ()}
@@ -474,6 +475,12 @@ class _Checks:
                         f"`{format_path(path[:2])}.status == 'Succeeded'` first, or give this step the same `when`",
                     )
                     break
+
+
+def _part_of(path: str) -> str:
+    """The step or the field of a definition that a path is in."""
+    found = re.match(r".*\bsteps\[\d+\]|spec\.[^.\[]+(?:\[\d+\])?", path)
+    return found[0] if found else path
 
 
 def _literals(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from perdure.api.state_versions import NEWEST
 from perdure.client.cluster import Cluster
 from perdure.client.frontend import FrontendApi
 from perdure.kube.access import Access
+from perdure.kube.clock import now
 from perdure.kube.light import LightClient
 from perdure.postgres.archive import Connection, PostgresArchive
 from rpc.archive.archiving import in_cluster, run, until
@@ -131,6 +132,9 @@ async def test_a_list_shows_both(frontend: str, cluster: ApiServer) -> None:
     assert done.stdout == ""
     done = await perdure_in_thread("list", "--archived", "--query", "WorkflowId = 'order-7'", "-o", "name", *at)
     assert done.stdout.split() == ["workflowrun.perdure.dev/gone-2"], done.output
+    for month, count in ((f"{now():%Y-%m}", 3), ("2020-12", 0)):
+        done = await perdure_in_thread("list", "--archived", "--phase", "Completed", "--month", month, *at)
+        assert sum("gone-" in line for line in done.stdout.splitlines()) == count, done.output
     done = await perdure_in_thread("list", "--archived", "-l", "a=b", *at)
     assert done.exit_code == 2
     assert "--query" in done.stderr

@@ -23,7 +23,7 @@ from perdure.kube.light import LightClient
 from perdure.postgres.archive import Connection, PostgresArchive
 from rpc.archive.archiving import in_cluster, run, until
 from support.apiserver import ApiServer, items, serving
-from support.archived_runs import finished, row
+from support.archived_runs import finished, ref, row
 from support.cli import RUNS, perdure_in_thread
 from support.console import PODS, opened, shown
 from support.http_server import Server
@@ -175,7 +175,7 @@ async def test_a_run_that_a_newer_version_has_archived_is_not_read(frontend: str
         assert "A newer version of Perdure has written the object" in done.stderr
         assert f"state version {NEWEST + 1}, and this operator reads versions 1 to {NEWEST}" in done.stderr
     async with PostgresArchive(Connection(conninfo=database.conninfo), timedelta(0)).run() as archive:
-        await archive.delete("shop", newer["metadata"]["uid"])
+        await archive.delete(ref("newer", "shop"))
 
 
 async def test_a_command_does_not_read_a_run_that_a_newer_version_has_archived(cluster: ApiServer) -> None:

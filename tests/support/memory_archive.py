@@ -16,7 +16,7 @@ class MemoryArchive:
         self.batches: list[list[str]] = []
         """The names of the runs in each batch that was given to it."""
         self.is_down = False
-        self.most: int | None = None
+        self.largest_batch: int | None = None
         """The most runs that it takes at a time; None: any number."""
         self.rejects: set[str] = set()
         """Names of runs."""
@@ -27,7 +27,7 @@ class MemoryArchive:
 
     async def store(self, runs: Sequence[ArchivedRun]) -> None:
         self._check()
-        if self.most is not None and len(runs) > self.most:
+        if self.largest_batch is not None and len(runs) > self.largest_batch:
             raise ArchiveUnavailableError("the archive did not answer within 10 seconds")
         self.batches.append([run.name for run in runs])
         if self.rejects & {run.name for run in runs}:

@@ -192,13 +192,13 @@ def archived(
     """
     status = run.get("status") or {}
     record, commit = record_of(run, RunRecord), Commit.of(status)
-    whole = _joined(run, events)
-    content = _dumped(whole)
+    document = _joined(run, events)
+    content = _dumped(document)
     if len(content) > settings.history_bytes:
-        content = _dumped(_without_events(whole, len(content)))
+        content = _dumped(_without_events(document, len(content)))
     elif payloads:
         content = _dumped(
-            {**whole, PAYLOADS: {name: base64.b64encode(each).decode() for name, each in payloads.items()}}
+            {**document, PAYLOADS: {name: base64.b64encode(each).decode() for name, each in payloads.items()}}
         )
     return ArchivedRun(
         record=record,

@@ -182,9 +182,9 @@ class AsyncClient:
             "priority": priority,
             "startPaused": paused or None,
         }
-        given = {key: value for key, value in spec.items() if value is not None}
+        fields = {key: value for key, value in spec.items() if value is not None}
         cluster, seconds = self._access.cluster, self._access.seconds
-        made = await cluster.create("workflowruns", request.manifest(name=name, labels=labels, spec=given))
+        made = await cluster.create("workflowruns", request.manifest(name=name, labels=labels, spec=fields))
         created = str(made["metadata"]["name"])
         if wait and await verdict(cluster, created, seconds) is None:
             raise TimeoutError(f"no operator has processed the run `{created}` within {seconds:g}s; the run is kept")

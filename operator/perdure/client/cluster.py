@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
-    from perdure.kube.decoding import TableRow
+    from perdure.kube.responses import TableRow
 
 
 _MAX_DURATION: Final = timedelta(minutes=3)
@@ -46,15 +46,9 @@ class Cluster:
         self.config_maps = ConfigMaps(requests)
         self.diagnosis = Diagnosis(requests)
         self.one_time_pods = OneTimePods(requests)
+        self.read = requests.read
+        """Read an object, by its kind, plural, and name; see there."""
         self._requests = requests
-
-    async def read(self, kind: str, plural: str, name: str) -> Object:
-        """Read an object.
-
-        Raises:
-            CliError: The object does not exist, or cannot be read.
-        """
-        return await self._requests.read(kind, plural, name)
 
     async def leases(self) -> list[Object]:
         """Read the Leases of the operators in the namespace.

@@ -18,7 +18,7 @@ from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.client import following, logs, retries, route, run_errors, snapshots
+    from perdure.client import logs, progress, retries, route, run_errors, snapshots
     from perdure.view import follow as follow_view
     from perdure.view import logs as logs_view
     from perdure.view import page as pages
@@ -97,7 +97,7 @@ class AsyncRun(Generic[R]):
     async def describe(self) -> RunSnapshot:
         """Read the run: its phase, its steps, what it waits for, and why it failed."""
         found = await self._cluster.runs.with_definition(await self._cluster.runs.get(self._name))
-        return snapshots.RunSnapshot(found, await following.view_of(self._cluster, found))
+        return snapshots.RunSnapshot(found, await progress.view_of(self._cluster, found))
 
     async def history(self) -> Sequence[Mapping[str, Any]]:
         """Read all events of the history, with Temporal's names."""
@@ -127,7 +127,7 @@ class AsyncRun(Generic[R]):
         """Wait until the run has ended, and those that continue it; return the last one."""
         name = self._name
         while True:
-            found = await following.ended(self._cluster, name, lambda _: None)
+            found = await progress.ended(self._cluster, name, lambda _: None)
             run = run_view.read_run(found, now=clock.now())
             if not run.chain.continued_as:
                 return run
@@ -176,7 +176,7 @@ class AsyncRun(Generic[R]):
 
     async def _follow(self, report: Callable[[str], object] | None = None) -> AsyncIterator[tuple[Object, RunView]]:
         found = await self._cluster.runs.with_definition(await self._cluster.runs.get(self._name))
-        async for each in following.follow(self._cluster, found, report or (lambda _: None)):
+        async for each in progress.follow(self._cluster, found, report or (lambda _: None)):
             yield each
 
     async def logs(

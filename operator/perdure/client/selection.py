@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.kube.decoding import TableRow
+    from perdure.kube.responses import TableRow
 
 _MAX_SINGLE_READS: Final = 100
 """Maximum number of runs that are read one by one; more are read with all others."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.api.json_values import Json, integer, mapping, mappings, text
 from perdure.api.times import read_kubernetes_time
-from perdure.kube.decoding import TableRow
+from perdure.kube.responses import TableRow
 from perdure.view.deadletters import redriven
 from perdure.view.failure import summary as summary_of
 from perdure.view.schedules import is_paused, state_of, times_of

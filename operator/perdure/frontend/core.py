@@ -14,8 +14,8 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.activities.changes import ActivityChanges
 from perdure.frontend.activities.standalone import StandaloneActivities
 from perdure.frontend.activities.tasks import ActivityTasks
-from perdure.frontend.deployments.deployments import WorkerDeploymentRpcs
 from perdure.frontend.deployments.managed import ManagedDeployments
+from perdure.frontend.deployments.rpcs import WorkerDeploymentRpcs
 from perdure.frontend.deployments.rules import is_registered
 from perdure.frontend.deployments.versions import (
     NOT_READ,
@@ -35,14 +35,14 @@ from perdure.frontend.nexus.tasks import DirectCalls, NexusTasks, OpenHandlerCal
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway
 from perdure.frontend.runs.starts import FirstTasks, RunCreator
-from perdure.frontend.schedules.schedules import ScheduleRpcs
+from perdure.frontend.schedules.rpcs import ScheduleRpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
 from perdure.frontend.task_queues import TaskQueueRpcs
 from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext, Handler, is_rpc
 from perdure.frontend.visibility.index import Visibility
-from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.visibility.lists import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs
 from perdure.frontend.workers import KnownWorkers, WorkerRpcs
 from perdure.frontend.workflows.batches import Batches

@@ -1,6 +1,6 @@
 """Converts a CronJob, and what it has in common with the CronWorkflow of Argo: cron lines, policies, and missed times."""
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -8,6 +8,7 @@ from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
+from perdure.importing.durations import NO_LIMIT
 from perdure.importing.reader import Object, Source, UnsupportedScheduleError, format_seconds, shorten
 from perdure.language.containers import without_expressions
 from perdure.schedule.calendar import InvalidTimesError
@@ -28,9 +29,12 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
     Raises:
         UnsupportedScheduleError: A field has no equivalent.
     """
-    name, namespace = identity(source, new_name)
+    metadata = identity(source, new_name)
     spec = source.part("spec")
-    job = spec.part("jobTemplate").part("spec")
+    job_template = spec.part("jobTemplate")
+    labels = _labels(job_template.part("metadata"))
+    job = job_template.part("spec")
+    job_template.done()
     template = job.part("template")
     pod = template.part("spec")
     containers = Source(pod.data, pod.path).parts("containers")
@@ -39,14 +43,18 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
         if containers:
             message += "; make the others init containers with restartPolicy Always"
         raise pod.refuse("containers", message)
-    metadata = template.part("metadata").data
+    if pod.data.get("restartPolicy") not in (None, "Never", "OnFailure"):
+        raise pod.refuse("restartPolicy", f"must be Never or OnFailure, not {shorten(pod.data['restartPolicy'])}")
+    of_pods = _labels(template.part("metadata"))
+    template.done()
+    deadline = job.number("activeDeadlineSeconds", 0)
     activity: Object = {
         "name": "job",
         "podTemplate": {
-            **({"metadata": metadata} if metadata else {}),
+            **({"metadata": of_pods} if of_pods else {}),
             "spec": without_expressions(_as_in_a_job(pod.data)),
         },
-        "scheduleToCloseTimeout": format_seconds(job.number("activeDeadlineSeconds", 86_400)),
+        "scheduleToCloseTimeout": format_seconds(deadline) if deadline else NO_LIMIT,
         "retryPolicy": {
             "exponential": {
                 "initialInterval": "10s",
@@ -55,31 +63,33 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
             }
         },
     }
-    run: Object = {"workflow": {"name": name}}
+    run: Object = {"workflow": {"name": metadata["name"]}}
     if job.data.get("ttlSecondsAfterFinished") is not None:
         run["ttlSecondsAfterFinished"] = job.number("ttlSecondsAfterFinished", 0)
     for one in ("completions", "parallelism"):
         if job.number(one, 1) != 1:
             raise job.refuse(one, "an activity runs one pod at a time; use a step with forEach instead")
-    job.take("completionMode")
+    if job.text("completionMode") == "Indexed":
+        raise job.refuse("completionMode", "the pods of an activity have no index; use a step with forEach instead")
     job.done()
     workflow = {
         "apiVersion": API_VERSION,
         "kind": "Workflow",
-        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "metadata": metadata,
         "spec": {"activities": [activity], "steps": [{"name": "job", "activity": {"name": "job"}}]},
     }
     made: Object = {
         "cron": classic_lines(spec, spec.take("schedule"), "schedule"),
         "timeZone": spec.text("timeZone"),
         **cron_options(spec),
-        "workflowRunTemplate": {"spec": run},
+        "workflowRunTemplate": {**({"metadata": labels} if labels else {}), "spec": run},
     }
     # A CronJob without a deadline starts the newest time that was missed, however old (kubernetes/kubernetes:
     # pkg/controller/cronjob/utils.go, mostRecentScheduleTime).
     made |= newest_missed(spec.number("startingDeadlineSeconds", YEAR))
     spec.done()
-    return [workflow, schedule_manifest(name, namespace, made)]
+    source.done()
+    return [workflow, schedule_manifest(metadata, made)]
 
 
 def _as_in_a_job(pod: Object) -> Object:
@@ -101,11 +111,33 @@ def newest_missed(deadline: int) -> Object:
     return {"catchupWindow": format_seconds(max(10, deadline)), "catchupPolicy": "Latest"}
 
 
-def identity(source: Source, new_name: str | None) -> tuple[str, str | None]:
-    """Take the name, unless there is a new one, and the namespace, if the manifest has one."""
+_OF_SERVER: Final = (
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+"""What an API server writes into metadata."""
+_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def identity(source: Source, new_name: str | None) -> Object:
+    """Take the metadata: the name, unless there is a new one, and the namespace, labels, and annotations, if it has them."""
+    for each in ("apiVersion", "kind", "status"):
+        source.take(each)
     meta = source.part("metadata")
     name = new_name or meta.required("name", "set it, or use --name")
-    return name, meta.text("namespace")
+    namespace = meta.text("namespace")
+    meta.take("name")
+    return {"name": name, **({"namespace": namespace} if namespace else {}), **_labels(meta)}
+
+
+def _labels(metadata: Source) -> Object:
+    """Take the labels and annotations, without what an API server or kubectl writes."""
+    for each in _OF_SERVER:
+        metadata.take(each)
+    found = {key: dict(metadata.part(key).data) for key in ("labels", "annotations")}
+    found["annotations"].pop(_APPLIED, None)
+    metadata.done()
+    return {key: each for key, each in found.items() if each}
 
 
 def cron_options(spec: Source) -> Object:
@@ -148,9 +180,8 @@ def _is_any(field: str) -> bool:
     return any(item in {"*", "?", "*/1", "?/1"} for item in field.split(","))
 
 
-def schedule_manifest(name: str, namespace: str | None, spec: Object) -> Object:
+def schedule_manifest(metadata: Object, spec: Object) -> Object:
     """Build the manifest of a Schedule; fields of the spec without a value are left out."""
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     fields = {key: value for key, value in spec.items() if value not in (None, [], {})}
     return {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": fields}
 

@@ -73,7 +73,7 @@ def temporal_schedule(source: Source, new_name: str | None) -> list[Object]:
     }
     for part in (spec, policies, state, workflow, action, schedule):
         part.done()
-    converted = schedule_manifest(_as_name(source, name), None, made)
+    converted = schedule_manifest({"name": _as_name(source, name)}, made)
     for annotation, options in annotations.items():
         kept = {key: value for key, value in options.items() if value}
         if kept:

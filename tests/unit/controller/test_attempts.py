@@ -20,7 +20,7 @@ from perdure.controller.runs.status import StatusComposer
 from perdure.controller.runs.store import RunStore
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
-from perdure.engine.recording import AttemptOutcome, Retired
+from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition
 from perdure.kube.access import Access

@@ -11,7 +11,7 @@ import pytest
 
 from perdure import __version__
 from perdure.controller.runs.conditions import RunEventRecorder
-from perdure.engine.recording import AttemptOutcome, Retired
+from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import TAKE_LIMITS, RunState
 from perdure.engine.step import RunTransition
 from perdure.observe import metrics

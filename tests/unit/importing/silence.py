@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import yaml
 
+from perdure.importing import schedules
 from perdure.importing.argo import manifests as argo_
-from perdure.importing.reader import ConvertedObject
+from perdure.importing.reader import ConvertedObject, UnsupportedScheduleError
 from perdure.importing.schemas import Schema
 from perdure.importing.tekton import manifests as tekton_
 
@@ -134,6 +135,37 @@ spec:
         - {name: f, taskSpec: {steps: [{name: s, image: i, command: [c]}]}}
     - {name: after, taskSpec: {steps: [{name: s, image: i, command: [c]}]}}
 """
+REFERENCE: Final = """
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: made}
+spec: {workflowTemplateRef: {name: library}}
+"""
+CRON_REFERENCE: Final = """
+apiVersion: argoproj.io/v1alpha1
+kind: CronWorkflow
+metadata: {name: made}
+spec:
+  schedules: ["* * * * *"]
+  workflowSpec: {workflowTemplateRef: {name: library}}
+"""
+TEMPLATE: Final = """
+apiVersion: argoproj.io/v1alpha1
+kind: %s
+metadata: {name: library}
+spec:
+  %s
+  templates: [{name: main, container: {image: i, command: [c]}}]
+"""
+LIBRARY: Final = TEMPLATE % ("WorkflowTemplate", "entrypoint: main")
+CRON_JOB: Final = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: made}
+spec:
+  schedule: "* * * * *"
+  jobTemplate: {spec: {template: {spec: {containers: [{name: c, image: i}]}}}}
+"""
 TASK_RUN: Final = """
 apiVersion: tekton.dev/v1
 kind: TaskRun
@@ -159,6 +191,10 @@ VALUES: Final[Json] = {
     "concurrencyPolicy": "Replace",
     "retryPolicy": "OnError",
     "mergeStrategy": "json",
+    "restartPolicy": "Always",
+    "completionMode": "Indexed",
+    "timeZone": "Europe/Berlin",
+    "timezone": "Europe/Berlin",
 }
 """Values of fields that have few."""
 
@@ -205,23 +241,101 @@ class Outcome:
     """The paths of what is reported."""
 
 
-def outcome(convert: Convert, document: Json) -> Outcome:
-    """Convert a document."""
-    made = convert([copy.deepcopy(document)])
+def outcome(convert: Convert, documents: list[Json]) -> Outcome:
+    """Convert documents."""
+    made = convert(copy.deepcopy(documents))
     reported = [one for each in made for one in (*each.report.gaps, *each.report.notes)]
     manifests = json.dumps([each.manifests for each in made], default=str)
     return Outcome(manifests, tuple(sorted(map(str, reported))), tuple(each.path for each in reported))
 
 
+def scheduled(documents: list[Json]) -> list[ConvertedObject]:
+    """Convert a document as `perdure schedule import` does, which rejects what it cannot convert."""
+    done = ConvertedObject("the document")
+    try:
+        done.manifests = schedules.convert(documents[0], "")
+    except UnsupportedScheduleError as error:
+        path, message = str(error).removeprefix(": ").split(": ", 1)
+        done.report.gap(path, message)
+    return [done]
+
+
+class Jobs(Schema):
+    """The fields of a CronJob (kubernetes/kubernetes: pkg/apis/batch/types.go), without those below its pods."""
+
+    _FIELDS: Final[tuple[Json, ...]] = (
+        {"apiVersion": "string", "kind": "string", "metadata": 4, "spec": 1, "status": "object"},
+        {
+            "schedule": "string",
+            "timeZone": "string",
+            "startingDeadlineSeconds": "integer",
+            "suspend": "boolean",
+            "concurrencyPolicy": "string",
+            "jobTemplate": 2,
+            "successfulJobsHistoryLimit": "integer",
+            "failedJobsHistoryLimit": "integer",
+        },
+        {"metadata": 4, "spec": 3},
+        {
+            "parallelism": "integer",
+            "completions": "integer",
+            "activeDeadlineSeconds": "integer",
+            "podFailurePolicy": "object",
+            "successPolicy": "object",
+            "backoffLimit": "integer",
+            "backoffLimitPerIndex": "integer",
+            "maxFailedIndexes": "integer",
+            "selector": "object",
+            "manualSelector": "boolean",
+            "template": 5,
+            "ttlSecondsAfterFinished": "integer",
+            "completionMode": "string",
+            "suspend": "boolean",
+            "podReplacementPolicy": "string",
+            "managedBy": "string",
+        },
+        {
+            "labels": {"*": "string"},
+            "annotations": {"*": "string"},
+            "finalizers": ["string"],
+            "ownerReferences": "object",
+        },
+        {"metadata": 4, "spec": 6},
+        {
+            "restartPolicy": "string",
+            "serviceAccountName": "string",
+            "nodeSelector": {"*": "string"},
+            "activeDeadlineSeconds": "integer",
+            "terminationGracePeriodSeconds": "integer",
+            "hostname": "string",
+            "initContainers": "object",
+            "volumes": "object",
+            "securityContext": "object",
+            "tolerations": "object",
+        },
+    )
+
+    def __init__(self) -> None:
+        super().__init__("cronjob")
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        return {"CronJob": 0}
+
+    def fields(self, number: int) -> Json:
+        return self._FIELDS[number]
+
+
 class Feeder:
     """Feeds each field of a kind to a conversion."""
 
-    def __init__(self, system: str, document: str, opaque: frozenset[str] = frozenset()) -> None:
-        """`opaque`: the fields whose own fields are not fed."""
-        self._opaque = opaque
-        self._schema = Schema(system)
-        self._convert = (argo_ if system == "argo" else tekton_).convert
-        self._document: Json = yaml.safe_load(document)
+    def __init__(self, of: "Feed") -> None:
+        """`of`: the fields."""
+        self._opaque = of.opaque
+        self._schema: Schema = Jobs() if of.system == "cronjob" else Schema(of.system)
+        self._convert = scheduled if of.by_schedule else (tekton_ if of.system == "tekton" else argo_).convert
+        self._document: Json = yaml.safe_load(of.document)
+        self._others: list[Json] = [yaml.safe_load(each) for each in of.others]
         self._visited: set[tuple[Any, ...]] = set()
         self.fed = 0
         self.reported = 0
@@ -254,7 +368,7 @@ class Feeder:
         self._visited.add(key)
         for name, each in self._schema.fields(shape).items():
             where = (*path, name)
-            if name in skip or name == "inline" or where[0] == "metadata":
+            if name in skip or name == "inline" or (where[0] == "metadata" and self._schema.system != "cronjob"):
                 continue
             inner = value.get(name) if isinstance(value, dict) else None
             if not inner and self._is_silent(where, each):
@@ -266,7 +380,7 @@ class Feeder:
         value = VALUES.get(str(path[-1]), sample(self._schema, shape))
         without, made = with_field(self._document, path, value)
         self.fed += 1
-        before, after = outcome(self._convert, without), outcome(self._convert, made)
+        before, after = (outcome(self._convert, [each, *self._others]) for each in (without, made))
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)[1:]
         wholes = [
             each for each in after.paths if where.startswith((f"{each}.", f"{each}[")) and not _OUTER.fullmatch(each)
@@ -296,20 +410,23 @@ NO_EFFECT: Final = {
     r".*arguments\.artifacts\.\*\.(mode|recurseMode|optional|path|artifactGC)": "those of the input of the template decide",
     r".*arguments\.artifacts\.\*\.archive": "text is not packed",
     r".*params\.\*\.(default|type)": "the value of the run decides",
-    r".*\.stepTemplate\.image": "the image of the step decides",
+    r".*\.stepTemplate\.(image|command)": "that of the step decides",
+    r"spec\.(params\.\*\.properties@(pipeline|task)|results\.\*\.type@pipeline)": "in the same way",
     r"spec\.schedule": "`schedules` decides",
     # The other system reads them elsewhere only.
     r".*(inputs|arguments)\.(parameters|artifacts)\.\*\.(globalName|archiveLogs)": "only outputs have one",
     r".*(in|out)puts\.artifacts\.\*\.(path|mode|recurseMode|archive|artifactGC|optional)@(steps|dag)": "pods have files",
     r".*outputs\.artifacts\.\*\.(mode|recurseMode)": "only inputs have modes",
     r"spec\.templates\.\*\.(affinity|nodeSelector|serviceAccountName|tolerations)@(steps|dag)": "only pods have them",
-    r"spec\.templates\.\*\.(parallelism|failFast)@(container|script|containerSet|http|resource|daemon)": "only steps have them",
+    r"spec\.templates\.\*\.(parallelism|failFast)@(?!steps|dag).*": "only steps have them",
     r".*\.continueOn\.error": "only a container that must write outputs can have the status Error",
     r"spec\.templates\.\*\.dag\.failFast": "Argo's controller starts all tasks whose dependencies permit it in any case",
+    r".*\.(parallelism|volumes|volumeClaimGC(\.strategy)?)@(one|library)": "one container, which mounts nothing",
     r".*\.singleBranch": "only with `branch`",
     r".*\.withSequence\.(start|format)": "only with `count` or `end`",
     r".*\.insecureIgnoreHostKey": "only for SSH, which is reported",
     r".*\.volumes@(script|containerSet|daemon)": "a volume that no container mounts",
+    r"spec\.tasks\.\*\.workspaces\.\*\.subPath@pipeline": "nothing binds the workspace, which is reported",
     r".*\.(workspaces\.\*\.optional|workspaces)": "an optional workspace that nothing binds",
     r".*volumeClaimTemplate\.(apiVersion|kind|metadata\.(name|generateName|namespace))": "the workspace names the claim",
     r".*params\.\*\.name": "a name for those that read it",
@@ -320,7 +437,7 @@ NO_EFFECT: Final = {
     r".*\.steps\.\*\.results": "a file for those that read it",
     r".*(pipeline|task)Ref\.(kind|params)": "only with a resolver",
     # Perdure has nothing that these fields could configure.
-    r"spec\.(templates\.\*\.)?executor": "the executor of Argo, which Perdure does not need",
+    r"spec\.((templates\.\*|workflowSpec)\.)?executor(\..*)?": "the executor of Argo, which Perdure does not need",
     r".*\.(container|script|containerSet\.containers\.\*)\.name": "Argo calls the container `main`",
     r".*\.(container|script)\.mirrorVolumeMounts": "the main container has its own mounts",
     r".*\.sidecars\.\*\.restartPolicy": "sidecars always restart",
@@ -352,10 +469,15 @@ class Feed:
     """The paths where it starts, with the fields directly below that are not fed."""
     kind: str = ""
     opaque: frozenset[str] = frozenset()
+    """The fields whose own fields are not fed."""
+    others: tuple[str, ...] = ()
+    """The documents that are converted together."""
+    by_schedule: bool = False
+    """Whether `perdure schedule import` converts it."""
 
     def run(self) -> tuple[Feeder, list[str]]:
         """Feed the fields; return the figures, and the fields that are silent without a reason."""
-        feeder = Feeder(self.system, self.document, self.opaque)
+        feeder = Feeder(self)
         paths = [path for start, skip in self.starts for path in feeder.silent(start, skip)]
         return feeder, unexplained(iter(paths), self.kind)
 
@@ -366,6 +488,17 @@ def _of_template(kind: str) -> Feed:
     return Feed(f"Argo: template with {kind}", "argo", STEP % TEMPLATES[kind], (start,), kind, opaque)
 
 
+def _definition(kind: str, run: str, field: str) -> str:
+    """Return the Pipeline or the Task of a run."""
+    spec = yaml.safe_load(run)["spec"][field]
+    return yaml.safe_dump({"apiVersion": "tekton.dev/v1", "kind": kind, "metadata": {"name": "made"}, "spec": spec})
+
+
+_WHOLE: Final = PODS | {"arguments", "templateDefaults", "templates", "artifacts"}
+"""Fields of a workflow that are fed elsewhere in full."""
+_NEW: Final = frozenset({"templates", "templateDefaults"})
+_REFERRED: Final[tuple[Path, frozenset[str]]] = ("spec",), _NEW
+_SCHEDULED: Final[tuple[Path, frozenset[str]]] = ("spec", "workflowSpec"), _NEW
 _CHILD: Final[Path] = ("spec", "pipelineSpec", "tasks", 0, "pipelineSpec")
 FEEDS: Final = (
     *map(_of_template, TEMPLATES),
@@ -375,7 +508,60 @@ FEEDS: Final = (
         STEP % TEMPLATES["container"],
         ((("spec",), frozenset({"templates", "templateDefaults"})),),
     ),
-    Feed("Argo: CronWorkflow", "argo", CRON, ((("spec",), frozenset({"workflowSpec"})),)),
+    Feed(
+        "Argo: CronWorkflow",
+        "argo",
+        CRON,
+        ((("spec",), frozenset({"workflowSpec"})), _SCHEDULED),
+        kind="one",
+        opaque=_WHOLE,
+    ),
+    Feed("Argo: reference", "argo", REFERENCE, (_REFERRED,), kind="one", opaque=_WHOLE),
+    Feed(
+        "Argo: reference, and its template",
+        "argo",
+        REFERENCE,
+        (_REFERRED,),
+        kind="one",
+        opaque=_WHOLE,
+        others=(LIBRARY,),
+    ),
+    Feed("Argo: scheduled reference", "argo", CRON_REFERENCE, (_SCHEDULED,), kind="one", opaque=_WHOLE),
+    Feed(
+        "Argo: scheduled reference, and its template",
+        "argo",
+        CRON_REFERENCE,
+        (_SCHEDULED,),
+        kind="one",
+        opaque=_WHOLE,
+        others=(LIBRARY,),
+    ),
+    Feed("Argo: WorkflowTemplate", "argo", LIBRARY, (_REFERRED,), kind="one", opaque=_WHOLE),
+    Feed(
+        "Argo: ClusterWorkflowTemplate",
+        "argo",
+        TEMPLATE % ("ClusterWorkflowTemplate", "entrypoint: main"),
+        (_REFERRED,),
+        kind="one",
+        opaque=_WHOLE,
+    ),
+    Feed(
+        "Argo: templates without entrypoint",
+        "argo",
+        TEMPLATE % ("WorkflowTemplate", "arguments: {}"),
+        (_REFERRED, (("spec", "templates", 0), WORK - {"container"})),
+        "library",
+        opaque=_WHOLE | {"artifacts"},
+    ),
+    Feed(
+        "Argo: schedule import",
+        "argo",
+        CRON_REFERENCE,
+        ((("spec",), frozenset({"workflowSpec"})), _SCHEDULED),
+        opaque=_WHOLE - {"arguments"},
+        by_schedule=True,
+    ),
+    Feed("CronJob: schedule import", "cronjob", CRON_JOB, (((), frozenset()),), by_schedule=True),
     Feed(
         "Tekton: PipelineRun",
         "tekton",
@@ -385,6 +571,15 @@ FEEDS: Final = (
     ),
     Feed("Tekton: pipeline in a pipeline", "tekton", NESTED, ((_CHILD, frozenset()),), opaque=PIPELINES),
     Feed("Tekton: TaskRun", "tekton", TASK_RUN, (((), frozenset()),)),
+    Feed(
+        "Tekton: Pipeline",
+        "tekton",
+        _definition("Pipeline", RUN, "pipelineSpec"),
+        ((("spec",), frozenset()),),
+        "pipeline",
+        PIPELINES,
+    ),
+    Feed("Tekton: Task", "tekton", _definition("Task", TASK_RUN, "taskSpec"), ((("spec",), frozenset()),), "task"),
 )
 
 
@@ -405,7 +600,7 @@ def main() -> None:
 def _print(name: str, figures: list[int]) -> None:
     words = ("fed", "imported", "reported", "silent for a reason", "silent")
     sys.stdout.write(
-        f"{name:<36}" + ", ".join(f"{each} {word}" for each, word in zip(figures, words, strict=True)) + "\n"
+        f"{name:<46}" + ", ".join(f"{each} {word}" for each, word in zip(figures, words, strict=True)) + "\n"
     )
 
 

@@ -234,7 +234,8 @@ def test_archived_logs_of_a_workflow_are_those_of_its_containers(tmp_path: Path)
     assert made.complete, made.sentences
     archived = {each["name"]: each.get("artifacts") for each in made.spec["activities"]}
     assert archived == {"notify": {"archiveLogs": True}, "run": {"archiveLogs": True}, "quiet": None, "find": None}
-    assert sum("logs go to the artifact store" in each for each in made.sentences) == 1
+    paths = [each.split(": ")[2] for each in made.sentences if "logs go to the artifact store" in each]
+    assert sorted(paths) == ["spec.archiveLogs", "spec.templates[2].archiveLocation.archiveLogs"]
     assert made.simulate()["phase"] == "Completed"
 
 

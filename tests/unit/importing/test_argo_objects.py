@@ -60,6 +60,49 @@ spec:
     assert run["spec"] == {"input": {"text": "hello", "to": "ada"}, "workflow": {"name": "shared"}}
 
 
+CHANGES = """
+  serviceAccountName: deployer
+  nodeSelector: {disk: ssd}
+  synchronization: {mutexes: [{name: only-one}]}
+"""
+
+
+def test_changes_to_a_template_become_a_definition_of_the_run(tmp_path: Path) -> None:
+    reference = f"kind: Workflow\nmetadata: {{name: made}}\nspec:\n  workflowTemplateRef: {{name: shared}}{CHANGES}"
+    made = argo(
+        tmp_path, f"{reference}  arguments: {{parameters: [{{name: to, value: ada}}]}}\n  shutdown: Stop\n", TEMPLATE
+    )
+    assert [each.split(": ")[2] for each in made.sentences] == ["spec.shutdown"]
+    run = next(each for each in made.manifests if each["kind"] == "WorkflowRun")["spec"]["inline"]
+    pod = run["activities"][0]["podTemplate"]["spec"]
+    assert (pod["serviceAccountName"], pod["nodeSelector"]) == ("deployer", {"disk": "ssd"})
+    assert run["limits"] == [{"name": "only-one"}]
+
+
+def test_changes_to_a_template_that_is_in_none_of_the_files_are_reported(tmp_path: Path) -> None:
+    reference = f"kind: Workflow\nmetadata: {{name: made}}\nspec:\n  workflowTemplateRef: {{name: far}}{CHANGES}"
+    made = argo(tmp_path, f"{reference}  activeDeadlineSeconds: 60\n  priority: 3\n")
+    message = "the template `far` is in none of the files; import the files together"
+    assert made.sentences == tuple(
+        f"Not imported: Workflow/made: spec.{each}: {message}"
+        for each in ("nodeSelector", "serviceAccountName", "synchronization")
+    )
+    (run,) = made.manifests
+    assert run["spec"] == {"stepsTimeout": "1m", "priority": 3, "workflow": {"name": "far"}}
+
+
+def test_options_of_a_template_that_only_runs_have_are_reported(tmp_path: Path) -> None:
+    """The deadline of a template is that of its Workflow."""
+    options = "  activeDeadlineSeconds: 60\n  priority: 3\n  ttlStrategy: {secondsAfterCompletion: 10}\n"
+    made = argo(tmp_path, f"{TEMPLATE}{options}")
+    assert made.spec["stepsTimeout"] == "1m"
+    of, message = "Not imported: WorkflowTemplate/shared: spec", "a Workflow has no such field"
+    assert made.sentences == (
+        f"{of}.ttlStrategy: {message}: set `ttlSecondsAfterFinished` in each WorkflowRun",
+        f"{of}.priority: {message}: set `priority` in each WorkflowRun",
+    )
+
+
 def test_templates_of_other_files_are_copied(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
@@ -123,6 +166,12 @@ def _twice(*texts: str) -> list[dict[str, object]]:
     return [{"text": each, "to": "ada", "artifact-file": None} for each in texts]
 
 
+def test_the_namespace_of_a_template_of_the_cluster_must_be_written(tmp_path: Path) -> None:
+    step = "{name: a, templateRef: {name: far, template: work, clusterScope: true}}"
+    made = argo(tmp_path, workflow(f"- {{name: main, steps: [[{step}]]}}"))
+    assert any("write the namespace of its Workflow in `from`, as `NAMESPACE/NAME`" in each for each in made.sentences)
+
+
 def test_what_a_copied_template_prints_is_only_known_with_its_file(tmp_path: Path) -> None:
     templates = """- name: main
   steps:
@@ -148,11 +197,31 @@ spec:
   - {name: kept, steps: [[{name: a, template: late}]], synchronization: {mutexes: [{name: one}]}}
 """,
     )
-    told = " ".join(made.sentences)
+    sentences = " ".join(made.sentences)
     assert not made.complete
-    assert "spec.onExit: is not copied with a template" in told
-    assert "spec.templates[0].inputs: a default with tags is not copied; pass `text`" in told
-    assert "spec.templates[1]: cannot be copied by itself" in told
+    assert "spec.onExit: is not copied with a template" in sentences
+    assert "spec.templates[0].inputs: a default with tags is not copied; pass `text`" in sentences
+    assert "spec.templates[1]: cannot be copied by itself" in sentences
+
+
+def test_remarks_about_a_library_have_the_paths_of_its_templates(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        """
+kind: WorkflowTemplate
+metadata: {name: far}
+spec:
+  podMetadata: {labels: {of: "{{inputs.parameters.p}}"}}
+  archiveLogs: true
+  templates:
+  - name: work
+    metrics: {prometheus: [{name: x, help: y, counter: {value: "1"}}]}
+    inputs: {parameters: [{name: p}]}
+    container: {image: a, command: [b]}
+""",
+    )
+    paths = {each.split(": ")[2] for each in made.sentences}
+    assert paths == {"spec", "spec.podMetadata.labels.of", "spec.archiveLogs", "spec.templates[0].metrics"}
 
 
 def test_a_template_of_the_cluster_becomes_a_workflow_that_all_namespaces_can_copy_from(tmp_path: Path) -> None:
@@ -207,6 +276,56 @@ spec:
     assert schedule["spec"]["cron"] == ["0 2 * * *"]
     assert schedule["spec"]["overlapPolicy"] == "TerminateOther"
     assert schedule["spec"]["workflowRunTemplate"]["spec"] == {"workflow": {"name": "nightly"}}
+
+
+SCHEDULED = """
+    activeDeadlineSeconds: 60
+    priority: 3
+    suspend: true
+    ttlStrategy: {secondsAfterCompletion: 10}
+    workflowMetadata: {labels: {team: a}}
+"""
+WANTED = {"priority": 3, "startPaused": True, "ttlSecondsAfterFinished": 10}
+
+
+def test_options_of_a_scheduled_workflow_are_those_of_its_runs(tmp_path: Path) -> None:
+    cron = "kind: CronWorkflow\nmetadata: {name: made}\nspec:\n  schedules: ['0 2 * * *']\n  workflowMetadata: {labels: {by: me}}"
+    templates = "entrypoint: main\n    templates: [{name: main, container: {image: i}}]"
+    made = argo(tmp_path, f"{cron}\n  workflowSpec:\n    {templates}{SCHEDULED}")
+    assert made.complete, made.sentences
+    definition, schedule = made.manifests
+    assert definition["spec"]["stepsTimeout"] == "1m"
+    template = schedule["spec"]["workflowRunTemplate"]
+    assert template == {
+        "metadata": {"labels": {"team": "a", "by": "me"}},
+        "spec": {"workflow": {"name": "made"}, **WANTED},
+    }
+    referred = argo(
+        tmp_path, f"{cron}\n  workflowSpec:\n    workflowTemplateRef: {{name: far}}{SCHEDULED}    parallelism: 2\n"
+    )
+    assert [each.split(": ")[2] for each in referred.sentences] == ["spec.workflowSpec.parallelism"]
+    (schedule,) = referred.manifests
+    template["spec"] |= {"workflow": {"name": "far"}, "stepsTimeout": "1m"}
+    assert schedule["spec"]["workflowRunTemplate"] == template
+
+
+def test_a_schedule_whose_workflow_changes_its_template_has_a_workflow_of_its_own(tmp_path: Path) -> None:
+    cron = """
+kind: CronWorkflow
+metadata: {name: made}
+spec:
+  schedules: ["0 2 * * *"]
+  workflowSpec:
+    workflowTemplateRef: {name: shared}
+    arguments: {parameters: [{name: to, value: ada}]}
+    nodeSelector: {disk: ssd}
+"""
+    made = argo(tmp_path, cron, TEMPLATE)
+    assert made.complete, made.sentences
+    definition, schedule, _ = made.manifests
+    assert definition["spec"]["activities"][0]["podTemplate"]["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert definition["spec"]["input"]["default"] == {"text": "hello", "to": "ada"}
+    assert schedule["spec"]["workflowRunTemplate"]["spec"] == {"workflow": {"name": "made"}}
 
 
 def test_metadata_of_a_workflow_becomes_that_of_its_run(tmp_path: Path) -> None:

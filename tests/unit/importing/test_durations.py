@@ -58,7 +58,7 @@ def test_durations_of_templates(tmp_path: Path) -> None:
         ),
     )
     assert made.complete, made.sentences
-    assert [made.activity(name)["startToCloseTimeout"] for name in "abc"] == ["1h30m", "5s", "1d"]
+    assert [made.activity(name)["startToCloseTimeout"] for name in "abc"] == ["1h30m", "5s", "365d"]
     assert "runTimeout" not in made.manifests[0]["spec"]
     assert made.activity("d")["retryPolicy"]["exponential"] == {
         "initialInterval": "30s",

@@ -136,7 +136,7 @@ def test_running_tasks_finish_with_their_retries(tmp_path: Path) -> None:
         ("{pipeline: 10s, tasks: 5s, finally: 5s}", ("10s", "5s", "5s")),
         ("{pipeline: 10s, tasks: 6s}", ("10s", "6s", "4s")),
         ("{pipeline: 10s, finally: 3s}", ("10s", "7s", "3s")),
-        ("{tasks: 5s}", (None, "5s", "1h")),
+        ("{tasks: 5s}", ("1h", "5s", "59m55s")),
         ("{pipeline: 10s}", ("10s", None, "10s")),
     ],
 )
@@ -188,3 +188,63 @@ def test_an_exit_handler_reads_the_status_error(tmp_path: Path, entry: str, code
     report = made.simulate({"work": [{"exitCode": code}]})
     assert report["phase"] == "Failed"
     assert inputs(report)[-1] == {"v": status}
+
+
+@pytest.mark.parametrize(
+    ("message", "want"),
+    [
+        (None, '"null"'),
+        ("it broke", r'"[{\"message\":\"it broke\",\"phase\":\"Failed\"}]"'),
+        ('a "b" \\ c\n', r'"[{\"message\":\"a \\\"b\\\" \\\\ c\\n\",\"phase\":\"Failed\"}]"'),
+    ],
+)
+def test_an_exit_handler_reads_the_failures(tmp_path: Path, message: str | None, want: str) -> None:
+    """As in Argo, they are a list in JSON, in quotes."""
+    templates = """- {name: main, container: {image: a, command: [b]}}
+- {name: say, inputs: {parameters: [{name: v}]}, container: {image: a, command: [b]}}
+- name: handler
+  steps: [[{name: h, template: say, arguments: {parameters: [{name: v, value: "{{workflow.failures}}"}]}}]]"""
+    made = argo(tmp_path, workflow(templates, "entrypoint: main\nonExit: handler"))
+    assert made.complete
+    assert any("`workflow.failures` only has the failure that ended the workflow" in each for each in made.sentences)
+    end = {"fail": {"type": "Broken", "message": message}} if message else {}
+    assert inputs(made.simulate({"main": [end]}))[-1] == {"v": want}
+
+
+@pytest.mark.parametrize(("code", "status"), [(1, "Failed"), (MISSING_CODE, "Error")])
+def test_hooks_of_a_step_read_its_failure_and_its_error(tmp_path: Path, code: int, status: str) -> None:
+    hook = "template: say, arguments: {parameters: [{name: v, value: %s}]}"
+    templates = f"""- name: main
+  steps:
+  - - name: a
+      template: work
+      continueOn: {{error: true, failed: true}}
+      hooks:
+        failed: {{expression: 'steps["a"].status == "Failed"', {hook % "Failed"}}}
+        errored: {{expression: 'steps["a"].status == "Error"', {hook % "Error"}}}
+        either: {{expression: 'steps["a"].status in ["Failed", "Error"]', {hook % '"either {{steps.a.status}}"'}}}
+- {{name: work, container: {{image: a, command: [b]}}, outputs: {{parameters: [{{name: o, valueFrom: {{path: /o}}}}]}}}}
+- {{name: say, inputs: {{parameters: [{{name: v}}]}}, container: {{image: a, command: [b]}}}}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    report = made.simulate({"work": [{"exitCode": code}]})
+    assert report["phase"] == "Completed"
+    found = [each["v"] for each in inputs(report) if each]
+    assert sorted(found) == sorted([status, f"either {status}"])
+
+
+@pytest.mark.parametrize(("code", "attempts"), [(1, 3), (MISSING_CODE, 1)])
+@pytest.mark.parametrize("entry", ["work", "group"])
+def test_the_retry_policy_on_failure_does_not_repeat_an_error(
+    tmp_path: Path, entry: str, code: int, attempts: int
+) -> None:
+    retries = "retryStrategy: {limit: 2, retryPolicy: OnFailure}"
+    outputs = "outputs: {parameters: [{name: o, valueFrom: {path: /o}}]}"
+    of_work, of_group = (f"{retries}, " if each == entry else "" for each in ("work", "group"))
+    templates = f"""- {{name: main, dag: {{tasks: [{{name: a, template: {entry}}}]}}}}
+- {{name: group, {of_group}dag: {{tasks: [{{name: x, template: work}}]}}}}
+- {{name: work, {of_work}container: {{image: a, command: [b]}}, {outputs}}}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    report = made.simulate({"work": [{"exitCode": code}] * 3})
+    assert (report["phase"], counts(report)["work"]) == ("Failed", attempts)

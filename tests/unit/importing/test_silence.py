@@ -4,7 +4,7 @@ import pytest
 
 from unit.importing.silence import FEEDS, Feed
 
-_FEW: dict[str, int] = {"Argo: CronWorkflow": 10}
+_FEW: dict[str, int] = {"CronJob: schedule import": 40}
 """How many fields are fed at least, where they are few."""
 
 

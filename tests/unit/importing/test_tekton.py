@@ -514,3 +514,27 @@ def test_what_tekton_would_reject_is_reported(tmp_path: Path, spec: str, want: s
 def test_a_remark_about_a_task_run_has_the_path_of_its_source(tmp_path: Path) -> None:
     made = tekton(tmp_path, task_run("steps: [{image: a, timeout: 5s, script: x}]"))
     assert any("TaskRun/" in each and ": spec.taskSpec.steps[0].timeout: " in each for each in made.sentences)
+
+
+def test_settings_of_tasks_that_the_pipeline_does_not_have_are_reported(tmp_path: Path) -> None:
+    """Tekton rejects the run."""
+    made = tekton(
+        tmp_path,
+        pipeline_run("tasks: [{name: a, taskSpec: {steps: [{name: s, image: i, command: [c]}]}}]")
+        + "  taskRunSpecs: [{pipelineTaskName: a, timeout: 5s}, {pipelineTaskName: b, timeout: 5s}]\n",
+    )
+    of = "Not imported: PipelineRun/made: spec.taskRunSpecs[1].pipelineTaskName"
+    assert made.sentences == (f"{of}: there is no task `b`, which Tekton rejects; remove it",)
+
+
+def test_parameters_of_a_step_without_a_reference_are_reported(tmp_path: Path) -> None:
+    step = "{name: s, image: i, command: [c], params: [{name: z, value: y}]}"
+    made = tekton(tmp_path, pipeline_run(f"tasks: [{{name: a, taskSpec: {{steps: [{step}]}}}}]"))
+    assert "params" not in str(made.spec["activities"])
+    assert ["only a step with a `ref` has parameters" in each for each in made.sentences] == [True]
+
+
+def test_the_folder_of_credentials_is_reported(tmp_path: Path) -> None:
+    step = "{name: s, image: i, command: [c], args: [$(credentials.path)]}"
+    made = tekton(tmp_path, pipeline_run(f"tasks: [{{name: a, taskSpec: {{steps: [{step}]}}}}]"))
+    assert ["`$(credentials.path)` has no counterpart here" in each for each in made.sentences] == [True]

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
-from perdure.engine.recording import MAX_PENDING
+from perdure.engine.ledger import MAX_PENDING
 from perdure.language.execution.flow import MAX_WAITING
 from perdure.simulation.manifests import Manifest, read_definitions, read_scenario
 from perdure.simulation.report import Report

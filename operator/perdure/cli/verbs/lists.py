@@ -187,13 +187,13 @@ def _check_archived(selection: Selection, revision: str | None, *, watch: bool, 
         raise click.BadParameter("archived runs do not change; leave out --watch", param_hint="--archived")
     if everywhere:
         raise click.BadParameter("works in one namespace; leave out --all-namespaces", param_hint="--archived")
-    given = {
+    unsupported = {
         "--selector": selection.selector,
         "--search-attribute": selection.attributes,
         "--prefix": selection.prefix,
         "--revision": revision,
     }
-    if other := next((name for name, value in given.items() if value), None):
+    if other := next((name for name, value in unsupported.items() if value), None):
         raise click.BadParameter(
             f"the archive cannot select by {other}; use --query, such as --query \"Customer = 'C-7'\"",
             param_hint="--archived",

@@ -22,7 +22,7 @@ from perdure.controller.reconcile.newer_states import NewerStateError, message_f
 from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable, unimplemented
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.visibility.lists import Listing
 from perdure.runtime.attempts import KubeObject
 
 _MAX_BYTES: Final = 64 * 1024 * 1024

@@ -187,18 +187,19 @@ def archives_log(template_: Fields, *, default: bool) -> bool:
     return archives
 
 
-def of_log(template_: Fields, work: Object) -> Object:
+def of_log(template_: Fields, work: Object, path: str) -> Object:
     """Return the field of the artifacts of an activity that archives the log of its container.
 
     Args:
         template_: The template.
         work: The container, pod template, or script of the activity.
+        path: The path of the field that says so.
     """
     container = work["podTemplate"]["spec"]["containers"][0] if "podTemplate" in work else work.get("container")
     if container is not None and not container.get("command"):
         template_.gap("container.command", "must be set: to archive the log, a shell starts the command")
         return {}
-    template_.report.note("archiveLogs", f"logs go to the artifact store, and are deleted with their run; {_STORE}")
+    template_.report.note(path, f"logs go to the artifact store, and are deleted with their run; {_STORE}")
     return {"archiveLogs": True}
 
 

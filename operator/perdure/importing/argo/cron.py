@@ -9,22 +9,44 @@ _FIRST_FAILURE = re.compile(r"\s*(cronworkflow\.)?failed\s*(>=\s*1|>\s*0)\s*")
 """An expression of Argo that is true once a run has failed."""
 
 
-def cron_workflow(source: Source, new_name: str | None) -> list[Object]:
+def cron_workflow(source: Source, new_name: str | None, run_template: Object | None = None) -> list[Object]:
     """Convert a CronWorkflow to a Schedule.
 
     Args:
-        source: The manifest. Its workflow must be a `workflowTemplateRef`.
+        source: The manifest.
         new_name: Name of the Schedule; None for the name of the original.
+        run_template: What it starts, if its workflow is converted already. Otherwise, the workflow must be a
+            `workflowTemplateRef`.
 
     Raises:
         UnsupportedScheduleError: A field has no equivalent.
     """
-    name, namespace = identity(source, new_name)
+    metadata = identity(source, new_name)
     spec = source.part("spec")
-    workflow = spec.part("workflowSpec")
+    if run_template is None:
+        run_template = {"spec": _run(spec, spec.part("workflowSpec"))}
+    lines = spec.texts("schedules") or [spec.take("schedule")]
+    made: Object = {
+        "cron": [each for line in lines for each in classic_lines(spec, line, "schedules")],
+        "timeZone": spec.text("timezone"),
+        **cron_options(spec),
+        "workflowRunTemplate": run_template,
+    }
+    made |= newest_missed(spec.number("startingDeadlineSeconds", 0))
+    if spec.take("when"):
+        raise spec.refuse("when", "put the condition into the workflow, as `when` of its first step")
+    spec.take("schedule")
+    made |= _stop(spec, spec.part("stopStrategy"))
+    spec.done()
+    source.done()
+    return [schedule_manifest(metadata, made)]
+
+
+def _run(spec: Source, workflow: Source) -> Object:
+    """Take the workflow, which must be a `workflowTemplateRef`, as the spec of a run."""
     reference = workflow.part("workflowTemplateRef")
-    run = reference.text("name")
-    if not run:
+    name = reference.text("name")
+    if not name:
         raise spec.refuse(
             "workflowSpec",
             "Argo steps are not converted; write them as a Workflow, and name it in workflowTemplateRef",
@@ -33,23 +55,8 @@ def cron_workflow(source: Source, new_name: str | None) -> list[Object]:
     input_ = _parameters(arguments)
     arguments.done()
     reference.done()
-    for one in ("entrypoint", "serviceAccountName"):
-        workflow.take(one)
     workflow.done()
-    lines = spec.texts("schedules") or [spec.take("schedule")]
-    made: Object = {
-        "cron": [each for line in lines for each in classic_lines(spec, line, "schedules")],
-        "timeZone": spec.text("timezone"),
-        **cron_options(spec),
-        "workflowRunTemplate": {"spec": {"workflow": {"name": run}, **({"input": input_} if input_ else {})}},
-    }
-    made |= newest_missed(spec.number("startingDeadlineSeconds", 0))
-    if spec.take("when"):
-        raise spec.refuse("when", "put the condition into the workflow, as `when` of its first step")
-    spec.take("schedule")
-    made |= _stop(spec, spec.part("stopStrategy"))
-    spec.done()
-    return [schedule_manifest(name, namespace, made)]
+    return {"workflow": {"name": name}, **({"input": input_} if input_ else {})}
 
 
 def _parameters(arguments: Source) -> Object:

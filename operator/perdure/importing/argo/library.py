@@ -77,6 +77,8 @@ class Templates:
             reference.done({})
             spec = self._library.spec(of, cluster=cluster)
             if spec is None:
+                if cluster:
+                    step.note("templateRef", "write the namespace of its Workflow in `from`, as `NAMESPACE/NAME`")
                 return f"{LIBRARY}{of}", name
             if home not in self._homes:
                 self._homes.add(home)
@@ -190,13 +192,11 @@ def _as_block(template: Any) -> Any:
         return template
     name, inputs, outputs = template.get("name"), template.get("inputs") or {}, template.get("outputs") or {}
 
-    def passed(kind: str, field: str) -> list[Object]:
-        return [
-            {"name": each["name"], field: f"{{{{inputs.{kind}.{each['name']}}}}}"} for each in inputs.get(kind) or []
-        ]
+    def names(of: Object, kind: str) -> list[str]:
+        return [str(each["name"]) for each in of.get(kind) or [] if "name" in each]
 
-    def returned(kind: str) -> list[str]:
-        return [str(each["name"]) for each in outputs.get(kind) or []]
+    def passed(kind: str, field: str) -> list[Object]:
+        return [{"name": each, field: f"{{{{inputs.{kind}.{each}}}}}"} for each in names(inputs, kind)]
 
     arguments = {"parameters": passed("parameters", "value"), "artifacts": passed("artifacts", "from")}
     of = f"steps.{name}.outputs"
@@ -213,8 +213,10 @@ def _as_block(template: Any) -> Any:
         "outputs": {
             "parameters": [
                 {"name": each, "valueFrom": {"parameter": f"{{{{{of}.parameters.{each}}}}}"}}
-                for each in returned("parameters")
+                for each in names(outputs, "parameters")
             ],
-            "artifacts": [{"name": each, "from": f"{{{{{of}.artifacts.{each}}}}}"} for each in returned("artifacts")],
+            "artifacts": [
+                {"name": each, "from": f"{{{{{of}.artifacts.{each}}}}}"} for each in names(outputs, "artifacts")
+            ],
         },
     }

@@ -36,22 +36,31 @@ TEMPLATES: Final = frozenset({"WorkflowTemplate", "ClusterWorkflowTemplate"})
 """The kinds whose templates others use."""
 _SCHEMA: Final = Schema("argo")
 _RESERVED: Final = "workflows.argoproj.io/"
-_OF_DEFINITION: Final = frozenset(
+_OF_RUN: Final = frozenset(
     {
-        "templates",
-        "entrypoint",
-        "onExit",
-        "hooks",
-        "volumes",
-        "volumeClaimTemplates",
-        "templateDefaults",
-        "podSpecPatch",
+        "workflowTemplateRef",
+        "arguments",
+        "activeDeadlineSeconds",
+        "ttlStrategy",
+        "priority",
+        "suspend",
+        "workflowMetadata",
     }
 )
+"""The fields of a workflow that become fields of its run. A workflow with any other one has a definition of its own."""
+_ONLY_OF_RUNS: Final = {
+    "ttlSecondsAfterFinished": "ttlStrategy",
+    "ttlSecondsAfterFailure": "ttlStrategy",
+    "priority": "priority",
+    "startPaused": "suspend",
+}
+"""The options that a run has, but not a Workflow, with the fields of Argo from which they follow."""
+_FAILURES: Final = "workflow.failures"
 _ADVICE: Final = {
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "workflowMetadata": "set the labels on the WorkflowRun",
     "plugin": "write the step as an activity",
+    "workflowTemplateRef": "a template cannot be another one; copy its fields",
 }
 
 _HOOKS: Final = re.compile('"(hooks|onExit)": ')
@@ -94,6 +103,10 @@ class _Conversion:
         """The values of parameters that refer to others."""
         self._report = self.done.report
         spec: Object = document.get("spec") or {}
+        for path, text in walk(spec, "spec"):
+            if _FAILURES in text:
+                message = f"`{_FAILURES}` only has the failure that ended the workflow, with its message and phase"
+                self._report.note(path, message)
         if self._kind == "CronWorkflow":
             self._cron(document, spec)
         elif self._kind == "Workflow":
@@ -102,30 +115,58 @@ class _Conversion:
             self._template(spec)
 
     def _workflow(self, spec: Object, path: str) -> None:
-        reference = spec.get("workflowTemplateRef")
-        inline = self._resolved(spec, path) if reference else spec
-        if inline is None:
-            inline = {key: value for key, value in spec.items() if key != "workflowTemplateRef"}
-        fields = Fields(inline, path, self._report)
-        parameters = self._parameters(fields, needs_values=True)
-        options = self._options(fields)
-        metadata = run_metadata(fields.part("workflowMetadata"), parameters)
-        if reference and not spec.keys() & _OF_DEFINITION and not (reference or {}).get("clusterScope"):
-            run: Object = {"workflow": {"name": str(reference["name"])}}
+        name = self._workflow_of(spec)
+        if name is not None:
+            made, metadata = self._run_of(spec, path, name)
         else:
-            run = {"inline": self._definition(fields, inline, path)}
-        made = {**({"input": parameters} if parameters or self._composed else {}), **options, **run}
+            inline = self._resolved(spec)
+            fields = Fields(inline, path, self._report)
+            parameters = self._parameters(fields, needs_values=True)
+            options = self._options(fields)
+            metadata = run_metadata(fields.part("workflowMetadata"), parameters)
+            definition = self._definition(fields, inline, path)
+            made = {**({"input": parameters} if parameters or self._composed else {}), **options, "inline": definition}
         self._add("WorkflowRun", _labeled(self._meta(), metadata), made)
 
-    def _resolved(self, spec: Object, path: str) -> Object | None:
-        """Merge a spec over the spec of its referenced template."""
-        reference = spec["workflowTemplateRef"]
-        base = self._library.spec(str(reference.get("name")), cluster=bool(reference.get("clusterScope")))
-        if base is None:
-            if spec.keys() & _OF_DEFINITION or reference.get("clusterScope"):
-                message = f"the template `{reference.get('name')}` is in none of the files; import the files together"
-                self._report.gap(f"{path}.workflowTemplateRef", message)
+    def _workflow_of(self, spec: Object) -> str | None:
+        """Return the name of the Workflow that a workflow runs; None if it needs a definition of its own."""
+        reference = spec.get("workflowTemplateRef")
+        if not reference:
             return None
+        name, cluster = str(reference.get("name")), bool(reference.get("clusterScope"))
+        changes = cluster or spec.keys() - _OF_RUN or references(spec.get("arguments"))
+        return None if changes and self._library.spec(name, cluster=cluster) is not None else name
+
+    def _run_of(self, spec: Object, path: str, name: str) -> tuple[Object, Object]:
+        """Return the spec and the labels of a run of the Workflow that a template becomes.
+
+        Args:
+            spec: The spec of the workflow, which refers to the template.
+            path: Its path.
+            name: The name of the template. If none of the files has it, the changes of the workflow to it are reported.
+        """
+        cluster = bool(spec["workflowTemplateRef"].get("clusterScope"))
+        known = self._library.spec(name, cluster=cluster) is not None
+        fields = Fields(self._resolved(spec), path, self._report)
+        advice = f"the template `{name}` is in none of the files; import the files together"
+        for field in sorted(spec.keys() - _OF_RUN):
+            if fields.take(field) not in (None, {}, [], "", False):
+                fields.gap(field, advice)
+        if cluster:
+            fields.gap("workflowTemplateRef.clusterScope", advice)
+        if references(spec.get("arguments")):
+            fields.gap("arguments", advice)
+        parameters = self._parameters(fields, needs_values=True)
+        options = self._options(fields, may_be_handled=not known)
+        metadata = run_metadata(fields.part("workflowMetadata"), parameters)
+        return {**({"input": parameters} if parameters else {}), **options, "workflow": {"name": name}}, metadata
+
+    def _resolved(self, spec: Object) -> Object:
+        """Merge a spec over the spec of its referenced template, if the files have it."""
+        reference = spec.get("workflowTemplateRef")
+        if not reference:
+            return spec
+        base = self._library.spec(str(reference.get("name")), cluster=bool(reference.get("clusterScope"))) or {}
         merged = {**base, **{key: value for key, value in spec.items() if key != "workflowTemplateRef"}}
         parameters: Object = {}
         for each in (base, spec):
@@ -136,55 +177,59 @@ class _Conversion:
         return merged
 
     def _template(self, spec: Object) -> None:
-        if not spec.get("entrypoint"):
+        wrapped = not spec.get("entrypoint")
+        if wrapped:
             message = "has no entrypoint: other Workflows copy its templates (`from`), also those that are imported separately"
             self._report.note("spec", message)
             spec = as_blocks(spec)
         if self._kind == "ClusterWorkflowTemplate":
-            message = "apply it in one namespace: definitions of all others can copy from it (`from`), but runs start in its own"
+            message = "apply it in one namespace: all others can copy from it (`from`) and run it, as `NAMESPACE/NAME`"
             self._report.note("spec", message)
-        self._definition_of(self._meta(), spec, "spec")
+        options = self._definition_of(self._meta(), spec, "spec")
+        for i in range(len(spec.get("templates") or [])) if wrapped else ():
+            self._report.move(f"spec.templates[{i}].steps[0][0].inline", f"spec.templates[{i}]")
+        for option in options:
+            message = f"a Workflow has no such field: set `{option}` in each WorkflowRun"
+            self._report.gap(f"spec.{_ONLY_OF_RUNS[option]}", message)
 
-    def _definition_of(self, metadata: Object, spec: Object, path: str) -> None:
-        """Add a Workflow."""
+    def _definition_of(self, metadata: Object, spec: Object, path: str) -> Object:
+        """Add a Workflow, and return the options that its runs need."""
         spec = _with_parameters(spec)
         fields = Fields(spec, path, self._report)
         declared = [dict(each) for each in (spec.get("arguments") or {}).get("parameters") or []]
         parameters = self._parameters(fields, needs_values=False)
-        for name in self._options(fields):
-            fields.note("", f"set `{name}` in each WorkflowRun: a Workflow has no such field")
-        definition = self._definition(fields, spec, path)
+        options = self._options(fields, may_be_handled=True)
+        limit = {"stepsTimeout": options.pop("stepsTimeout")} if "stepsTimeout" in options else {}
+        definition = {**limit, **self._definition(fields, spec, path)}
         input_spec = _input(declared, parameters, self._composed)
         shared: Object = {"allowedNamespaces": ["*"]} if self._kind == "ClusterWorkflowTemplate" else {}
         self._add("Workflow", metadata, {**shared, **({"input": input_spec} if input_spec else {}), **definition})
+        return options
 
     def _cron(self, document: Object, spec: Object) -> None:
-        workflow = spec.get("workflowSpec") or {}
-        reference = workflow.get("workflowTemplateRef")
-        arguments = workflow.get("arguments")
-        if reference and not workflow.keys() & _OF_DEFINITION:
-            name = str(reference.get("name"))
+        workflow, path = spec.get("workflowSpec") or {}, "spec.workflowSpec"
+        name = self._workflow_of(workflow)
+        if name is not None:
+            run, metadata = self._run_of(workflow, path, name)
         else:
-            name = str(self._metadata.get("name"))
-            resolved = self._resolved(workflow, "spec.workflowSpec") if reference else workflow
-            self._definition_of(self._meta(), resolved or {}, "spec.workflowSpec")
-            arguments = None
-        fields = {
-            **spec,
-            "workflowSpec": {"workflowTemplateRef": {"name": name}, **({"arguments": arguments} if arguments else {})},
-        }
-        if fields.pop("when", None):
+            resolved = self._resolved(workflow)
+            metadata = run_metadata(
+                Fields(resolved.get("workflowMetadata"), f"{path}.workflowMetadata", self._report), {}
+            )
+            rest = {key: value for key, value in resolved.items() if key != "workflowMetadata"}
+            options = self._definition_of(self._meta(), rest, path)
+            run = {"workflow": {"name": str(self._metadata.get("name"))}, **options}
+        own = run_metadata(Fields(spec.get("workflowMetadata"), "spec.workflowMetadata", self._report), {})
+        metadata = _labeled(metadata, own)
+        template = {**({"metadata": metadata} if metadata else {}), "spec": run}
+        fields = {key: value for key, value in spec.items() if key not in {"workflowSpec", "workflowMetadata", "when"}}
+        if spec.get("when"):
             self._report.gap(
                 "spec.when", "has no counterpart; put the condition into the workflow, as `when` of its first step"
             )
-        metadata = fields.pop("workflowMetadata", None)
-        if metadata:
-            self._report.gap(
-                "spec.workflowMetadata", "set the labels in `workflowRunTemplate.metadata` of the Schedule"
-            )
         try:
             source = Source({**document, "metadata": self._meta(), "spec": fields}, "spec")
-            self.done.manifests += checked(cron_workflow(source, None), "spec")
+            self.done.manifests += checked(cron_workflow(source, None, template), "spec")
         except UnsupportedScheduleError as error:
             self._report.gap("spec", str(error).removeprefix("spec: "))
 
@@ -219,12 +264,21 @@ class _Conversion:
             return {name: each for name, each in parameters.items() if name not in {*cycle, *self._composed}}
         return {name: each for name, each in parameters.items() if name not in self._composed}
 
-    def _options(self, spec: Fields) -> Object:
-        """Take the options of a run."""
+    def _options(self, spec: Fields, *, may_be_handled: bool = False) -> Object:
+        """Take the options of a run.
+
+        Args:
+            spec: The spec of the workflow.
+            may_be_handled: Whether its handlers are not known, which the deadline does not limit.
+        """
         options: Object = {}
         deadline = timeout(spec, "activeDeadlineSeconds")
         if deadline:
-            handled = spec.data.keys() & {"onExit", "hooks"} or _HOOKS.search(json.dumps(spec.data.get("templates")))
+            handled = (
+                may_be_handled
+                or spec.data.keys() & {"onExit", "hooks"}
+                or _HOOKS.search(json.dumps(spec.data.get("templates")))
+            )
             options["stepsTimeout" if handled else "runTimeout"] = deadline
         ttl = spec.part("ttlStrategy")
         either, success, failure = (ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure"))
@@ -242,7 +296,7 @@ class _Conversion:
         return options
 
     def _definition(self, fields: Fields, spec: Object, path: str) -> Object:
-        pods = self._pods(fields)
+        pods = self._pods(fields, path)
         workflow = WorkflowFacts(
             labels=self._metadata.get("labels") or {},
             annotations=self._metadata.get("annotations") or {},
@@ -267,7 +321,7 @@ class _Conversion:
         for kind, name, child in made.children:
             self._add(kind, {"name": name, **self._namespace()}, child)
         workspaces = _workspaces(fields)
-        fields.drop("templates", "templateDefaults", "volumeClaimGC", "executor", "workflowTemplateRef", "podGC")
+        fields.drop("templates", "templateDefaults", "volumeClaimGC", "executor", "podGC")
         for name, advice in _STORED.items():
             if fields.take(name) is not None:
                 fields.note(name, advice)
@@ -275,7 +329,7 @@ class _Conversion:
         first: Object = {"limits": taken} if taken else {}
         return {**first, **({"workspaces": workspaces} if workspaces else {}), **definition}
 
-    def _pods(self, spec: Fields) -> PodDefaults:
+    def _pods(self, spec: Fields, path: str) -> PodDefaults:
         fields = {name: spec.take(name) for name in POD_FIELDS if name in spec}
         priority_class = spec.text("podPriorityClassName")
         if priority_class:
@@ -302,6 +356,7 @@ class _Conversion:
         volumes = {str(each.get("name")): each for each in spec.take("volumes", [])}
         claims = [str((each.get("metadata") or {}).get("name")) for each in spec.data.get("volumeClaimTemplates") or []]
         return PodDefaults(
+            path=path,
             fields=fields,
             volumes=volumes,
             labels=metadata.take("labels", {}),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from perdure.importing.argo.scope import ERRORS
-from perdure.importing.durations import go_duration
+from perdure.importing.durations import NO_LIMIT, go_duration
 from perdure.importing.expressions import UntranslatableError, condition, constants
 from perdure.importing.programs import FINAL_CODE, MISSING_CODE, TimedFailures
 from perdure.importing.reader import Fields, Object
@@ -34,6 +34,13 @@ def timeout(template: Fields, *names: str) -> str | None:
         except ValueError:
             template.gap(name, f"`{text}` is not a duration that is known before the run; set it on the activity")
     return found
+
+
+def attempt_limit(template: Fields) -> str:
+    """Take the time limit of an attempt; one that is explicitly zero is no limit in Argo."""
+    names = ("activeDeadlineSeconds", "timeout")
+    default = NO_LIMIT if any(name in template for name in names) else MAX_ATTEMPT
+    return timeout(template, *names) or default
 
 
 @dataclass(frozen=True, slots=True)

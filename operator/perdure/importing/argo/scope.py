@@ -7,6 +7,15 @@ from typing import Any, Final
 
 from perdure.importing.expressions import UntranslatableError, has_field, literal, member, value_of
 
+
+def _quoted(text: str) -> str:
+    """Return the expression of a text in JSON."""
+    escaped = text
+    for character, escape in (("\\\\", "\\\\\\\\"), ('"', '\\\\"'), ("\\n", "\\\\n"), ("\\t", "\\\\t")):
+        escaped += f".replace('{character}', '{escape}')"
+    return f"('\"' + {escaped} + '\"')"
+
+
 STATUS: Final = "(run.status == 'Completed' ? 'Succeeded' : 'Failed')"
 """Converts the values of `workflow.status` to those of Perdure."""
 
@@ -22,6 +31,7 @@ ROOTS: Final = (
     "node",
     "pod",
     "loop",
+    "cronworkflow",
 )
 """Names that tags begin with; other texts in braces are not tags."""
 
@@ -31,7 +41,6 @@ _RUN: Final = {
     "uid": "run.runId",
     "creationTimestamp": "run.startTime",
     "creationTimestamp.RFC3339": "run.startTime",
-    "failures": "run.failure",
     "duration": "(now - run.startTime).getSeconds()",
     "creationTimestamp.s": "int(run.startTime)",
     "scheduledTime": "schedule.scheduledTime",
@@ -95,6 +104,13 @@ class WorkflowFacts:
             return STATUS
         errored = f"run.failure != null && run.failure.type in {list(ERRORS)}"
         return f"(run.status == 'Completed' ? 'Succeeded' : {errored} ? 'Error' : 'Failed')"
+
+    @property
+    def failures(self) -> str:
+        """Return the expression of its failures: a list in JSON, in quotes, as Argo has it."""
+        message = _quoted("run.failure.message")
+        found = f"'[{{\"message\":' + {message} + ',\"phase\":\"' + {self.status} + '\"}}]'"
+        return f"(run.failure == null ? '\"null\"' : {_quoted(f'({found})')})"
 
 
 _FAILED_ITEM: Final = "type(o) == map && has(o.failed)"
@@ -342,6 +358,8 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
     name = ".".join(path)
     if name == "status":
         return workflow.status
+    if name == "failures":
+        return workflow.failures
     if name in _RUN:
         return _RUN[name]
     if name in workflow.constants:

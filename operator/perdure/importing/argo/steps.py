@@ -11,7 +11,7 @@ from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.loops import ITEM, for_each
 from perdure.importing.argo.retries import MAX_ATTEMPT
 from perdure.importing.argo.scope import ERRORS, OUTPUT_MISSING, CalledStep, Scope, Shape, artifact_field, variable
-from perdure.importing.durations import go_duration
+from perdure.importing.durations import NO_LIMIT, go_duration
 from perdure.importing.expressions import (
     TAG,
     Resolve,
@@ -679,8 +679,8 @@ def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scop
         name = str(each.data.get("name"))
         passed[name] = argument(each, scope.resolve)
         each.done({"subPath": "pass the whole artifact, and read the part of it"})
-    given = {artifact_field(name): value for name, value in passed.items() if value is not None}
-    result: Object = given if target.shape.is_foreign else {}
+    foreign = {artifact_field(name): value for name, value in passed.items() if value is not None}
+    result: Object = foreign if target.shape.is_foreign else {}
     for name, optional in target.artifacts.items():
         if passed.get(name) is not None:
             result[artifact_field(name)] = passed[name]
@@ -708,7 +708,7 @@ def _deadline(source: Fields, target: CallTarget, limit: str) -> str:
     """Return the time limit of an attempt that an argument sets."""
     if "${" not in limit:
         try:
-            return go_duration(limit, seconds=True) or MAX_ATTEMPT
+            return go_duration(limit, seconds=True) or NO_LIMIT
         except ValueError as error:
             source.gap("arguments", f"{error}; it is the time limit of the template")
             return MAX_ATTEMPT

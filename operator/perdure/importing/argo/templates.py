@@ -24,7 +24,7 @@ from perdure.importing.argo.images import EntryPoints
 from perdure.importing.argo.library import Library
 from perdure.importing.argo.limits import limits
 from perdure.importing.argo.requests import http, kubectl, needs_kubectl, resource
-from perdure.importing.argo.retries import MAX_ATTEMPT, NO_RETRY, retries, timeout
+from perdure.importing.argo.retries import NO_RETRY, attempt_limit, retries, timeout
 from perdure.importing.argo.scope import OUTPUT_MISSING, PodScope, ServiceScope, Shape, WorkflowFacts
 from perdure.importing.programs import MISSING_CODE, Output, Returns
 from perdure.importing.reader import ConversionReport, Fields, Object
@@ -63,6 +63,8 @@ _ADVICE: Final = {
 class PodDefaults:
     """The common settings of the pods of a workflow."""
 
+    path: str = "spec"
+    """The path of the spec of the workflow."""
     fields: Object = field(default_factory=dict)
     """Fields of the pod spec."""
     volumes: Mapping[str, Any] = field(default_factory=dict)
@@ -153,7 +155,7 @@ class ActivityBuilder:
             template.gap("retryStrategy.expression", "only the time of a container is measured")
         definition: Object = {
             "name": self._name,
-            "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or MAX_ATTEMPT,
+            "startToCloseTimeout": attempt_limit(template),
             **repeated.fields,
             **({"limits": taken} if taken else {}),
             **cache(template, self._containers),
@@ -189,7 +191,9 @@ class ActivityBuilder:
                 self._containers.complete(container)
                 template.data["container"] = container.data
             work = self._containered(Returns(tuple(outputs), prints, copies, repeated.timed))
-            log = of_log(template, work) if archives else {}
+            own = "archiveLogs" in (self._declared.get("archiveLocation") or {})
+            path = template.at("archiveLocation") if own else self._pods.path
+            log = of_log(template, work, f"{path}.archiveLogs") if archives else {}
             definition |= {**of_activity(self._artifacts, self._left, self._scope.resolve, log), **work}
             shape = Shape(tuple(each.name for each in outputs), result=prints, errs=errs)
         template.done(_ADVICE)
@@ -287,11 +291,12 @@ class ActivityBuilder:
 
     def _pod(self, containers: ContainerSet) -> Object:
         template, main = self._template, containers.main
-        spec: Object = dict(self._pods.fields)
-        for name in POD_FIELDS:
-            value = template.take(name)
-            if value is not None:
-                spec[name] = self._containers.computed(value, template.at(name))
+        own = {name: template.take(name) for name in POD_FIELDS if name in template}
+        common = {name: value for name, value in self._pods.fields.items() if name not in own}
+        spec: Object = {
+            name: self._containers.computed(value, f"{self._pods.path}.{name}") for name, value in common.items()
+        }
+        spec |= {name: self._containers.computed(value, template.at(name)) for name, value in own.items()}
         resources = template.take("podResources")
         if resources is not None:
             spec["resources"] = resources
@@ -340,12 +345,14 @@ class ActivityBuilder:
         return list(dict.fromkeys(mounts))
 
     def _metadata(self) -> Object:
-        metadata = self._template.part("metadata")
-        labels = {**self._pods.labels, **metadata.take("labels", {})}
-        annotations = {**self._pods.annotations, **metadata.take("annotations", {})}
-        parts = {"labels": labels, "annotations": annotations}
-        path = metadata.path
-        return {key: self._containers.fixed(value, f"{path}.{key}") for key, value in parts.items() if value}
+        own, common = self._template.part("metadata"), f"{self._pods.path}.podMetadata"
+        found: Object = {}
+        for key, values in (("labels", self._pods.labels), ("annotations", self._pods.annotations)):
+            of_template = self._containers.fixed(own.take(key, {}), own.at(key))
+            rest = {name: value for name, value in values.items() if name not in of_template}
+            found[key] = {**self._containers.fixed(rest, f"{common}.{key}"), **of_template}
+        own.done({})
+        return {key: each for key, each in found.items() if each}
 
 
 def _is_required(parameter: Object) -> bool:
@@ -443,7 +450,7 @@ def group_service(
     if unfit or pods.labels or pods.annotations or pods.patch or pods.claims.intersection(mounts):
         return None
     containers = Containers(scope, report, EntryPoints())
-    limit = timeout(template, "activeDeadlineSeconds", "timeout")
+    limit = attempt_limit(template)
     if template.take("retryStrategy") is not None:
         template.note("retryStrategy", "a service that ends is not restarted: the steps fail")
     source = template.part(kind)
@@ -460,7 +467,7 @@ def group_service(
     return {
         **spec["containers"][0],
         "securityContext": {"runAsNonRoot": False, **user},
-        "readyTimeout": limit or MAX_ATTEMPT,
+        "readyTimeout": limit,
         **({"podSpecPatch": patch} if patch else {}),
     }
 
@@ -491,7 +498,7 @@ def service(
     }
     definition: Object = {
         "name": name,
-        "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or MAX_ATTEMPT,
+        "startToCloseTimeout": attempt_limit(template),
         "retryPolicy": NO_RETRY,
         "resource": {
             "action": "Create",

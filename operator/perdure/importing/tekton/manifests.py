@@ -23,6 +23,8 @@ _REST: Final = re.compile(rf"(?<!\$){VARIABLE.pattern}")
 _CONTEXT: Final = re.compile(r"\$\((?!params\b)")
 """A variable that is not a parameter."""
 _VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "persistentVolumeClaim", "configMap", "secret", "projected", "csi")
+_DEFAULT_LIMIT: Final = "1h"
+"""The limit of a run that has none, by the `default-timeout-minutes` of Tekton."""
 _POD: Final = frozenset(
     {"nodeSelector", "tolerations", "affinity", "securityContext", "volumes", "runtimeClassName", "dnsPolicy"}
 ) | {
@@ -108,15 +110,16 @@ class _Conversion:
         timeouts = run.part("timeouts")
         context = self._context(run.parts("workspaces"), self._pod(template))
         field = "pipeline" if "pipeline" in timeouts else "timeout"
-        total = limit(timeouts if field == "pipeline" else run, field)
+        given = limit(timeouts if field == "pipeline" else run, field)
+        total = given or _DEFAULT_LIMIT
         tasks, final = _parts(total, limit(timeouts, "tasks"), limit(timeouts, "finally"))
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
-        self._specs(run, context)
+        named = self._specs(run, context)
         options: Object = {}
         if total and total != NO_LIMIT:
             options["runTimeout"] = total
-            if tasks in {None, NO_LIMIT} and "finally" in (run.data.get("pipelineSpec") or {}):
+            if given and tasks in {None, NO_LIMIT} and "finally" in (run.data.get("pipelineSpec") or {}):
                 run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
         if tasks and tasks != NO_LIMIT:
             options["stepsTimeout"] = tasks
@@ -125,6 +128,12 @@ class _Conversion:
         if found is None:
             return
         spec, name = found
+        declared = [each for field in ("tasks", "finally") for each in spec.data.get(field) or []]
+        for i, each in enumerate(named):
+            if each not in {str(task.get("name")) for task in declared}:
+                run.gap(
+                    f"taskRunSpecs[{i}].pipelineTaskName", f"there is no task `{each}`, which Tekton rejects; remove it"
+                )
         parameters = _parameters(spec.data, values)
         _check_values(spec, parameters)
         context.name = str(self._metadata.get("name") or self._metadata.get("generateName") or name).rstrip("-")
@@ -182,17 +191,21 @@ class _Conversion:
             return None
         return Fields(found, f"Pipeline/{name}: spec", self._report), name
 
-    def _specs(self, run: Fields, context: RunContext) -> None:
+    def _specs(self, run: Fields, context: RunContext) -> list[str]:
+        """Take the settings of single tasks; return the names of those."""
+        names = []
         pods: dict[str, Object] = {}
         timeouts = dict(context.timeouts)
         for each in run.parts("taskRunSpecs"):
             name = each.text("pipelineTaskName") or ""
+            names.append(name)
             pods[name] = self._pod(each)
             timeout = limit(each, "timeout")
             if timeout:
                 timeouts[name] = timeout
             each.done(_ADVICE)
         context.pods, context.timeouts = pods, timeouts
+        return names
 
     def _pod(self, of: Fields) -> Object:
         template = of.part("podTemplate")

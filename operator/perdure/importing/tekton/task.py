@@ -384,6 +384,8 @@ class TaskContainers:
         reference = step.data.get("ref")
         found = self._actions.get(str(reference.get("name"))) if isinstance(reference, dict) else None
         if found is None:
+            if step.take("params"):
+                step.gap("params", "only a step with a `ref` has parameters; remove them")
             return step
         passed = {str(each.get("name")): each.get("value") for each in step.data.get("params") or []}
         passed = {name: self._values.known(each) for name, each in passed.items()}

@@ -9,7 +9,7 @@ from perdure.importing.expressions import Resolve, UntranslatableError, has_fiel
 from perdure.importing.reader import ConversionReport, Fields, as_text, walk
 
 VARIABLE: Final = re.compile(
-    r"\$\(((?:params|tasks|context\.(?:pipelineRun|pipelineTask|pipeline|taskRun|task)|workspaces|results|steps|step|finally|artifacts)"
+    r"\$\(((?:params|tasks|context\.(?:pipelineRun|pipelineTask|pipeline|taskRun|task)|workspaces|results|steps|step|finally|artifacts|credentials)"
     r"\b[-\w.\[\]'\"*]*)\)"
 )
 """A variable. Other texts in `$(…)`, also with another name in `context`, stay as they are, as in Tekton."""

@@ -24,7 +24,7 @@ from perdure.api.policies import FailurePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, shorten
-from perdure.engine.recording import MAX_PENDING
+from perdure.engine.ledger import MAX_PENDING
 from perdure.engine.state import DEAD_LETTER
 from perdure.language import coercion
 from perdure.language.coercion import format_value

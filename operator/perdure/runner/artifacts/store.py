@@ -16,7 +16,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from perdure.runner.artifacts.packing import PIECE
+from perdure.runner.artifacts.archives import PIECE
 from perdure.runner.artifacts.programs import ArtifactError
 
 if TYPE_CHECKING:

@@ -184,6 +184,34 @@ def test_a_cron_jobs_pod_keeps_its_user_and_its_token(fields: Any, kept: Any) ->
     assert workflow["spec"]["activities"][0]["podTemplate"]["spec"] == {**main, **fields, **kept}
 
 
+def test_labels_and_annotations_of_a_cron_job_are_kept() -> None:
+    manifest = changed(CRON_JOB, "metadata.labels", {"team": "a"})
+    manifest = changed(
+        manifest, "metadata.annotations", {"b": "c", "kubectl.kubernetes.io/last-applied-configuration": "{}"}
+    )
+    manifest = changed(manifest, "metadata.uid", "u")
+    manifest = changed(manifest, "spec.jobTemplate.metadata", {"labels": {"of": "job"}, "creationTimestamp": None})
+    code, made, error = run(manifest)
+    assert code == 0, error
+    want = {"name": "report", "namespace": "shop", "labels": {"team": "a"}, "annotations": {"b": "c"}}
+    assert [each["metadata"] for each in made] == [want, want]
+    assert made[1]["spec"]["workflowRunTemplate"]["metadata"] == {"labels": {"of": "job"}}
+
+
+def test_a_job_without_a_deadline_has_no_limit() -> None:
+    """It had one of a day, for all attempts."""
+    code, (workflow, _), error = run(changed(CRON_JOB, "spec.jobTemplate.spec.activeDeadlineSeconds", None))
+    assert code == 0, error
+    assert workflow["spec"]["activities"][0]["scheduleToCloseTimeout"] == "365d"
+
+
+def test_labels_and_annotations_of_a_cron_workflow_are_kept() -> None:
+    metadata = {"name": "sync", "labels": {"team": "a"}, "annotations": {"b": "c"}}
+    code, (schedule,), error = run({**CRON_WORKFLOW, "metadata": metadata})
+    assert code == 0, error
+    assert schedule["metadata"] == metadata
+
+
 def test_a_cron_workflow_becomes_a_schedule() -> None:
     code, (schedule,), error = run(CRON_WORKFLOW)
     assert code == 0, error
@@ -279,6 +307,13 @@ def test_the_memo_of_a_temporal_schedule_and_the_options_of_its_runs_are_kept(sh
         (CRON_JOB, "spec.jobTemplate.spec.parallelism", 4, "spec.jobTemplate.spec.parallelism"),
         (CRON_JOB, "spec.jobTemplate.spec.podFailurePolicy", {"rules": [1]}, "podFailurePolicy: has no equivalent"),
         (CRON_JOB, "spec.concurrencyPolicy", "Maybe", "must be Allow, Forbid or Replace"),
+        (CRON_JOB, "spec.jobTemplate.spec.completionMode", "Indexed", "the pods of an activity have no index"),
+        (CRON_JOB, "spec.jobTemplate.spec.template.spec.restartPolicy", "Always", "must be Never or OnFailure"),
+        (CRON_JOB, "spec.jobTemplate.meta", {"a": "b"}, "spec.jobTemplate.meta: has no equivalent"),
+        (CRON_JOB, "spec.jobTemplate.metadata.finalizers", ["x"], "jobTemplate.metadata.finalizers: has no equivalent"),
+        (CRON_JOB, "specs", {"a": "b"}, "specs: has no equivalent"),
+        (CRON_WORKFLOW, "spec.workflowSpec.entrypoint", "x", "spec.workflowSpec.entrypoint: has no equivalent"),
+        (CRON_WORKFLOW, "spec.workflowSpec.serviceAccountName", "x", "serviceAccountName: has no equivalent"),
         (CRON_JOB, "kind", "Job", "must be a CronJob, a CronWorkflow"),
         (CRON_WORKFLOW, "spec.when", "{{=true}}", "put the condition into the workflow"),
         (

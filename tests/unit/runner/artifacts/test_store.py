@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from perdure.runner.artifacts.archives import PIECE
 from perdure.runner.artifacts.input_artifacts import Inputs
 from perdure.runner.artifacts.output_artifacts import Outputs, uploaded
-from perdure.runner.artifacts.packing import PIECE
 from perdure.runner.artifacts.programs import ArtifactError
-from perdure.runner.artifacts.sealing import Reader
+from perdure.runner.artifacts.seals import Reader
 from perdure.runner.artifacts.store import ArtifactStore
 from support.artifacts.gateway import Gateway, serving
 from support.ports import free_port

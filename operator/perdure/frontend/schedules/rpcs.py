@@ -56,7 +56,7 @@ from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions
 from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.index import is_known
-from perdure.frontend.visibility.listing import converter, lists_of
+from perdure.frontend.visibility.lists import converter, lists_of
 from perdure.frontend.visibility.query_language import parse
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry
 from perdure.kube import client as kube

@@ -1,6 +1,6 @@
-"""Recording: what a step adds to a history.
+"""The ledger: what a step adds to a history.
 
-The ledger collects the output of a step. `event_of` converts a command to the event that records it: a step appends the event to
+It collects the output of a step. `event_of` converts a command to the event that records it: a step appends the event to
 the history, and a replay compares it with the history.
 """
 

@@ -25,7 +25,7 @@ from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.visibility.lists import Listing
 from support.http_server import api_server
 from support.managers import manager_over
 from support.recorded_runs import recorded

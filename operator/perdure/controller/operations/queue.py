@@ -1,4 +1,4 @@
-"""The Operations of this operator: processed in order for each target, and answered in their own status.
+"""The queue of the Operations of this operator: processed in order for each target, and answered in their own status.
 
 Order. The Operations of a target are processed in the order of their creation, regardless of the order of watch events: each
 time, all pending ones are listed. The order is that of their first resourceVersion, which is recorded together with the
@@ -188,6 +188,8 @@ class Operations:
             admits=self._admits,
             remembers=self._remembers,
         )
+        self.drain = self._queue.drain
+        """Wait until no work is in progress; see there."""
         services.shards.subscribe(self._reassign)
         self._in_progress: dict[str, ReconciledOperation] = {}
         self._held: set[TargetKey] = set()
@@ -276,10 +278,6 @@ class Operations:
             if self._list_task is not None:
                 self._list_task.cancel()
             self._list_task = asyncio.get_running_loop().create_task(self._resync.retry())
-
-    async def drain(self) -> None:
-        """Wait until nothing is in progress."""
-        await self._queue.drain()
 
     # Work
 

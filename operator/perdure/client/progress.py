@@ -1,4 +1,4 @@
-"""Follows runs until they end."""
+"""The progress of a run, which is polled until it has ended."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from perdure.api.kinds.deadletter import DeadLetter
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import ConditionReason
-from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.errors import RefusedError
 from perdure.controller.runs.effects.effects import Effects
 from perdure.engine import events as ev

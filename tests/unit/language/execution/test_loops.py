@@ -6,7 +6,7 @@ import pytest
 
 from perdure.engine.failures import FailureKind
 from perdure.language.execution import flow
-from unit.language.play import Play, do
+from unit.language.execution.play import Play, do
 
 # Loops
 

@@ -14,7 +14,7 @@ from perdure.language.interpreter import Refuser, progress
 from perdure.language.memory import Status
 from perdure.language.program import InvalidWorkflowError, with_defaults
 from support.engine.script import T0, Drive, application, seconds
-from unit.language.decisions import Json, do, failure, main, make, memory, restored, run, work
+from unit.language.execution.decisions import Json, do, failure, main, make, memory, restored, run, work
 
 # Activities
 

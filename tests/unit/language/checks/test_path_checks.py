@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from unit.language.checks import IDLE, checked, findings_of
+from support.language.checks import IDLE, checked, findings_of
 
 # Steps that never run
 

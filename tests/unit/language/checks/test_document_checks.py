@@ -7,7 +7,7 @@ import yaml
 from perdure.language.checks import Documents, check_references
 from perdure.language.checks.definition import run_input
 from perdure.language.program import Severity
-from unit.language.checks import ACTIVITIES, IDLE, SCHEMA, checked
+from support.language.checks import ACTIVITIES, IDLE, SCHEMA, checked
 
 # Several definitions
 

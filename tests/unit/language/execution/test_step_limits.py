@@ -5,9 +5,9 @@ import pytest
 from perdure.engine import commands as cmd
 from perdure.engine.inputs import ActivityAnswered, TerminateRequested
 from perdure.language.checks import Documents, check_references
-from unit.language.checks import checked
-from unit.language.decisions import Json, do, make, restored, run, work
-from unit.language.play import Play
+from support.language.checks import checked
+from unit.language.execution.decisions import Json, do, make, restored, run, work
+from unit.language.execution.play import Play
 
 LIMITED = """
 steps:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perdure.language.cel import compile_source, format_duration, parse_duration
 from perdure.language.expressions import ExpressionError, References, compile_condition, compile_template
-from unit.language.evaluation import SCOPE, evaluate, refusal
+from unit.language.cel.evaluation import SCOPE, evaluate, refusal
 
 # --- templates -------------------------------------------------------------------------------------------------------
 

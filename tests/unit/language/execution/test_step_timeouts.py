@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from perdure.engine import commands as cmd
-from unit.language.play import Play, do
+from unit.language.execution.play import Play, do
 
 # Computed timeouts
 

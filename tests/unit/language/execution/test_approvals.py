@@ -8,7 +8,7 @@ from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.language.checks import check
-from unit.language.play import Play
+from unit.language.execution.play import Play
 
 APPROVAL = """
 steps:

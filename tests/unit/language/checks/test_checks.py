@@ -9,7 +9,7 @@ from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.checks import check
 from perdure.language.compiler import compile_program
 from perdure.language.program import Severity
-from unit.language.checks import ACTIVITIES, IDLE, SCHEMA, STEPS, findings_of, of_value
+from support.language.checks import ACTIVITIES, IDLE, SCHEMA, STEPS, findings_of, of_value
 
 # Types and names
 

@@ -9,9 +9,9 @@ from perdure.engine.activities import too_many_losses
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.engine.state import AWAIT_SERVICE
 from perdure.language.step_tree import OpenPaths, step_tree
+from support.language.checks import checked
 from support.language.resumed import Run, plan, retried
-from unit.language.checks import checked
-from unit.language.play import Play
+from unit.language.execution.play import Play
 
 GROUP = """
 steps:

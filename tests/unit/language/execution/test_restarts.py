@@ -15,7 +15,7 @@ from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptInput,
 from perdure.engine.state import RunState
 from perdure.language.compiler import compile_program
 from support.engine.script import Drive, application
-from unit.language.decisions import Json, interpreter, restored, run, work
+from unit.language.execution.decisions import Json, interpreter, restored, run, work
 
 # Random programs
 

@@ -10,7 +10,7 @@ from perdure.engine import commands as cmd
 from perdure.language.checks import check
 from perdure.language.memory import Status
 from perdure.language.step_failures import STEPS_FAILED
-from unit.language.play import ACTIVITIES, SEES, Play, do
+from unit.language.execution.play import ACTIVITIES, SEES, Play, do
 
 FORK = """
 failurePolicy: {policy}

@@ -7,7 +7,7 @@ import pytest
 
 from perdure.language.expressions import MAX_RESULT, ExpressionError, compile_template
 from support.hostile import ATTACKS, HOSTILE, SOURCES, WORK, deep_value
-from unit.language.evaluation import SCOPE
+from unit.language.cel.evaluation import SCOPE
 
 
 @pytest.mark.parametrize(("expression", "want"), [pytest.param(*case[1:], id=case[0]) for case in ATTACKS])

@@ -7,7 +7,7 @@ import pytest
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
-from unit.language.play import Play, do
+from unit.language.execution.play import Play, do
 
 # Graphs
 

@@ -5,7 +5,7 @@ import pytest
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.engine import commands as cmd
 from perdure.language.checks import check
-from unit.language.play import Play
+from unit.language.execution.play import Play
 
 HOOKED = """
 steps:

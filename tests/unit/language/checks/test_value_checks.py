@@ -8,7 +8,7 @@ import pytest
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
 from perdure.language.checks import options
 from perdure.language.checks.shapes import reads_of
-from unit.language.checks import SCHEMA, STEPS, findings_of, of_value
+from support.language.checks import SCHEMA, STEPS, findings_of, of_value
 
 
 def test_the_references_of_an_expression_are_collected() -> None:

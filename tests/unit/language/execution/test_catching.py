@@ -2,7 +2,7 @@
 
 from perdure.engine import commands as cmd
 from perdure.engine.failures import FailureKind
-from unit.language.play import ECHO, SEES, Play, do
+from unit.language.execution.play import ECHO, SEES, Play, do
 
 # Catch, timeout
 

@@ -8,7 +8,7 @@ from perdure.engine.state import PendingTimer
 from perdure.language.program import InvalidWorkflowError
 from perdure.language.signals import awaited
 from perdure.language.step_failures import DEADLINE_EXCEEDED
-from unit.language.play import Play, do
+from unit.language.execution.play import Play, do
 
 RUN = """
 stepsTimeout: 10s

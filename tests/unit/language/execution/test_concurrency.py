@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unit.language.play import Play, do
+from unit.language.execution.play import Play, do
 
 
 @st.composite

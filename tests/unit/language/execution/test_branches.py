@@ -1,7 +1,7 @@
 """Blocks, switches, and branches that run in parallel."""
 
 from perdure.engine.failures import FailureKind
-from unit.language.play import ECHO, Play, do
+from unit.language.execution.play import ECHO, Play, do
 
 
 def test_a_block_has_parameters_steps_and_an_output_of_its_own() -> None:

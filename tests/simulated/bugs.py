@@ -680,9 +680,10 @@ BUGS = (
         commit="383269d4",
         changes=(
             Change(
-                file="language/execution/flow.py",
-                good="            actions.stop_service(self._context, path, service, ready=service.name in frame.services)\n",
-                bad="            pass\n",
+                file="language/execution/services.py",
+                good="        context.commands.append(cmd.RequestCancelActivityTask("
+                "activity_id=path.run_service(service.name).text))\n",
+                bad="",
             ),
         ),
         scenario="services",

@@ -13,10 +13,10 @@ from starlette.routing import Route
 from perdure.api.json_values import mapping, mappings, text
 from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.phases import Phase
-from perdure.client.archived_logs import ArchivedLogError, ArchivedLogs
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError, UnreachableError
 from perdure.client.frontend import quoted
+from perdure.client.logs import ArchivedLogError, ArchivedLogs
 from perdure.console import rows
 from perdure.console.forms import awaited_signals
 from perdure.console.site import NAME

@@ -13,13 +13,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
 
 from perdure.api.times import parse_duration
 from perdure.api.values import Codec, ValueTypeError, codec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -252,6 +252,15 @@ class Activity(Generic[P, R]):
         return self.signature.encode_result(await result)
 
 
+class ActivityDecorator(Protocol):
+    """Makes a function an activity, also an asynchronous one."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Activity[P, R]: ...
+
+
 class Flow(Generic[P, R]):
     """A flow: an asynchronous function that decides, and is replayed after a crash.
 
@@ -363,7 +372,7 @@ class Environment:
         limit: str | tuple[str, ...] = (),
         cache: Duration | None = None,
         definition: Mapping[str, Any] | None = None,
-    ) -> Callable[[Callable[P, Awaitable[R]] | Callable[P, R]], Activity[P, R]]:
+    ) -> ActivityDecorator:
         """Return a decorator that makes a function an activity. Its name is that of the function, with dashes.
 
         Args:
@@ -391,15 +400,15 @@ class Environment:
             definition=dict(definition or {}),
         )
 
-        def decorate(function: Callable[..., Any]) -> Activity[P, R]:
+        def decorate(function: Callable[..., Any]) -> Activity[..., Any]:
             name = function.__name__.strip("_").replace("_", "-")
             if name in self.activities:
                 raise ValueError(f"the environment {self.name} has two activities named {name}")
-            found: Activity[P, R] = Activity(self, name, function, options)
+            found: Activity[..., Any] = Activity(self, name, function, options)
             self.activities[name] = found
             return found
 
-        return decorate
+        return cast("ActivityDecorator", decorate)
 
     @overload
     def flow(self, function: Callable[P, Awaitable[R]], /) -> Flow[P, R]: ...

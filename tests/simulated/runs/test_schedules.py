@@ -67,9 +67,9 @@ def test_an_operation_on_a_schedule_that_is_deleted_before_it_is_recorded_does_n
 
 def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expression() -> None:
     async def scenario(world: World) -> None:
-        async def ready() -> Object:
+        async def ready(name: str = "s") -> Object:
             await asyncio.sleep(SECONDS)
-            status = world.server.get(ObjectKey("schedules", "default", "s"))["status"]
+            status = world.server.get(ObjectKey("schedules", "default", name))["status"]
             (condition,) = [each for each in status["conditions"] if each["type"] == "Ready"]
             return condition
 
@@ -106,6 +106,10 @@ def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expre
         assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
         assert "spec.workflowRunTemplate.spec.input.day: `now`: unknown name `now`" in condition["message"]
         before = len(world.runs())
+        change({"day": "${schedule.localdate}"})
+        condition = await ready()
+        assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
+        assert "there is no field `localdate` in `schedule`" in condition["message"]
         await asyncio.sleep(60)
         assert len(world.runs()) == before
         # It can only be known when a run is due that an expression has no value.
@@ -114,6 +118,13 @@ def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expre
         condition = await ready()
         assert (condition["status"], condition["reason"]) == ("False", "RunRefused")
         assert "spec.workflowRunTemplate.spec.input.day: ${schedule.lastFailure.message}: " in condition["message"]
+        doubtful = {"day": "${string(schedule.scheduledTime.getHours(schedule.timeZone))}"}
+        template = {"spec": {"workflow": {"name": "w"}, "input": doubtful}}
+        rare = {"intervals": [{"every": "100d"}], "timeZone": "Asia/Kolkata", "workflowRunTemplate": template}
+        world.create("Schedule", "rare", rare)
+        condition = await ready("rare")
+        assert condition["status"] == "True"
+        assert "had no value at any of the times that were tried: 'Asia/Kolkata'" in condition["message"]
         change({"day": "today"})
         await asyncio.sleep(30)
         assert (await ready()).get("message", "") == ""

@@ -10,7 +10,7 @@ import pytest
 from perdure.api.phases import RunKind
 from perdure.archive.filters import And, Condition
 from perdure.archive.records import RunRecord, record_of
-from perdure.archive.rows import ArchivedRun, ArchiveSettings, ArchiveUnavailableError, archived, omitted_bytes
+from perdure.archive.rows import ArchivedRun, ArchiveUnavailableError
 from perdure.kube import clock
 from perdure.postgres.archive import LOCK_SHARED, Connection, PostgresArchive
 from support.archived_runs import BEGIN, NAMESPACE, finished, ref, row
@@ -107,14 +107,6 @@ async def test_texts_that_postgresql_cannot_store_are_kept(archive: PostgresArch
     found = await archive.find(NAMESPACE, KIND, "", "uid-odd")
     assert found is not None
     assert found["status"]["state"]["code"]["workflowType"] == odd
-
-
-async def test_a_history_above_the_limit_is_left_out(archive: PostgresArchive) -> None:
-    events = [{"eventId": n, "note": "x" * 1_000} for n in range(1, 50)]
-    await archive.store([archived(finished("long"), events, ArchiveSettings(history_bytes=10_000))])
-    found = await archive.find(NAMESPACE, KIND, "", "uid-long")
-    assert found is not None
-    assert omitted_bytes(found) > 49_000
 
 
 async def test_months_have_partitions_and_retention_drops_them(server: PostgresServer) -> None:

@@ -127,13 +127,19 @@ class Pages:
         )
 
     async def archive(self, request: Request) -> Response:
-        """Show the newest runs that are only in the archive."""
+        """Show runs that are only in the archive: the newest ones, or those that closed in a month."""
         workflow = request.query_params.get("workflow", "").strip()
+        month = request.query_params.get("month", "").strip()
         query = "" if not workflow else f"WorkflowType = {quoted(workflow)}"
         async with self._site.open(request) as cluster, self._site.open_archive(request, cluster) as api:
-            found, more = await api.archived_runs(query, ARCHIVED)
+            listed = await api.archived_runs(query, ARCHIVED, month)
         return self._site.show(
-            request, "archive.html", rows=list(map(rows.archived_run, found)), more=more, workflow=workflow
+            request,
+            "archive.html",
+            rows=list(map(rows.archived_run, listed.found)),
+            more=listed.more,
+            workflow=workflow,
+            month=month or listed.month,
         )
 
     async def schedule(self, request: Request) -> Response:

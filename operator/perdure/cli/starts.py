@@ -23,8 +23,8 @@ from perdure.cli.options import context_option, namespace_option, output_option,
 from perdure.cli.progress import Waiter
 from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, program_of, progress_screen, reference
 from perdure.client.connection import LOG_STREAMS
-from perdure.client.errors import CliError, ExitCode, NotFoundError, UnreachableError
-from perdure.client.verdicts import VERDICT_SECONDS, NotStartedError, verdict
+from perdure.client.errors import CliError, ExitCode, NotFoundError, NotStartedError, UnreachableError
+from perdure.client.progress import VERDICT_SECONDS, verdict
 from perdure.lazy import lazily
 
 with lazily():

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from perdure.api.phases import RunKind
-from perdure.archive.rows import ArchivedRun, ArchiveRejectedError, ArchiveUnavailableError, restored
+from perdure.archive.rows import ArchivedRun, ArchiveRejectedError, ArchiveUnavailableError, RunRef, restored
 from perdure.runtime.attempts import KubeObject
 
 
@@ -37,9 +37,9 @@ class MemoryArchive:
             if known is None or known.commit <= run.commit:
                 self.rows[run.record.run_id] = run
 
-    async def versions(self, run_ids: Collection[str]) -> dict[str, str]:
+    async def versions(self, runs: Collection[RunRef]) -> dict[str, str]:
         self._check()
-        return {run_id: self.rows[run_id].record.version for run_id in run_ids if run_id in self.rows}
+        return {run.run_id: self.rows[run.run_id].record.version for run in runs if run.run_id in self.rows}
 
     async def find(self, namespace: str, kind: RunKind, workflow_id: str, run_id: str) -> KubeObject | None:
         self._check()

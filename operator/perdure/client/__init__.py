@@ -17,21 +17,19 @@ if TYPE_CHECKING:
         ClientError,
         ForbiddenError,
         NotFoundError,
+        NotStartedError,
         RefusedError,
-        UnreachableError,
-    )
-    from perdure.client.run import AsyncRun, LogLine
-    from perdure.client.run_errors import (
         RunCancelledError,
         RunEndedError,
         RunFailedError,
         RunTerminatedError,
         RunTimedOutError,
+        UnreachableError,
     )
+    from perdure.client.run import AsyncRun, LogLine
     from perdure.client.run_requests import RunRequest
     from perdure.client.schedules import ScheduleState
     from perdure.client.snapshots import RunSnapshot
-    from perdure.client.verdicts import NotStartedError
 
 __all__ = [
     "AlreadyExistsError",
@@ -57,20 +55,13 @@ __all__ = [
 ]
 
 _LATER = {
+    **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
     "AsyncClient": "asynchronous",
     **dict.fromkeys(("Client", "Run"), "blocking"),
-    **dict.fromkeys(
-        ("AlreadyExistsError", "ClientError", "ForbiddenError", "NotFoundError", "RefusedError", "UnreachableError"),
-        "errors",
-    ),
     **dict.fromkeys(("AsyncRun", "LogLine"), "run"),
-    **dict.fromkeys(
-        ("RunCancelledError", "RunEndedError", "RunFailedError", "RunTerminatedError", "RunTimedOutError"), "run_errors"
-    ),
     "RunRequest": "run_requests",
     "ScheduleState": "schedules",
     "RunSnapshot": "snapshots",
-    "NotStartedError": "verdicts",
 }
 
 

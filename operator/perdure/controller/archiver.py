@@ -12,7 +12,7 @@ fails, the next batches are smaller, because the reason may be their size.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -231,16 +231,16 @@ class Archiver:
         entry = self._directory.get(uid)
         if entry is not None and (entry.refused or self._is_too_old(entry.closed)):
             return True
-        if self._stored.get(uid) != version:
-            await self.learn([uid])
+        if entry is not None and self._stored.get(uid) != version:
+            await self.learn([entry])
         if self._stored.get(uid) == version:
             return True
         self.update(uid)
         return False
 
-    async def learn(self, uids: Collection[str]) -> None:
+    async def learn(self, entries: Iterable[Entry]) -> None:
         """Ask the archive which versions of runs it has. If it does not answer, nothing is learned."""
-        unknown = [uid for uid in uids if uid not in self._stored]
+        unknown = [entry.ref for entry in entries if entry.uid not in self._stored]
         if not unknown:
             return
         with suppress(ArchiveUnavailableError, ArchiveRejectedError):
@@ -351,7 +351,7 @@ class Archiver:
             ArchiveUnavailableError: The archive cannot be used now.
             RequestError: The API server did not respond.
         """
-        self._stored |= await self.archive.versions([entry.uid for entry in batch])
+        self._stored |= await self.archive.versions([entry.ref for entry in batch])
         rows = await self._rows([entry for entry in batch if self._stored.get(entry.uid) != entry.version])
         await self._store(rows)
 

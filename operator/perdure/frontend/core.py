@@ -7,6 +7,7 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payloads
 
+from perdure.archive.rows import SearchableArchive
 from perdure.controller.manager import Manager
 from perdure.controller.workers import FollowedRun
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
@@ -113,9 +114,8 @@ class Frontend:
         self.recorded_updates = RecordedUpdates(self.runs, self.updates, self.payloads)
         self.queries = Queries()
         self.query_dispatch = QueryDispatch(self.runs, self.matching, self.versions, self.visibility)
-        self.listing = Listing(
-            client, self.directory, self.runs, self.visibility, self.search_attributes, self.runs.archive
-        )
+        archive = self.runs.archive if isinstance(self.runs.archive, SearchableArchive) else None
+        self.listing = Listing(client, self.directory, self.runs, self.visibility, self.search_attributes, archive)
         self.first_tasks = FirstTasks(self.directory, self._open_runs, self.follow)
 
     # RPCs

@@ -155,6 +155,12 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
 @asynccontextmanager
 async def _archive(options: OperatorOptions, environment: Mapping[str, str]) -> AsyncIterator["Archive | None"]:
     """The archive within the block, if one is configured."""
+    if environment.get("PERDURE_STORE_BUCKET"):
+        from perdure.bucket.archive import BucketArchive  # noqa: PLC0415 (as below)
+        from perdure.bucket.objects import S3Bucket  # noqa: PLC0415
+
+        yield BucketArchive(S3Bucket(environment), options.archiving.retention)
+        return
     address = environment.get("PERDURE_ARCHIVE_URL", "")
     if not address:
         yield None

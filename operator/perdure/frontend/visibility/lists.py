@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -32,14 +32,16 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.phases import RunKind
+from perdure.api.search_attributes import SYSTEM
 from perdure.archive.filters import InvalidQueryError, time_of
-from perdure.archive.records import record_of
+from perdure.archive.records import RunRecord, record_of
 from perdure.archive.rows import (
-    Archive,
+    OUTLINED,
     ArchiveRejectedError,
     ArchiveUnavailableError,
     ListedRun,
     Position,
+    SearchableArchive,
     may_be_closed,
     merged,
 )
@@ -95,7 +97,7 @@ class Listing:
         runs: RunGateway,
         visibility: Visibility,
         search_attributes: SearchAttributeRegistry,
-        archive: Archive | None = None,
+        archive: SearchableArchive | None = None,
     ) -> None:
         self._archive = archive
         self._client = client
@@ -171,6 +173,26 @@ class Listing:
         if len(found) > size:
             following = token_at((page[-1].record.start_time, page[-1].record.run_id))
         return [each for each in page if self._directory.get(each.record.run_id) is None], following
+
+    async def outline_filter(self, namespace: str, text: str) -> Callable[[RunRecord], bool]:
+        """Parse a filter of runs of which only the outlines are known.
+
+        Returns:
+            Whether a run matches. A run that is in the cluster does not.
+
+        Raises:
+            RpcError: The filter is not valid, or uses a field that is not part of outlines.
+        """
+        try:
+            query = await self._parsed(namespace, text, RunKind.WORKFLOW)
+        except InvalidQueryError as error:
+            raise invalid(f"invalid query: {error}") from error
+        if query.group_by:
+            raise invalid("invalid query: 'group by' clause is only supported for counting")
+        if other := sorted((query.names & SYSTEM.keys()) - OUTLINED):
+            known = ", ".join(sorted(OUTLINED))
+            raise invalid(f"the archive consists of files, which cannot be listed by {other[0]}, only by {known}")
+        return lambda record: self._directory.get(record.run_id) is None and query.test(record.field)
 
     async def list_workflow_executions(
         self, request: ListWorkflowExecutionsRequest, call: CallContext

@@ -100,7 +100,7 @@ def test_expectations_are_compared(tmp_path: Path) -> None:
     assert phase.startswith("phase: expected Completed, got Failed (TimeoutError")
     assert others == [
         "output: expected 1, got none, it is Failed",
-        "failureType: expected Busy, got TimeoutError",
+        "failureType: expected Busy, got TimeoutError > TimeoutError > CancelledError",
         "elapsed: expected 2d, got 1d",
         "runs: expected 2, got 1",
         "attempts.refund: expected 2, got 1: Completed",

@@ -111,7 +111,9 @@ def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
     texts = {}
     for parameter in parameters:
         key, _, text = parameter.partition("=")
-        is_text = mapping(properties.get(key)).get("type") == "string" or isinstance(default.get(key), str)
+        kinds = mapping(properties.get(key)).get("type")
+        is_nullable = isinstance(kinds, list) and set(kinds) == {"string", "null"}
+        is_text = kinds == "string" or isinstance(default.get(key), str) or (is_nullable and value[key] is not None)
         if is_text and not isinstance(value[key], str):
             texts[key] = text
     return {**value, **texts} if texts else value

@@ -608,6 +608,19 @@ BUGS = (
         found="is removed in version",
     ),
     Bug(
+        name="a late write of an earlier version replaces the file of a later one",
+        commit="COMMIT",
+        changes=(
+            Change(
+                file="bucket/archive.py",
+                good='{run.commit}-{record.version}{_SUFFIX}"\n',
+                bad='0-0{_SUFFIX}"\n',
+            ),
+        ),
+        scenario="archive",
+        found="is removed in version",
+    ),
+    Bug(
         name="a revision is deleted while a run is about to refer to it",
         commit="c4bc0573",
         changes=(
@@ -667,9 +680,10 @@ BUGS = (
         commit="383269d4",
         changes=(
             Change(
-                file="language/execution/flow.py",
-                good="            actions.stop_service(self._context, path, service, ready=service.name in frame.services)\n",
-                bad="            pass\n",
+                file="language/execution/services.py",
+                good="        context.commands.append(cmd.RequestCancelActivityTask("
+                "activity_id=path.run_service(service.name).text))\n",
+                bad="",
             ),
         ),
         scenario="services",

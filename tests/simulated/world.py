@@ -275,15 +275,20 @@ class World:
 
     async def calm(self, earliest: float) -> None:
         """Wait until that time, and until every operator has had time to finish its pending work."""
-        if self.setting.mixed:  # only the newest can finish what it has begun
+        await self._finish_upgrade()
+        await asyncio.sleep(max(earliest, self._calm_at + _RECOVERY_SECONDS) - self.loop.time())
+
+    async def _finish_upgrade(self) -> None:
+        """Replace the older operators: only the newest can finish what it has begun."""
+        if self.setting.mixed:
             for operator in [each for each in self.operators if each.reads < NEWER]:
                 await self.replace(operator, 1, reads=NEWER)
-        await asyncio.sleep(max(earliest, self._calm_at + _RECOVERY_SECONDS) - self.loop.time())
 
     # Coming to rest
 
     async def rest(self, limit: float = 2_000) -> None:
         """Wait until every client has ended, every run has closed, every Operation is answered, and nothing more is written."""
+        await self._finish_upgrade()
         await asyncio.gather(*self.clients, return_exceptions=True)
         end = self.loop.time() + limit
         while waiting := [*self._unfinished()]:

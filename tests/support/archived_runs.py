@@ -4,7 +4,7 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from perdure.archive.rows import ArchivedRun, ArchiveSettings, archived
+from perdure.archive.rows import ArchivedRun, ArchiveSettings, RunRef, archived
 from support.recorded_runs import recorded
 
 Json = dict[str, Any]
@@ -46,6 +46,11 @@ def row(run: Json, events: list[Json] | None = None) -> ArchivedRun:
     """What the archive stores of a run."""
     known = events if events is not None else run["status"]["history"].get("events") or []
     return archived(run, known, ArchiveSettings())
+
+
+def ref(name: str, namespace: str = NAMESPACE) -> RunRef:
+    """How the archive looks for the run that `finished` has made."""
+    return RunRef(namespace, name, name, f"uid-{name}", _text(BEGIN + timedelta(seconds=60)))
 
 
 def _text(time: datetime) -> str:

@@ -38,7 +38,7 @@ def over_http(cluster: ApiServer) -> Iterator[str]:
                 except BaseException as error:  # noqa: BLE001 - raised where the answer is awaited
                     answer.set_exception(error)
 
-            cluster._loop.call_soon_threadsafe(handle)
+            cluster.loop.call_soon_threadsafe(handle)
             found = answer.result()
             self.send_response(found.status)
             self.send_header("Content-Length", str(len(found.body)))

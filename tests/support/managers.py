@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.payloads import Blobs

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from perdure.api.phases import RunKind
-from perdure.archive.rows import ArchivedRun, ArchiveRejectedError, ArchiveUnavailableError, restored
+from perdure.archive.rows import ArchivedRun, ArchiveRejectedError, ArchiveUnavailableError, RunRef, restored
 from perdure.runtime.attempts import KubeObject
 
 
@@ -16,7 +16,7 @@ class MemoryArchive:
         self.batches: list[list[str]] = []
         """The names of the runs in each batch that was given to it."""
         self.is_down = False
-        self.most: int | None = None
+        self.largest_batch: int | None = None
         """The most runs that it takes at a time; None: any number."""
         self.rejects: set[str] = set()
         """Names of runs."""
@@ -27,7 +27,7 @@ class MemoryArchive:
 
     async def store(self, runs: Sequence[ArchivedRun]) -> None:
         self._check()
-        if self.most is not None and len(runs) > self.most:
+        if self.largest_batch is not None and len(runs) > self.largest_batch:
             raise ArchiveUnavailableError("the archive did not answer within 10 seconds")
         self.batches.append([run.name for run in runs])
         if self.rejects & {run.name for run in runs}:
@@ -37,9 +37,9 @@ class MemoryArchive:
             if known is None or known.commit <= run.commit:
                 self.rows[run.record.run_id] = run
 
-    async def versions(self, run_ids: Collection[str]) -> dict[str, str]:
+    async def versions(self, runs: Collection[RunRef]) -> dict[str, str]:
         self._check()
-        return {run_id: self.rows[run_id].record.version for run_id in run_ids if run_id in self.rows}
+        return {run.run_id: self.rows[run.run_id].record.version for run in runs if run.run_id in self.rows}
 
     async def find(self, namespace: str, kind: RunKind, workflow_id: str, run_id: str) -> KubeObject | None:
         self._check()

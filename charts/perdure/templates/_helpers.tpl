@@ -40,6 +40,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if gt (int (include "perdure.replicas" .)) 1 }}{{ include "perdure.fullname" . }}{{ end }}
 {{- end }}
 
+{{/* Not empty if the archive is a database. */}}
+{{- define "perdure.archiveDatabase" -}}
+{{- if and .Values.archive.enabled (ne .Values.archive.form "Files") }}yes{{ end }}
+{{- end }}
+
 {{/* Not empty if the HTTP API of the frontend reads archived runs. */}}
 {{- define "perdure.readsArchive" -}}
 {{- if and .Values.archive.enabled .Values.temporal.enabled .Values.temporal.httpApi.enabled }}yes{{ end }}

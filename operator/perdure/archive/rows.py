@@ -1,19 +1,20 @@
 """The archive of finished runs: what it stores of a run, and the interface of what stores it. Pure.
 
-A run in the archive is one row: the fields that lists show and filters compare, and the whole WorkflowRun, compressed, with its
-history put together from its HistorySegments. A row is replaced only by a later version of the same run, so storing a run twice
-changes nothing.
+A run in the archive is one row of a table, or one file: the fields that lists show and filters compare, and the whole
+WorkflowRun, compressed, with its history put together from its HistorySegments. A run is replaced only by a later version of the
+same run, so storing a run twice changes nothing.
 """
 
 import base64
+import gzip
 import json
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import orjson
 
@@ -32,7 +33,9 @@ Json = dict[str, Any]
 MIB: Final = 1024 * 1024
 EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _LEVEL: Final = 6
-"""Of zlib: higher ones take several times as long and save a few percent."""
+"""Of gzip: higher ones take several times as long and save a few percent."""
+_EITHER_FORM: Final = zlib.MAX_WBITS | 32
+"""Decompress gzip, and zlib, in which rows were first written."""
 _FAILURE: Final = 1_000
 """Characters of the message of a failure that have a column; the object has all of it."""
 PAYLOADS: Final = "archivedPayloads"
@@ -83,7 +86,7 @@ class ArchivedRun:
     failure: str
     """The beginning of the message of its failure."""
     content: bytes
-    """The WorkflowRun as JSON, compressed."""
+    """The WorkflowRun as JSON, compressed by gzip."""
 
     @property
     def closed(self) -> datetime:
@@ -101,6 +104,28 @@ class ListedRun(NamedTuple):
     """The beginning of the message of its failure."""
 
 
+class RunRef(NamedTuple):
+    """A run that was given to the archive, or will be."""
+
+    namespace: str
+    name: str
+    workflow_id: str
+    run_id: str
+    closed: str
+    """When it closed, RFC 3339."""
+
+
+class MonthPage(NamedTuple):
+    """A page of the runs that closed in a month."""
+
+    month: str
+    """Such as `2026-11`; empty if there is none."""
+    runs: list[KubeObject]
+    """What lists show of each, as `listed_object` does."""
+    token: str
+    """Where the next page begins; empty if there is none."""
+
+
 Position = tuple[datetime, str]
 """The place of a run in a list: its start time and its run ID. Later runs come first."""
 
@@ -116,8 +141,8 @@ class ArchiveStore(Protocol):
         """
         ...
 
-    async def versions(self, run_ids: Collection[str]) -> dict[str, str]:
-        """Return the stored resourceVersions of those runs that are stored."""
+    async def versions(self, runs: Collection[RunRef]) -> dict[str, str]:
+        """Return the stored resourceVersions of those runs that are stored, by run ID."""
         ...
 
     async def maintain(self, time: datetime) -> None:
@@ -126,7 +151,31 @@ class ArchiveStore(Protocol):
 
 
 class Archive(ArchiveStore, Protocol):
-    """Where finished runs are stored, listed, and read. Each method raises ArchiveUnavailableError, as in `ArchiveStore`."""
+    """Where finished runs are stored and read. Each method raises ArchiveUnavailableError, as in `ArchiveStore`."""
+
+    async def find(self, namespace: str, kind: RunKind, workflow_id: str, run_id: str) -> KubeObject | None:
+        """Return a WorkflowRun with its whole history, by its run ID or as the newest of a workflow ID; None if there is none.
+
+        Args:
+            namespace: The namespace.
+            kind: The kind of the run.
+            workflow_id: Its workflow ID; empty for any.
+            run_id: Its run ID; empty for the newest run.
+        """
+        ...
+
+    async def named(self, namespace: str, name: str) -> KubeObject | None:
+        """Return the newest WorkflowRun of a name with its whole history; None if there is none."""
+        ...
+
+    async def delete(self, run: RunRef) -> None:
+        """Delete a run, if it is stored. It is not stored again, also by an operator that has read it before."""
+        ...
+
+
+@runtime_checkable
+class SearchableArchive(Archive, Protocol):
+    """An archive whose runs are listed and counted with those in the cluster."""
 
     async def page(
         self, namespace: str, kind: RunKind, condition: Condition, *, after: Position | None, limit: int
@@ -155,27 +204,27 @@ class Archive(ArchiveStore, Protocol):
         """
         ...
 
-    async def find(self, namespace: str, kind: RunKind, workflow_id: str, run_id: str) -> KubeObject | None:
-        """Return a WorkflowRun with its whole history, by its run ID or as the newest of a workflow ID; None if there is none.
-
-        Args:
-            namespace: The namespace.
-            kind: The kind of the run.
-            workflow_id: Its workflow ID; empty for any.
-            run_id: Its run ID; empty for the newest run.
-        """
-        ...
-
-    async def named(self, namespace: str, name: str) -> KubeObject | None:
-        """Return the newest WorkflowRun of a name with its whole history; None if there is none."""
-        ...
-
     async def attribute_types(self, namespace: str) -> dict[str, str]:
         """Return the types of the search attributes that runs of a namespace have, by name."""
         ...
 
-    async def delete(self, namespace: str, run_id: str) -> None:
-        """Delete a run of a namespace, if it is stored. It is not stored again, also by an operator that has read it before."""
+
+@runtime_checkable
+class MonthlyArchive(Archive, Protocol):
+    """An archive whose runs are only listed by the month in which they closed."""
+
+    async def month_page(
+        self, namespace: str, month: str, selects: Callable[[RunRecord], bool], *, token: str, limit: int
+    ) -> MonthPage:
+        """Return workflows that closed in a month, by name.
+
+        Args:
+            namespace: The namespace.
+            month: Such as `2026-11`; empty for the newest one that has runs.
+            selects: Whether a run is listed. Only the fields `OUTLINED` of the record are set.
+            token: That of the page before; empty for the first page.
+            limit: The maximum number of runs that are looked at.
+        """
         ...
 
 
@@ -192,20 +241,20 @@ def archived(
     """
     status = run.get("status") or {}
     record, commit = record_of(run, RunRecord), Commit.of(status)
-    whole = _joined(run, events)
-    content = _dumped(whole)
+    document = _joined(run, events)
+    content = _dumped(document)
     if len(content) > settings.history_bytes:
-        content = _dumped(_without_events(whole, len(content)))
+        content = _dumped(_without_events(document, len(content)))
     elif payloads:
         content = _dumped(
-            {**whole, PAYLOADS: {name: base64.b64encode(each).decode() for name, each in payloads.items()}}
+            {**document, PAYLOADS: {name: base64.b64encode(each).decode() for name, each in payloads.items()}}
         )
     return ArchivedRun(
         record=record,
         name=run["metadata"]["name"],
         commit=commit.number if commit is not None else 0,
         failure=text(mapping(status.get("failure")).get("message"))[:_FAILURE],
-        content=zlib.compress(content, _LEVEL),
+        content=gzip.compress(content, _LEVEL, mtime=0),
     )
 
 
@@ -238,7 +287,7 @@ def omitted_bytes(run: KubeObject) -> int:
 
 def restored(content: bytes) -> KubeObject:
     """Return the WorkflowRun of a row."""
-    found: KubeObject = _loaded(zlib.decompress(content))
+    found: KubeObject = _loaded(zlib.decompress(content, _EITHER_FORM))
     return found
 
 
@@ -250,9 +299,16 @@ def readable(run: KubeObject) -> bytes:
     return _dumped({**rest, "metadata": {**meta, "annotations": annotations}})
 
 
+OUTLINED: Final = frozenset(
+    {"WorkflowId", "WorkflowType", "RunId", "ExecutionStatus", "StartTime", "CloseTime", "ExecutionDuration"}
+)
+"""The fields of a record that `listed_object` shows, besides search attributes."""
+
+
 def listed_object(run: ListedRun) -> KubeObject:
     """Return what a list shows of an archived run as a WorkflowRun: its metadata, and the outlines of spec and status."""
     record = run.record
+    field = "workflow" if record.kind is RunKind.WORKFLOW else record.kind.value
     kind = "name" if record.task_queue == WORKFLOWS_QUEUE else "type"
     return {
         "apiVersion": API_VERSION,
@@ -267,7 +323,7 @@ def listed_object(run: ListedRun) -> KubeObject:
         },
         "spec": {
             "workflowId": record.workflow_id,
-            "workflow": {kind: record.workflow_type},
+            field: {kind: record.workflow_type},
             "searchAttributes": record.search_attributes,
         },
         "status": {

@@ -18,7 +18,7 @@ with lazily():
     from rich import live as rich_live
     from rich import text as rich_text
 
-    from perdure.client import following
+    from perdure.client import progress
     from perdure.view import follow
 
 if TYPE_CHECKING:
@@ -99,5 +99,5 @@ class Waiter:
 
     async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[RunView]":
         """Yield the run at each poll until it is closed, beginning with the given one."""
-        async for self.run, run in following.follow(cluster, found, lambda text: click.echo(text, err=True)):
+        async for self.run, run in progress.follow(cluster, found, lambda text: click.echo(text, err=True)):
             yield run

@@ -36,7 +36,8 @@ class Proxy:
         """`upstream` returns the address of the Web UI, `token` returns a currently valid token; both may raise CliError."""
         self._upstream = upstream
         self._token = token
-        self._guard = RequestGuard("perdure ui")
+        self.guard = RequestGuard("perdure ui")
+        """Has the address to open first."""
 
     @asynccontextmanager
     async def serve(self, port: int) -> AsyncIterator[None]:
@@ -61,18 +62,14 @@ class Proxy:
                     await web.TCPSite(runner, HOST, port).start()
                 except OSError as error:
                     raise CliError(f"port {port} cannot be opened ({error}); choose another one with --port") from error
-                self._guard.port = runner.addresses[0][1]
+                self.guard.port = runner.addresses[0][1]
                 yield
             finally:
                 await runner.cleanup()
 
-    def url(self, path: str = "/") -> str:
-        """The address to open first, with the key. The browser then stores the key in a cookie."""
-        return self._guard.url(path)
-
     def _refusal(self, request: web.Request) -> web.Response | None:
         """Return the response to a request that is not forwarded; None for other requests."""
-        match self._guard.check(request.headers, request.query, request.cookies):
+        match self.guard.check(request.headers, request.query, request.cookies):
             case RefusedRequest(text):
                 return web.Response(status=403, text=text)
             case Admission(cookie, key):

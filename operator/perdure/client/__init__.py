@@ -17,21 +17,19 @@ if TYPE_CHECKING:
         ClientError,
         ForbiddenError,
         NotFoundError,
+        NotStartedError,
         RefusedError,
-        UnreachableError,
-    )
-    from perdure.client.run import AsyncRun, LogLine
-    from perdure.client.run_errors import (
         RunCancelledError,
         RunEndedError,
         RunFailedError,
         RunTerminatedError,
         RunTimedOutError,
+        UnreachableError,
     )
+    from perdure.client.run import AsyncRun, LogLine
     from perdure.client.run_requests import RunRequest
     from perdure.client.schedules import ScheduleState
     from perdure.client.snapshots import RunSnapshot
-    from perdure.client.verdicts import NotStartedError
 
 __all__ = [
     "AlreadyExistsError",
@@ -57,25 +55,20 @@ __all__ = [
 ]
 
 _LATER = {
+    **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
     "AsyncClient": "asynchronous",
     **dict.fromkeys(("Client", "Run"), "blocking"),
-    **dict.fromkeys(
-        ("AlreadyExistsError", "ClientError", "ForbiddenError", "NotFoundError", "RefusedError", "UnreachableError"),
-        "errors",
-    ),
     **dict.fromkeys(("AsyncRun", "LogLine"), "run"),
-    **dict.fromkeys(
-        ("RunCancelledError", "RunEndedError", "RunFailedError", "RunTerminatedError", "RunTimedOutError"), "run_errors"
-    ),
     "RunRequest": "run_requests",
     "ScheduleState": "schedules",
     "RunSnapshot": "snapshots",
-    "NotStartedError": "verdicts",
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import the module of a public name."""
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+if not TYPE_CHECKING:  # checkers know the names from the imports above, and report others
+
+    def __getattr__(name: str) -> Any:
+        """Import the module of a public name."""
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

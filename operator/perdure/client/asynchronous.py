@@ -10,13 +10,13 @@ from perdure.api.phases import CLOSED, Phase
 from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.client.cluster import Cluster
 from perdure.client.connection import LOG_STREAMS, open_client
+from perdure.client.progress import verdict
 from perdure.client.requests import Requests
 from perdure.client.route import LOCAL_TOKEN, FrontendRoute
 from perdure.client.run import ANSWER_SECONDS, Access, AsyncRun, Duration, seconds_of
 from perdure.client.run_requests import FlowType, RunRequest, decoder
 from perdure.client.schedules import AsyncSchedules
 from perdure.client.selection import Selection
-from perdure.client.verdicts import verdict
 from perdure.kube import clock
 from perdure.kube.access import Overrides
 from perdure.lazy import lazily
@@ -182,9 +182,9 @@ class AsyncClient:
             "priority": priority,
             "startPaused": paused or None,
         }
-        given = {key: value for key, value in spec.items() if value is not None}
+        fields = {key: value for key, value in spec.items() if value is not None}
         cluster, seconds = self._access.cluster, self._access.seconds
-        made = await cluster.create("workflowruns", request.manifest(name=name, labels=labels, spec=given))
+        made = await cluster.create("workflowruns", request.manifest(name=name, labels=labels, spec=fields))
         created = str(made["metadata"]["name"])
         if wait and await verdict(cluster, created, seconds) is None:
             raise TimeoutError(f"no operator has processed the run `{created}` within {seconds:g}s; the run is kept")

@@ -46,6 +46,17 @@ class ExecutionRef(NamedTuple):
     """The run ID. Empty: the open run with the workflow ID, or the run that closed last."""
 
 
+class ArchivedRuns(NamedTuple):
+    """Runs that are only in the archive."""
+
+    found: list[Object]
+    """The newest first, if no month is set."""
+    more: bool
+    """Whether there may be more."""
+    month: str
+    """The month in which they closed, if the archive is only listed by month; otherwise empty."""
+
+
 class FrontendApi:
     """The frontend, for one namespace."""
 
@@ -171,30 +182,29 @@ class FrontendApi:
         query = {"name": name} if name is not None else {"workflowId": workflow_id or ""}
         return await self._archive("archived-run", **query)
 
-    async def archived_runs(self, query: str, limit: int) -> tuple[list[Object], bool]:
-        """List the newest workflows that are only in the archive: their metadata, and outlines of spec and status.
+    async def archived_runs(self, query: str, limit: int, month: str = "") -> ArchivedRuns:
+        """List workflows that are only in the archive: their metadata, and outlines of spec and status.
 
         Args:
             query: A filter of Temporal clients; empty for all.
             limit: The maximum number of runs.
-
-        Returns:
-            The runs, and whether there may be more.
+            month: The month in which they closed, such as `2026-11`; empty for all, or the newest one.
 
         Raises:
             NoArchiveError: The installation has no archive.
             CliError: The filter is not valid, or the archive cannot be read.
         """
         found: list[Object] = []
-        token = ""
-        while len(found) < limit:
-            selected = {"query": query, "pageSize": str(min(limit - len(found), _PAGE)), "nextPageToken": token}
-            page = await self._archive("archived-runs", **selected)
+        token = listed = ""
+        while True:
+            size = min(limit - len(found), _PAGE)
+            page = await self._archive(
+                "archived-runs", query=query, month=month or listed, pageSize=str(size), nextPageToken=token
+            )
             found += page["items"]
-            token = page["nextPageToken"]
-            if not token:
-                return found, False
-        return found, True
+            token, listed = page["nextPageToken"], page.get("month") or ""
+            if not token or len(found) >= limit:
+                return ArchivedRuns(found, more=bool(token), month=listed)
 
     async def _archive(self, resource: str, **query: str) -> dict[str, Any]:
         path = f"/perdure/v1/namespaces/{quote(self._namespace, safe='')}/{resource}"

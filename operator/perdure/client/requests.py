@@ -16,14 +16,14 @@ from perdure.kube import errors, paths
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.kube import decoding
+    from perdure.kube import responses
     from perdure.runtime import status_encoding
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
 
-    from perdure.kube.decoding import TableRow
     from perdure.kube.light import LightClient
+    from perdure.kube.responses import TableRow
 
 Object = dict[str, Any]
 
@@ -138,8 +138,8 @@ class Requests:
         try:
             async for line in self.client.lines(url, **query):
                 try:
-                    event = decoding.decode(line)
-                except decoding.UndecodableError:
+                    event = responses.decode(line)
+                except responses.UndecodableError:
                     continue
                 if event["type"] == "ERROR":
                     return

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from perdure.api.policies import ResetPoint
 from perdure.api.times import parse_duration
-from perdure.client.errors import RefusedError
+from perdure.client.errors import RefusedError, error_of
 from perdure.client.frontend import ExecutionRef
-from perdure.client.operations import answered, manifest, wait_for_results
+from perdure.client.operations import answered, manifest, retry_request, wait_for_results
 from perdure.client.run_requests import decoder, encoded
 from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.client import following, logs, retries, route, run_errors, snapshots
+    from perdure.client import logs, progress, route, snapshots
     from perdure.view import follow as follow_view
     from perdure.view import logs as logs_view
     from perdure.view import page as pages
@@ -97,7 +97,7 @@ class AsyncRun(Generic[R]):
     async def describe(self) -> RunSnapshot:
         """Read the run: its phase, its steps, what it waits for, and why it failed."""
         found = await self._cluster.runs.with_definition(await self._cluster.runs.get(self._name))
-        return snapshots.RunSnapshot(found, await following.view_of(self._cluster, found))
+        return snapshots.RunSnapshot(found, await progress.view_of(self._cluster, found))
 
     async def history(self) -> Sequence[Mapping[str, Any]]:
         """Read all events of the history, with Temporal's names."""
@@ -120,14 +120,14 @@ class AsyncRun(Generic[R]):
         except TimeoutError:
             raise TimeoutError(f"the run `{self._name}` has not ended within {timeout}; it keeps running") from None
         if run.phase != "Completed":
-            raise run_errors.error_of(run)
+            raise error_of(run)
         return self._decode(run.output)
 
     async def _last(self) -> RunView:
         """Wait until the run has ended, and those that continue it; return the last one."""
         name = self._name
         while True:
-            found = await following.ended(self._cluster, name, lambda _: None)
+            found = await progress.ended(self._cluster, name, lambda _: None)
             run = run_view.read_run(found, now=clock.now())
             if not run.chain.continued_as:
                 return run
@@ -176,7 +176,7 @@ class AsyncRun(Generic[R]):
 
     async def _follow(self, report: Callable[[str], object] | None = None) -> AsyncIterator[tuple[Object, RunView]]:
         found = await self._cluster.runs.with_definition(await self._cluster.runs.get(self._name))
-        async for each in following.follow(self._cluster, found, report or (lambda _: None)):
+        async for each in progress.follow(self._cluster, found, report or (lambda _: None)):
             yield each
 
     async def logs(
@@ -290,7 +290,7 @@ class AsyncRun(Generic[R]):
             RefusedError: The run is open, or has completed, or there is nothing to repeat.
         """
         found = await self._cluster.runs.get(self._name)
-        return await self._restarted(*await retries.request_of(self._cluster, found, steps=steps, reason=reason))
+        return await self._restarted(*await retry_request(self._cluster, found, steps=steps, reason=reason))
 
     async def reset(
         self, event_id: int | None = None, *, to: ResetPoint | str = ResetPoint.LAST_WORKFLOW_TASK, reason: str = ""

@@ -145,8 +145,8 @@ class RunRequest(Generic[R]):
     @property
     def run_spec(self) -> Object:
         """The spec of the run."""
-        given = {} if self.input is None else {"input": self.input}
-        return {"workflow": dict(self.workflow), **given, **self.spec}
+        inputs = {} if self.input is None else {"input": self.input}
+        return {"workflow": dict(self.workflow), **inputs, **self.spec}
 
     def manifest(
         self, *, name: str | None = None, labels: Mapping[str, str] | None = None, spec: Object | None = None

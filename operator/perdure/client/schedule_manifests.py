@@ -1,7 +1,8 @@
-"""Manifests of Schedules, checked by the rules of the operator."""
+"""Manifests of Schedules, checked by the rules of the operator, and their times."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from perdure.api.models import mistakes
 from perdure.client.errors import CliError
 from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.status import Outlook, outlook_after
+from perdure.schedule.times import Due, Times
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,11 +29,20 @@ def new_schedule(name: str, spec: Object) -> Object:
     """
     fields = {key: value for key, value in spec.items() if value not in (None, [])}
     manifest = {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": {"name": name}, "spec": fields}
+    check(manifest)
+    return manifest
+
+
+def check(manifest: Object) -> None:
+    """Check the manifest of a Schedule.
+
+    Raises:
+        CliError: The API server would reject it.
+    """
     try:
         Schedule.parse(manifest)
     except ValidationError as error:
         raise CliError("; ".join(mistakes(error))) from error
-    return manifest
 
 
 def outlook_of(schedule: Object, after: datetime) -> Outlook:
@@ -42,5 +53,40 @@ def outlook_of(schedule: Object, after: datetime) -> Outlook:
     """
     try:
         return outlook_after(ScheduleSpec.parse(schedule["spec"]), after)
+    except InvalidTimesError as error:
+        raise CliError(error.message) from error
+
+
+def times_of(schedule: Object) -> Times:
+    """Return the times of a Schedule.
+
+    Args:
+        schedule: The object, or its manifest.
+
+    Raises:
+        CliError: The times are not valid.
+    """
+    try:
+        return Times(ScheduleSpec.parse(schedule["spec"]))
+    except InvalidTimesError as error:
+        raise CliError(error.message) from error
+
+
+def upcoming(times: Times, schedule: Object, namespace: str, after: datetime, count: int) -> list[Due]:
+    """Return the next times of a Schedule.
+
+    Args:
+        times: The times of the Schedule.
+        schedule: The object, or its manifest.
+        namespace: The default namespace; jitter depends on it.
+        after: The exclusive lower bound.
+        count: The number of times.
+
+    Raises:
+        CliError: The search ended without a result, because too many times are excluded.
+    """
+    meta = schedule.get("metadata") or {}
+    try:
+        return list(islice(times.dues(after, f"{meta.get('namespace') or namespace}/{meta.get('name')}"), count))
     except InvalidTimesError as error:
         raise CliError(error.message) from error

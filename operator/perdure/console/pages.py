@@ -13,10 +13,10 @@ from starlette.routing import Route
 from perdure.api.json_values import mapping, mappings, text
 from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.phases import Phase
-from perdure.client.archived_logs import ArchivedLogError, ArchivedLogs
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, NotFoundError, UnreachableError
 from perdure.client.frontend import quoted
+from perdure.client.logs import ArchivedLogError, ArchivedLogs
 from perdure.console import rows
 from perdure.console.forms import awaited_signals
 from perdure.console.site import NAME
@@ -118,6 +118,8 @@ class Pages:
         selectors = {"fieldSelector": f"status.phase={phase}"} if phase in set(Phase) else {}
         async with self._site.open(request) as cluster:
             found = rows.newest_first(await cluster.rows("workflowruns", everywhere=False, metadata=True, **selectors))
+            if phase:
+                found = [each for each in found if rows.run(each).word == phase]  # without those in deletion
         shown = [rows.run(each) for each in found[(number - 1) * PAGE : number * PAGE]]
         following = {"phase": phase, "page": number + 1} if len(found) > number * PAGE else {}
         return self._site.show(
@@ -125,13 +127,19 @@ class Pages:
         )
 
     async def archive(self, request: Request) -> Response:
-        """Show the newest runs that are only in the archive."""
+        """Show runs that are only in the archive: the newest ones, or those that closed in a month."""
         workflow = request.query_params.get("workflow", "").strip()
+        month = request.query_params.get("month", "").strip()
         query = "" if not workflow else f"WorkflowType = {quoted(workflow)}"
         async with self._site.open(request) as cluster, self._site.open_archive(request, cluster) as api:
-            found, more = await api.archived_runs(query, ARCHIVED)
+            listed = await api.archived_runs(query, ARCHIVED, month)
         return self._site.show(
-            request, "archive.html", rows=list(map(rows.archived_run, found)), more=more, workflow=workflow
+            request,
+            "archive.html",
+            rows=list(map(rows.archived_run, listed.found)),
+            more=listed.more,
+            workflow=workflow,
+            month=month or listed.month,
         )
 
     async def schedule(self, request: Request) -> Response:

@@ -152,6 +152,8 @@ class Site:
 
     def __init__(self, access: ClusterAccess, settings: ConsoleSettings, templates: Environment) -> None:
         self.settings = settings
+        self.open_archive = access.archive
+        """Connect to the frontend, which reads archived runs, as the user who sends the request; see there."""
         self._access = access
         self._templates = templates
 
@@ -165,10 +167,6 @@ class Site:
             if not NAME.fullmatch(request.path_params.get(part, "a")):
                 raise HTTPException(404, "No object can have this name.")
         return self._access.open(request, request.path_params["namespace"])
-
-    def open_archive(self, request: Request, cluster: Cluster) -> AbstractAsyncContextManager[FrontendApi]:
-        """Connect to the frontend, which reads archived runs, as the user who sends the request."""
-        return self._access.archive(request, cluster)
 
     async def read_run(self, request: Request, cluster: Cluster) -> tuple[Json, bool]:
         """Read the run in the path, from the cluster, otherwise from the archive.

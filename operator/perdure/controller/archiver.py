@@ -12,7 +12,7 @@ fails, the next batches are smaller, because the reason may be their size.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -97,6 +97,7 @@ class Archiver:
         shards: Shards,
         recorder: Recorder,
         operator: kube.Object | None = None,
+        batch: int = _BATCH_RUNS,
     ) -> None:
         """Create it without runs.
 
@@ -109,6 +110,7 @@ class Archiver:
             shards: The shards of this process, whose runs it archives.
             recorder: Records Events about runs that cannot be archived, and about the archive.
             operator: The pod of this process, which Events about the archive are about; None: it is in no pod.
+            batch: The maximum number of runs of a batch.
         """
         self.archive = archive
         self._settings = settings
@@ -126,14 +128,15 @@ class Archiver:
         """The versions that the archive does not accept, by UID."""
         self._unread: dict[str, _Retry] = {}
         """The runs that could not be read, by UID."""
-        self._most = _BATCH_RUNS
-        """The maximum number of runs of the next batch."""
+        self._batch_limit = self._next_limit = batch
+        """The maximum number of runs of a batch, and of the next one."""
         self._reported: datetime | None = None
         """When the last Event about the archive was recorded."""
         self._any = asyncio.Event()
         self._look = False
         """Whether to look at all runs again."""
-        self._failing_since: datetime | None = None
+        self.failing_since: datetime | None = None
+        """When the archive failed first since it was last used; None if it works."""
         self._maintained: datetime | None = None
         self._log = structlog.get_logger("perdure.archive")
         metrics.ARCHIVE_ENABLED.set(1)
@@ -186,7 +189,7 @@ class Archiver:
     @property
     def is_unavailable(self) -> bool:
         """Whether the archive has failed for some time."""
-        return self._failing_since is not None and now() - self._failing_since >= _UNAVAILABLE_AFTER
+        return self.failing_since is not None and now() - self.failing_since >= _UNAVAILABLE_AFTER
 
     def gives_up(self, run: kube.Object) -> bool:
         """Whether a finished run that is not archived may be deleted now, if its namespace has too many."""
@@ -228,16 +231,16 @@ class Archiver:
         entry = self._directory.get(uid)
         if entry is not None and (entry.refused or self._is_too_old(entry.closed)):
             return True
-        if self._stored.get(uid) != version:
-            await self.learn([uid])
+        if entry is not None and self._stored.get(uid) != version:
+            await self.learn([entry])
         if self._stored.get(uid) == version:
             return True
         self.update(uid)
         return False
 
-    async def learn(self, uids: Collection[str]) -> None:
+    async def learn(self, entries: Iterable[Entry]) -> None:
         """Ask the archive which versions of runs it has. If it does not answer, nothing is learned."""
-        unknown = [uid for uid in uids if uid not in self._stored]
+        unknown = [entry.ref for entry in entries if entry.uid not in self._stored]
         if not unknown:
             return
         with suppress(ArchiveUnavailableError, ArchiveRejectedError):
@@ -264,12 +267,12 @@ class Archiver:
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, ArchiveUnavailableError):
-            self._failing_since = self._failing_since or now()
-            self._most = max(self._most // 2, 1)
+            self.failing_since = self.failing_since or now()
+            self._next_limit = max(self._next_limit // 2, 1)
             metrics.ARCHIVE_UP.set(0)
             if self.is_unavailable and (self._reported is None or now() >= self._reported + _REPORT_AGAIN):
                 self._reported = now()
-                since = f"{self._failing_since:%Y-%m-%d %H:%M:%S} UTC"
+                since = f"{self.failing_since:%Y-%m-%d %H:%M:%S} UTC"
                 self._report(
                     "Warning",
                     EventReason.ARCHIVE_UNAVAILABLE,
@@ -290,8 +293,8 @@ class Archiver:
         if self._reported is not None:
             self._reported = None
             self._report("Normal", EventReason.ARCHIVE_AVAILABLE, "The archive is available again")
-        self._failing_since = None
-        self._most = min(2 * self._most, _BATCH_RUNS)
+        self.failing_since = None
+        self._next_limit = min(2 * self._next_limit, self._batch_limit)
         metrics.ARCHIVE_UP.set(1)
 
     def _report(self, kind: str, reason: EventReason, note: str) -> None:
@@ -326,7 +329,7 @@ class Archiver:
         """Take the runs of the next batch, one of each namespace in turn."""
         batch: list[Entry] = []
         size = 0
-        while self._waiting and len(batch) < self._most and size < _BATCH_BYTES:
+        while self._waiting and len(batch) < self._next_limit and size < _BATCH_BYTES:
             namespace, uids = next(iter(self._waiting.items()))
             uid = next(iter(uids))
             del uids[uid], self._waiting[namespace]
@@ -348,7 +351,7 @@ class Archiver:
             ArchiveUnavailableError: The archive cannot be used now.
             RequestError: The API server did not respond.
         """
-        self._stored |= await self.archive.versions([entry.uid for entry in batch])
+        self._stored |= await self.archive.versions([entry.ref for entry in batch])
         rows = await self._rows([entry for entry in batch if self._stored.get(entry.uid) != entry.version])
         await self._store(rows)
 

@@ -30,6 +30,7 @@ from perdure.api.json_values import mapping, text
 from perdure.api.phases import RunKind, kind_of, workflow_of
 from perdure.api.policies import ParentClosePolicy, WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.archive.records import was_refused
+from perdure.archive.rows import RunRef
 from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.retention import Tally, stored_size, ttl_of
@@ -84,6 +85,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Its Workflow or workflow type, once it has closed."""
     ttl: int | None = None
     """How long it is kept after its end, in seconds, if it says so itself."""
+
+    @property
+    def ref(self) -> RunRef:
+        """What the archive needs to know to find it."""
+        return RunRef(self.namespace, self.name, self.workflow_id, self.uid, self.closed)
 
 
 def entry_of(obj: kube.Object) -> Entry:

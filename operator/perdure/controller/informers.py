@@ -30,8 +30,8 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.queue import DeadLetterKey, Key, KeyedQueue
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
-from perdure.kube.decoding import Stored, Undecodable
 from perdure.kube.events import Recorder
+from perdure.kube.responses import Stored, Undecodable
 from perdure.observe import metrics
 from perdure.runtime.deadletters import is_being_redriven
 

@@ -225,6 +225,8 @@ class Manager:
                 "schedules": self.schedules.update,
             },
         )
+        self.list_version = self.first_lists.version
+        """Return the version of a first list, from which a watch continues; see there."""
         self._resync = Resync(
             services.client,
             served,
@@ -377,10 +379,6 @@ class Manager:
             self.archiver.reassign()
 
     # For the watches that continue the first lists
-
-    async def list_version(self, plural: str, namespace: str | None) -> str:
-        """Return the version of the first list of a kind once; afterwards, and for other kinds, return an empty string."""
-        return await self.first_lists.version(plural, namespace)
 
     def process_listed(self, plural: str, obj: kube.Object) -> bool:
         """Process a finished run of a list; other objects are passed to the handlers."""

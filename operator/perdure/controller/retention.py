@@ -304,7 +304,7 @@ class NamespaceRetention:
         latest = (now() - _GRACE).isoformat()
         chosen = [run for run in extra if run.closed < latest and not self._is_waited_for(run)][:_MAX_REMOVED]
         if self._archiver is not None:
-            await self._archiver.learn([run.uid for run in chosen])
+            await self._archiver.learn(chosen)
         for begin in range(0, len(chosen), _BATCH):
             if await self._policies.read(namespace) != policy:
                 return True
@@ -329,7 +329,7 @@ class NamespaceRetention:
         )
         chosen = found[:_MAX_REMOVED]
         if self._archiver is not None:
-            await self._archiver.learn([run.uid for run in chosen])
+            await self._archiver.learn(chosen)
         removed, failed = await self._remove_all(chosen)
         if removed:
             self._report(removed, why)

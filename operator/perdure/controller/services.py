@@ -6,7 +6,7 @@ from typing import Protocol
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.capacity import Capacity
-from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.directory import Directory, Entry
 from perdure.controller.fleet.shards import AllShards, Shards
 from perdure.controller.limits import WorkflowLimits

@@ -18,8 +18,8 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, RetryState, TimeoutType, bounded
 from perdure.engine.inputs import Answer
+from perdure.engine.ledger import OK, AttemptOutcome, Due, Ledger, activities_of, activity_named
 from perdure.engine.payloads import plain
-from perdure.engine.recording import OK, AttemptOutcome, Due, Ledger, activities_of, activity_named
 from perdure.engine.retry import decide_retry
 from perdure.engine.state import RECORD_START_AFTER, OpenActivityOptions, PauseInfo, PendingActivity, RunState
 

@@ -12,7 +12,7 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.commands import Decider, UndecidableError
 from perdure.engine.fold import apply
-from perdure.engine.recording import FROM_COMMANDS, UNHEARD, event_of, policy_named
+from perdure.engine.ledger import FROM_COMMANDS, UNHEARD, event_of, policy_named
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import RunState
 
@@ -82,7 +82,9 @@ def replay(
 
 
 def retrace(events: Iterable[ev.AnyEvent], decider: Decider) -> None:
-    """Check that a decider makes the same decisions as a history, as far as the history records commands.
+    """Check that a decider makes the same decisions as a history, as far as that is known without the state.
+
+    In an open run, the decisions after its last command are left out.
 
     Args:
         events: The whole history of a run, open or closed.
@@ -94,6 +96,7 @@ def retrace(events: Iterable[ev.AnyEvent], decider: Decider) -> None:
     replayed = _Replay(decider)
     for event in events:
         replayed.add(event)
+    replayed.settle()
 
 
 def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) -> RunState:
@@ -181,12 +184,24 @@ class _Replay:
         self.commands: deque[cmd.Command] = deque()
         self.has_commands = False
         """Whether any command was recorded."""
+        self.before_end: RunState | None = None
+        """The state before the end of the run, if no command ended it and it may have decided."""
+        self.deferred = 0
+        """How many of the last events were recorded while the run was paused or its start delayed, so that it did not decide."""
 
     def add(self, event: ev.AnyEvent) -> None:
         after = apply(self.state, event)
         if isinstance(event, FROM_COMMANDS) and not self.ends_before_it_began(event):
             self.check(event)
+        elif (
+            after.closed and self.state is not None and (self.has_commands or not self.state.is_held(event.event_time))
+        ):
+            self.before_end = self.state
         self.state = after
+        if not after.closed and not after.is_held(event.event_time):
+            self.deferred = 0
+        elif not isinstance(event, UNHEARD):
+            self.deferred += 1
         if not isinstance(event, UNHEARD):
             self.queue.append(event)
 
@@ -253,6 +268,7 @@ class _Replay:
         """Check the end of the history: in an open run, only undecided events may be left."""
         state = self.state
         if state is None or state.closed:
+            self.settle()
             return
         now = state.start_time
         self.refuse_more(self.recorded(now))
@@ -266,6 +282,22 @@ class _Replay:
                 self.commands.clear()
                 return
             self.refuse_more(found)
+
+    def settle(self) -> None:
+        """Decide about the last events of a run that something other than a command has closed, such as a termination.
+
+        The decider had decided about them when the run closed, except about those that were deferred, and those that came with
+        the end: the decision about them makes a command that the history does not record.
+        """
+        closed, self.state = self.state, self.before_end
+        try:
+            while self.state is not None and (self.unfinished or len(self.queue) > self.deferred):
+                self.decide()
+                if self.recorded(self.state.start_time) is not None:
+                    break
+        except UndecidableError:  # the run could not be decided when it was closed
+            pass
+        self.state = closed
 
     def refuse_more(self, found: tuple[cmd.Command, ev.AnyEvent] | None) -> None:
         if found is not None:

@@ -16,7 +16,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, TimeoutType, bounded
 from perdure.engine.inputs import Answer, OperationOutcome
-from perdure.engine.recording import OK, Due, Ledger
+from perdure.engine.ledger import OK, Due, Ledger
 from perdure.engine.state import OPERATION_CLOSED, HandlerCalls, PendingOperation, RunState
 
 MAX_CALLBACKS = 2_000

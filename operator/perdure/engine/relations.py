@@ -10,7 +10,7 @@ from perdure.engine import effects as fx
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.recording import Ledger
+from perdure.engine.ledger import Ledger
 from perdure.engine.state import PendingChild
 
 

@@ -3,7 +3,7 @@
 In a step, inputs and deadlines become events, events become decisions, and decisions become events again. Each result is
 committed in one write. The effects of the committed state (`effects`) follow, and can be repeated.
 
-The parts of a step write to one ledger (`recording`): `activities`, `tasks` (workflow tasks of workers), `nexus` (operations),
+The parts of a step write to one ledger (`ledger`): `activities`, `tasks` (workflow tasks of workers), `nexus` (operations),
 `relations` (children and other runs), and, in this module, the requests of clients and the decisions.
 
 Events wait in a queue, in the order of the history, until the decider decides about them. It does not decide while the run is
@@ -31,9 +31,9 @@ from perdure.engine.commands import Decider, UndecidableError
 from perdure.engine.failures import MAX_MESSAGE, Failure, FailureKind, TimeoutType
 from perdure.engine.fold import apply
 from perdure.engine.inputs import ActivityDispatched, ActivityHeartbeat, Answer, TaskDispatched, TaskRequested
+from perdure.engine.ledger import OK, Due, Ledger, Retired, event_of, next_run
 from perdure.engine.nexus import NexusOperations
 from perdure.engine.payloads import plain
-from perdure.engine.recording import OK, Due, Ledger, Retired, event_of, next_run
 from perdure.engine.relations import RelatedRuns
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal

@@ -25,7 +25,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.commands import UndecidableError
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import Answer
-from perdure.engine.recording import FROM_COMMANDS, OK, Due, Ledger
+from perdure.engine.ledger import FROM_COMMANDS, OK, Due, Ledger
 from perdure.engine.state import ACTIVITY_CLOSED, OPERATION_CLOSED, Code, RunState, WorkflowTask
 
 SPECULATIVE_START_TIMEOUT = timedelta(seconds=5)

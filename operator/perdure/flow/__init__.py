@@ -57,8 +57,10 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import what needs the Temporal SDK."""
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATER[name]), name)
+if not TYPE_CHECKING:  # checkers know the names from the imports above, and report others
+
+    def __getattr__(name: str) -> Any:
+        """Import what needs the Temporal SDK."""
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_LATER[name]), name)

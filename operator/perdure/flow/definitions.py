@@ -13,13 +13,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
 
 from perdure.api.times import parse_duration
 from perdure.api.values import Codec, ValueTypeError, codec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -252,6 +252,15 @@ class Activity(Generic[P, R]):
         return self.signature.encode_result(await result)
 
 
+class ActivityDecorator(Protocol):
+    """Makes a function an activity, also an asynchronous one."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Activity[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Activity[P, R]: ...
+
+
 class Flow(Generic[P, R]):
     """A flow: an asynchronous function that decides, and is replayed after a crash.
 
@@ -326,6 +335,7 @@ class Environment:
         gpu: int | None = None,
         env: Mapping[str, str] | None = None,
         service_account: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Create an environment.
 
@@ -337,6 +347,7 @@ class Environment:
             gpu: Number of NVIDIA GPUs of each activity's pod.
             env: Environment variables of activities and workers.
             service_account: ServiceAccount of activities' pods.
+            labels: Labels of activities' pods, such as those that a NetworkPolicy selects.
 
         Raises:
             ValueError: The name is not a DNS label.
@@ -348,6 +359,7 @@ class Environment:
         self.resources = Resources(cpu, memory, gpu)
         self.env = dict(env or {})
         self.service_account = service_account
+        self.labels = dict(labels or {})
         self.activities: dict[str, Activity[..., Any]] = {}
         self.flows: dict[str, Flow[..., Any]] = {}
         _ENVIRONMENTS[name] = self
@@ -363,7 +375,7 @@ class Environment:
         limit: str | tuple[str, ...] = (),
         cache: Duration | None = None,
         definition: Mapping[str, Any] | None = None,
-    ) -> Callable[[Callable[P, Awaitable[R]] | Callable[P, R]], Activity[P, R]]:
+    ) -> ActivityDecorator:
         """Return a decorator that makes a function an activity. Its name is that of the function, with dashes.
 
         Args:
@@ -391,15 +403,15 @@ class Environment:
             definition=dict(definition or {}),
         )
 
-        def decorate(function: Callable[..., Any]) -> Activity[P, R]:
+        def decorate(function: Callable[..., Any]) -> Activity[..., Any]:
             name = function.__name__.strip("_").replace("_", "-")
             if name in self.activities:
                 raise ValueError(f"the environment {self.name} has two activities named {name}")
-            found: Activity[P, R] = Activity(self, name, function, options)
+            found: Activity[..., Any] = Activity(self, name, function, options)
             self.activities[name] = found
             return found
 
-        return decorate
+        return cast("ActivityDecorator", decorate)
 
     @overload
     def flow(self, function: Callable[P, Awaitable[R]], /) -> Flow[P, R]: ...

@@ -7,6 +7,7 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payloads
 
+from perdure.archive.rows import SearchableArchive
 from perdure.controller.manager import Manager
 from perdure.controller.workers import FollowedRun
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
@@ -14,8 +15,8 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.activities.changes import ActivityChanges
 from perdure.frontend.activities.standalone import StandaloneActivities
 from perdure.frontend.activities.tasks import ActivityTasks
-from perdure.frontend.deployments.deployments import WorkerDeploymentRpcs
 from perdure.frontend.deployments.managed import ManagedDeployments
+from perdure.frontend.deployments.rpcs import WorkerDeploymentRpcs
 from perdure.frontend.deployments.rules import is_registered
 from perdure.frontend.deployments.versions import (
     NOT_READ,
@@ -35,14 +36,14 @@ from perdure.frontend.nexus.tasks import DirectCalls, NexusTasks, OpenHandlerCal
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.runs.gateway import LargePayloads, RunGateway
 from perdure.frontend.runs.starts import FirstTasks, RunCreator
-from perdure.frontend.schedules.schedules import ScheduleRpcs
+from perdure.frontend.schedules.rpcs import ScheduleRpcs
 from perdure.frontend.settings import Settings
 from perdure.frontend.system import System
 from perdure.frontend.task_queues import TaskQueueRpcs
 from perdure.frontend.transport.rights import DEPRECATED
 from perdure.frontend.transport.rpc import DEFAULT_NAMESPACE, CallContext, Handler, is_rpc
 from perdure.frontend.visibility.index import Visibility
-from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.visibility.lists import Listing
 from perdure.frontend.visibility.search_attributes import SearchAttributeRegistry, SearchAttributeRpcs
 from perdure.frontend.workers import KnownWorkers, WorkerRpcs
 from perdure.frontend.workflows.batches import Batches
@@ -113,9 +114,8 @@ class Frontend:
         self.recorded_updates = RecordedUpdates(self.runs, self.updates, self.payloads)
         self.queries = Queries()
         self.query_dispatch = QueryDispatch(self.runs, self.matching, self.versions, self.visibility)
-        self.listing = Listing(
-            client, self.directory, self.runs, self.visibility, self.search_attributes, self.runs.archive
-        )
+        archive = self.runs.archive if isinstance(self.runs.archive, SearchableArchive) else None
+        self.listing = Listing(client, self.directory, self.runs, self.visibility, self.search_attributes, archive)
         self.first_tasks = FirstTasks(self.directory, self._open_runs, self.follow)
 
     # RPCs

@@ -11,7 +11,7 @@ from perdure.api.state_versions import NEWEST, OLDEST
 from perdure.archive.rows import Archive, ArchiveSettings, OnUnavailable
 from perdure.controller import state_versions
 from perdure.controller.capacity import CapacitySettings, share_of_memory
-from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.deadletters import DeadLetters
 from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.fleet.membership import MemberSettings, Membership
 from perdure.controller.fleet.shards import AllShards, Shards
@@ -19,7 +19,7 @@ from perdure.controller.informers import Undecoded
 from perdure.controller.limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.operations.operations import Operations
+from perdure.controller.operations.queue import Operations
 from perdure.controller.payloads import Blobs
 from perdure.controller.pods.attempt_pods import ActivityIdentity, Pods
 from perdure.controller.retry_policies import Policies

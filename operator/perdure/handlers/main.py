@@ -79,7 +79,7 @@ class Temporal:
 RECURSION_LIMIT = 60_000
 """Python's recursion limit for this process. The API server accepts values that nest 10,000 levels deep. With this limit,
 Python 3.11 decodes them; from 3.12, decoders have a fixed limit of just under 10,000 levels. The status of the object reports
-the error. Objects that cannot be decoded are skipped (`perdure.kube.decoding`)."""
+the error. Objects that cannot be decoded are skipped (`perdure.kube.responses`)."""
 _SWITCH_SECONDS = 0.001
 """How long a compiling thread may keep the interpreter from the event loop. With Python's default of 5 ms and two compiling
 threads, one in a hundred turns of the loop took 98 ms; with 1 ms, it took 5 ms."""
@@ -155,6 +155,12 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
 @asynccontextmanager
 async def _archive(options: OperatorOptions, environment: Mapping[str, str]) -> AsyncIterator["Archive | None"]:
     """The archive within the block, if one is configured."""
+    if environment.get("PERDURE_STORE_BUCKET"):
+        from perdure.bucket.archive import BucketArchive  # noqa: PLC0415 (as below)
+        from perdure.bucket.objects import S3Bucket  # noqa: PLC0415
+
+        yield BucketArchive(S3Bucket(environment), options.archiving.retention)
+        return
     address = environment.get("PERDURE_ARCHIVE_URL", "")
     if not address:
         yield None

@@ -33,7 +33,7 @@ from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 from perdure.api.labels import RUN_ID_LABEL
 from perdure.controller.informers import Informer
 from perdure.kube import client as kube
-from perdure.kube.decoding import UndecodableError, decode, undecodable
+from perdure.kube.responses import UndecodableError, decode, undecodable
 
 _BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds between retries; the last value repeats."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import yaml
 
+from perdure.api.yaml_text import Dumper, dump, map_node
 from perdure.importing.reader import Object
 
 _NAME_START: Final = re.compile("[A-Za-z]")
@@ -47,47 +48,20 @@ def valid_name(wish: str) -> str:
 
 COMMENT: Final = "#"
 """The key of a comment in a map; the comment is written before the map."""
-_WIDTH: Final = 1_000_000
-_SHORT: Final = 70
-"""Maximum characters of a list or a map in one line."""
 _MARK: Final = re.compile(r"^( *)(?:(- )'#': (.*)\n\1  |'#': (.*)\n)", re.MULTILINE)
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes multiline texts as blocks, and quotes texts that kubectl would parse as another type."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (the signature of PyYAML)
-        """Return true: repeat values instead of writing aliases."""
-        return True
+class _Dumper(Dumper):
+    """Writes a map with a comment in several lines."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    is_block = "\n" in text and not re.search(r"[ \t]\n|[^\x20-\x7e\n\u00a0-\uffff]|\A[ \n]", text)
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if is_block else None)
-
-
-def _list(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.SequenceNode:
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=_is_short(items))
-
-
-def _map(dumper: yaml.SafeDumper, fields: dict[str, Any]) -> yaml.MappingNode:
-    node = dumper.represent_dict(fields)
-    node.flow_style = _is_short([*fields.keys(), *fields.values()]) and COMMENT not in fields
+def _map(dumper: _Dumper, fields: dict[str, Any]) -> yaml.MappingNode:
+    node = map_node(dumper, fields)
+    if COMMENT in fields:
+        node.flow_style = False
     return node
 
 
-def _is_short(values: list[Any]) -> bool:
-    """Whether values fit into one line with brackets."""
-    scalars = all(not isinstance(value, dict | list) or not value for value in values)
-    return scalars and "\n" not in str(values) and len(str(values)) <= _SHORT
-
-
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
-_Dumper.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile("[-+]?[0-9]+[eE][-+]?[0-9]+$|0o[0-7]+$"), list("-+0123456789")
-)
-_Dumper.add_representer(str, _text)
-_Dumper.add_representer(list, _list)
 _Dumper.add_representer(dict, _map)
 
 
@@ -103,8 +77,7 @@ def write(manifests: Iterable[Object]) -> str:
 def _one(manifest: Object) -> str:
     head = "".join(f"# {line}".rstrip() + "\n" for line in str(manifest.get(COMMENT, "")).splitlines())
     rest = {key: value for key, value in manifest.items() if key != COMMENT}
-    text = yaml.dump(rest, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
-    return head + _MARK.sub(_as_comment, text)
+    return head + _MARK.sub(_as_comment, dump(rest, _Dumper))
 
 
 def _as_comment(found: re.Match[str]) -> str:

@@ -15,17 +15,6 @@ import msgspec
 import orjson
 
 from perdure.kube.access import Access
-from perdure.kube.decoding import (
-    ListPage,
-    Stored,
-    Undecodable,
-    UndecodableError,
-    decode_answer,
-    decode_object,
-    decode_page,
-    metadata_of,
-    undecodable,
-)
 from perdure.kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -49,6 +38,17 @@ from perdure.kube.paths import (
     PERDURE,
     RBAC,
     path,
+)
+from perdure.kube.responses import (
+    ListPage,
+    Stored,
+    Undecodable,
+    UndecodableError,
+    decode_answer,
+    decode_object,
+    decode_page,
+    metadata_of,
+    undecodable,
 )
 
 __all__ = [

@@ -23,14 +23,14 @@ from perdure.lazy import lazily
 with lazily():
     from urllib import request
 
-    from perdure.kube import decoding
+    from perdure.kube import responses
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from perdure.kube.access import Access
-    from perdure.kube.decoding import TableRow
+    from perdure.kube.responses import TableRow
 
 Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
@@ -98,12 +98,12 @@ class LightClient:
             query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
             raw = await self._read("GET", url, query=query)
 
-            page = decoding.decode_page(raw, f"GET {url}")
+            page = responses.decode_page(raw, f"GET {url}")
             limit = min(_LARGEST_PAGE, max(1, limit * _PAGE_BYTES // max(len(raw), 1)))
             for item in page.items:
                 try:
-                    obj: Object = decoding.decode_object(memoryview(item))
-                except decoding.UndecodableError:
+                    obj: Object = responses.decode_object(memoryview(item))
+                except responses.UndecodableError:
                     continue
                 yield obj
             following = page.following
@@ -120,7 +120,7 @@ class LightClient:
             raw = await self._read("GET", url, query=query, accept=TABLE)
 
             try:
-                page = decoding.table_page(raw)
+                page = responses.table_page(raw)
             except ValueError as error:
                 raise NoResponseError(f"GET {url}: the response is not a table: {error}") from error
             for row in page.rows:
@@ -205,7 +205,7 @@ class LightClient:
     ) -> Object:
         raw = await self._read(method, url, query=query, body=body)
 
-        answer: Object = decoding.decode_answer(raw, f"{method} {url}")
+        answer: Object = responses.decode_answer(raw, f"{method} {url}")
         return answer
 
     async def _read(

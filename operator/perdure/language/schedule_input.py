@@ -5,27 +5,32 @@ That of code is data of Temporal's clients, which may contain any text.
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from perdure.api.kinds.workflowrun import RunOptions, WorkflowRunSpec
-from perdure.language.expressions import ExpressionError, compile_template
-from perdure.language.program import Finding
+from perdure.language.expressions import ExpressionError, Template, compile_template
 
 _NAMES: Final = ("schedule",)
-_SAMPLE_TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_SAMPLE: Final = {
-    "name": "sample",
-    "scheduledTime": _SAMPLE_TIME,
-    "timeZone": "UTC",
-    "utcOffset": "+00:00",
-    "localTime": "2026-01-01T00:00:00+00:00",
-    "localDate": "2026-01-01",
-    "previousTime": _SAMPLE_TIME,
-    "nextTime": _SAMPLE_TIME,
-    "lastCompletionResult": None,
-    "lastFailure": None,
-}
+_HOURS: Final = 733
+"""The distance of the sample times: they have all hours, days of the week and of the month, and months."""
+
+
+def _samples(zone: str) -> Iterator[dict[str, Any]]:
+    """Values that `schedule` could have in a run, in a time zone."""
+    for time in (datetime(2026, 1, 1, tzinfo=UTC) + n * timedelta(hours=_HOURS) for n in range(36)):
+        yield {
+            "name": "sample",
+            "scheduledTime": time,
+            "timeZone": zone,
+            "utcOffset": "+00:00",
+            "localTime": time.isoformat(),
+            "localDate": time.date().isoformat(),
+            "previousTime": time - timedelta(days=1),
+            "nextTime": time + timedelta(days=1),
+            "lastCompletionResult": None,
+            "lastFailure": None,
+        }
 
 
 def is_evaluated(spec: RunOptions) -> bool:
@@ -34,20 +39,19 @@ def is_evaluated(spec: RunOptions) -> bool:
     return inline or (spec.workflow is not None and spec.workflow.name is not None)
 
 
-def input_mistakes(spec: WorkflowRunSpec, path: str) -> Iterator[Finding]:
-    """Find the invalid expressions in the input of a template; `path` is the path of its spec."""
+def input_template(spec: WorkflowRunSpec, path: str) -> Template | None:
+    """Compile the input in the template of a Schedule; None if it has no expressions, or is not evaluated.
+
+    Args:
+        spec: The spec in the template.
+        path: The path of the input, for errors.
+
+    Raises:
+        ExpressionError: An expression is not valid.
+    """
     if not is_evaluated(spec) or not _has_expressions(spec.input):
-        return
-    try:
-        compile_template(spec.input, path=f"{path}.input", names=_NAMES)
-    except ExpressionError as error:
-        yield Finding(error.path, f"`{error.expression}`: {error.message}; {_remedy(error)}")
-
-
-def _remedy(error: ExpressionError) -> str:
-    if error.message.startswith("unknown name"):
-        return "the input of a Schedule can read only `schedule`; for a literal `${`, write `$${`"
-    return "for a literal `${`, write `$${`"
+        return None
+    return compile_template(spec.input, path=path, names=_NAMES)
 
 
 def evaluated_input(spec: WorkflowRunSpec, schedule: Mapping[str, Any]) -> Any:
@@ -60,20 +64,30 @@ def evaluated_input(spec: WorkflowRunSpec, schedule: Mapping[str, Any]) -> Any:
     Raises:
         ExpressionError: An expression is not valid, or has no value.
     """
-    if not is_evaluated(spec) or not _has_expressions(spec.input):
-        return spec.input
-    return compile_template(spec.input, path="input", names=_NAMES).evaluate({"schedule": schedule})
+    template = input_template(spec, "input")
+    return spec.input if template is None else template.evaluate({"schedule": schedule})
 
 
-def sample_input(spec: WorkflowRunSpec) -> tuple[bool, Any]:
-    """Return an input as a run could have it, for checks by its schema, and whether there is one.
+def sample_input(spec: WorkflowRunSpec, zone: str) -> Any:
+    """Return an input as a run could have it, for checks by its schema.
 
-    There is none if it depends on the result of the previous run.
+    Args:
+        spec: The spec in the template of the Schedule.
+        zone: The time zone of the Schedule.
+
+    Raises:
+        ExpressionError: It has no value at any of several times. It may depend on the result of the previous run.
     """
-    try:
-        return True, evaluated_input(spec, _SAMPLE)
-    except ExpressionError:
-        return False, None
+    template = input_template(spec, "input")
+    if template is None:
+        return spec.input
+    failures = []
+    for sample in _samples(zone):
+        try:
+            return template.evaluate({"schedule": sample})
+        except ExpressionError as error:
+            failures.append(error)
+    raise failures[0]
 
 
 def _has_expressions(value: Any) -> bool:

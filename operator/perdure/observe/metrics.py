@@ -534,7 +534,7 @@ FINISHED_REMOVED = Counter(
 
 ARCHIVED_RUNS = Counter(
     "perdure_archived_runs",
-    "Finished runs that were given to the archive, by outcome: Archived, or Rejected if the database cannot store the run.",
+    "Finished runs that were given to the archive, by outcome: Archived, or Rejected if it cannot be stored.",
     ["namespace", "outcome"],
     registry=REGISTRY,
 )

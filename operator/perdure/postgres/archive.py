@@ -34,6 +34,7 @@ from perdure.archive.rows import (
     ArchiveUnavailableError,
     ListedRun,
     Position,
+    RunRef,
     filterable,
     restored,
 )
@@ -340,16 +341,15 @@ class PostgresArchive:
             await schema.create_partitions(connection, wanted)
             self._months |= wanted
 
-    async def delete(self, namespace: str, run_id: str) -> None:
+    async def delete(self, run: RunRef) -> None:
         """Delete a run; see `Archive`."""
+        run_id = storable(run.run_id)
         async with self._connected(self._writes, "delete") as connection, connection.transaction():
             # An operator that has read the run before its deletion may be about to store it, or do so later.
-            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [storable(run_id)])
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [run_id])
+            await connection.execute("INSERT INTO perdure.deleted VALUES (%s, now()) ON CONFLICT DO NOTHING", [run_id])
             await connection.execute(
-                "INSERT INTO perdure.deleted VALUES (%s, now()) ON CONFLICT DO NOTHING", [storable(run_id)]
-            )
-            await connection.execute(
-                "DELETE FROM perdure.runs WHERE namespace = %s AND run_id = %s", [storable(namespace), storable(run_id)]
+                "DELETE FROM perdure.runs WHERE namespace = %s AND run_id = %s", [storable(run.namespace), run_id]
             )
 
     async def maintain(self, time: datetime) -> None:
@@ -364,11 +364,12 @@ class PostgresArchive:
                 for month in dropped:
                     self._log.info("Dropped a month of the archive", partition=schema.partition_of(month))
 
-    async def versions(self, run_ids: Collection[str]) -> dict[str, str]:
+    async def versions(self, runs: Collection[RunRef]) -> dict[str, str]:
         """Return the stored versions of runs; see `Archive`."""
         async with self._connected(self._writes, "versions") as connection:
             found = await connection.execute(
-                "SELECT run_id, version FROM perdure.runs WHERE run_id = ANY(%s)", [list(map(storable, run_ids))]
+                "SELECT run_id, version FROM perdure.runs WHERE run_id = ANY(%s)",
+                [[storable(run.run_id) for run in runs]],
             )
             return dict(await found.fetchall())
 

@@ -33,8 +33,8 @@ _TOO_OLD = "they are older than `catchupWindow`"
 def apply_changes(draft: ScheduleDraft) -> None:
     """Update the cursor and the remaining actions after changes of the spec, a pause, or the clock."""
     rules, state, times = draft.rules, draft.state, draft.rules.times_hash
-    if state.remaining_given != rules.spec.remaining_actions:
-        draft.change(remaining_given=rules.spec.remaining_actions, remaining=rules.spec.remaining_actions)
+    if state.configured_remaining != rules.spec.remaining_actions:
+        draft.change(configured_remaining=rules.spec.remaining_actions, remaining=rules.spec.remaining_actions)
     if state.times != times:
         _keep_delayed(draft)
         _move(draft, draft.now)

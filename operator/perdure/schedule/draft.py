@@ -39,7 +39,7 @@ class ScheduleDraft:
             cursor=created,
             handled_after=created,
             times=rules.times_hash,
-            remaining_given=rules.spec.remaining_actions,
+            configured_remaining=rules.spec.remaining_actions,
             remaining=rules.spec.remaining_actions,
         )
         self.notes: list[Note] = []

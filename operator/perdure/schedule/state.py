@@ -166,7 +166,7 @@ class ScheduleState(StoredStruct, frozen=True, kw_only=True):
     """Whether the last scheduled time was skipped."""
     refused: str = ""
     """Why the API server rejected the last run; empty once it has accepted one."""
-    remaining_given: int | None = None
+    configured_remaining: int | None = msgspec.field(default=None, name="remainingGiven")
     """The value of `spec.remainingActions` that was read last."""
     remaining: int | None = None
     paused: Paused | None = None

@@ -108,7 +108,9 @@ class Simulator:
         with json_logs.silent():
             copy_context().run(self._run)
         for run in self.transcript.runs:
-            history.retrace(run.events, run.decider)
+            if run.state is not None:
+                undecided, unfinished = len(run.state.undecided), run.state.unfinished
+                history.replay(run.events, run.decider, undecided=undecided, unfinished=unfinished)
         for error in self._errors:
             if self._root.open or not isinstance(error, EndlessError):
                 raise error  # a child that continues after the run has closed, such as an abandoned one, has no limit

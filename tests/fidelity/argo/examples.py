@@ -118,10 +118,10 @@ class ExampleCase:
         spec = self._document["spec"]
         entry: Json = next((each for each in spec["templates"] if each["name"] == spec.get("entrypoint")), {})
         declared = (spec.get("arguments") or {}).get("parameters") or []
-        given = {each["name"] for each in declared if each.keys() & {"value", "valueFrom", "default"}}
+        valued = {each["name"] for each in declared if each.keys() & {"value", "valueFrom", "default"}}
         inputs = (entry.get("inputs") or {}).get("parameters") or []
         wanted = [each["name"] for each in (*inputs, *declared) if not each.keys() & {"value", "valueFrom", "default"}]
-        return [*(each for each in dict.fromkeys(wanted) if each not in given), *_GIVEN.get(self.example.name, ())]
+        return [*(each for each in dict.fromkeys(wanted) if each not in valued), *_GIVEN.get(self.example.name, ())]
 
     @cached_property
     def documents(self) -> list[Json]:

@@ -177,10 +177,10 @@ def on_perdure(
     target = folder / f"{name}.perdure.yaml"
     target.write_text(made.text)
     manifests = [Manifest(str(target), data) for data in read_documents(str(target))]
-    told = read_scenario(scenario([each.data for each in manifests]), "the scenario")
+    played = read_scenario(scenario([each.data for each in manifests]), "the scenario")
     templates = {each["name"]: each for each in _with_work(documents or (case.manifest,))}
     script = _Script(case, templates)
-    world = Simulator(read_definitions(manifests, told, "the scenario"), told, script)
+    world = Simulator(read_definitions(manifests, played, "the scenario"), played, script)
     world.run()
     report = Report(world)
     phase = {"Completed": "Succeeded"}.get(report.phase, "Failed")

@@ -12,7 +12,7 @@ SECONDS = 60.0
 
 def run(name: str, *, ttl: int, attributes: Json | None = None, sleep: str = "", spec: Json | None = None) -> Json:
     steps = [{"name": "wait", "sleep": {"duration": sleep}}] if sleep else [{"name": "number", "set": {"number": 42}}]
-    whole = {
+    body = {
         "inline": {"steps": steps, "output": {"name": name}},
         "ttlSecondsAfterFinished": ttl,
         "searchAttributes": attributes or {},
@@ -22,7 +22,7 @@ def run(name: str, *, ttl: int, attributes: Json | None = None, sleep: str = "",
         "apiVersion": "perdure.dev/v1alpha1",
         "kind": "WorkflowRun",
         "metadata": {"name": name},
-        "spec": whole,
+        "spec": body,
     }
 
 

@@ -18,11 +18,12 @@ from perdure.api.state_versions import NEWEST
 from perdure.client.cluster import Cluster
 from perdure.client.frontend import FrontendApi
 from perdure.kube.access import Access
+from perdure.kube.clock import now
 from perdure.kube.light import LightClient
 from perdure.postgres.archive import Connection, PostgresArchive
 from rpc.archive.archiving import in_cluster, run, until
 from support.apiserver import ApiServer, items, serving
-from support.archived_runs import finished, row
+from support.archived_runs import finished, ref, row
 from support.cli import RUNS, perdure_in_thread
 from support.console import PODS, opened, shown
 from support.http_server import Server
@@ -131,6 +132,9 @@ async def test_a_list_shows_both(frontend: str, cluster: ApiServer) -> None:
     assert done.stdout == ""
     done = await perdure_in_thread("list", "--archived", "--query", "WorkflowId = 'order-7'", "-o", "name", *at)
     assert done.stdout.split() == ["workflowrun.perdure.dev/gone-2"], done.output
+    for month, count in ((f"{now():%Y-%m}", 3), ("2020-12", 0)):
+        done = await perdure_in_thread("list", "--archived", "--phase", "Completed", "--month", month, *at)
+        assert sum("gone-" in line for line in done.stdout.splitlines()) == count, done.output
     done = await perdure_in_thread("list", "--archived", "-l", "a=b", *at)
     assert done.exit_code == 2
     assert "--query" in done.stderr
@@ -171,7 +175,7 @@ async def test_a_run_that_a_newer_version_has_archived_is_not_read(frontend: str
         assert "A newer version of Perdure has written the object" in done.stderr
         assert f"state version {NEWEST + 1}, and this operator reads versions 1 to {NEWEST}" in done.stderr
     async with PostgresArchive(Connection(conninfo=database.conninfo), timedelta(0)).run() as archive:
-        await archive.delete("shop", newer["metadata"]["uid"])
+        await archive.delete(ref("newer", "shop"))
 
 
 async def test_a_command_does_not_read_a_run_that_a_newer_version_has_archived(cluster: ApiServer) -> None:

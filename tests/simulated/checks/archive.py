@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from perdure.archive.rows import restored
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.store import Object, Write
 from simulated.archive import SimulatedArchive
@@ -37,7 +36,7 @@ class ArchiveChecks:
 
     def _check_removed(self, run: Object) -> None:
         name, version = run["metadata"]["name"], run["metadata"]["resourceVersion"]
-        stored = [row.record.version for row in self._archive.of(run["metadata"]["uid"])]
+        stored = [each.version for each in self._archive.of(run["metadata"]["uid"])]
         if stored != [version]:
             self._fail(f"run {name} is removed in version {version}, and the archive has {stored or 'none'}")
 
@@ -53,6 +52,6 @@ class ArchiveChecks:
                     f"run {name} is in the archive {len(rows)} times, and {'' if uid in here else 'not '}in the cluster"
                 )
                 continue
-            history = restored(rows[0].content)["status"]["history"]["events"]
+            history = rows[0].run["status"]["history"]["events"]
             if [event["eventId"] for event in history] != list(range(1, len(history) + 1)) or not history:
                 self._fail(f"run {name} is archived with a history that has gaps")

@@ -166,7 +166,7 @@ def test_what_takes_two_limits_holds_none_while_it_waits(taker: str, order: list
 
 
 def test_others_overtake_what_takes_two_limits_for_a_minute() -> None:
-    """No place of one limit is kept while the other one is full, and then it gets its turn."""
+    """No place of one limit is kept while the other one is full, and then it gets its turn (argo-workflows#13630)."""
 
     async def scenario(world: World) -> None:
         PodWatch(world)

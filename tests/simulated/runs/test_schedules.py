@@ -67,9 +67,9 @@ def test_an_operation_on_a_schedule_that_is_deleted_before_it_is_recorded_does_n
 
 def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expression() -> None:
     async def scenario(world: World) -> None:
-        async def ready() -> Object:
+        async def ready(name: str = "s") -> Object:
             await asyncio.sleep(SECONDS)
-            status = world.server.get(ObjectKey("schedules", "default", "s"))["status"]
+            status = world.server.get(ObjectKey("schedules", "default", name))["status"]
             (condition,) = [each for each in status["conditions"] if each["type"] == "Ready"]
             return condition
 
@@ -106,6 +106,10 @@ def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expre
         assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
         assert "spec.workflowRunTemplate.spec.input.day: `now`: unknown name `now`" in condition["message"]
         before = len(world.runs())
+        change({"day": "${schedule.localdate}"})
+        condition = await ready()
+        assert (condition["status"], condition["reason"]) == ("False", "InvalidSpec")
+        assert "there is no field `localdate` in `schedule`" in condition["message"]
         await asyncio.sleep(60)
         assert len(world.runs()) == before
         # It can only be known when a run is due that an expression has no value.
@@ -114,9 +118,43 @@ def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expre
         condition = await ready()
         assert (condition["status"], condition["reason"]) == ("False", "RunRefused")
         assert "spec.workflowRunTemplate.spec.input.day: ${schedule.lastFailure.message}: " in condition["message"]
+        doubtful = {"day": "${string(schedule.scheduledTime.getHours(schedule.timeZone))}"}
+        template = {"spec": {"workflow": {"name": "w"}, "input": doubtful}}
+        rare = {"intervals": [{"every": "100d"}], "timeZone": "Asia/Kolkata", "workflowRunTemplate": template}
+        world.create("Schedule", "rare", rare)
+        condition = await ready("rare")
+        assert condition["status"] == "True"
+        assert "had no value at any of the times that were tried: 'Asia/Kolkata'" in condition["message"]
         change({"day": "today"})
         await asyncio.sleep(30)
         assert (await ready()).get("message", "") == ""
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
+def test_a_reset_and_a_retry_of_a_scheduled_run_keep_the_values_of_its_schedule() -> None:
+    """Issue 44, B2: a rerun of last Friday's load silently used the day of the rerun."""
+
+    async def scenario(world: World) -> None:
+        day = "${schedule.name} ${schedule.localTime} ${schedule.timeZone} ${string(schedule.previousTime)}"
+        steps = [{"name": name, "set": {name: day}} for name in ("first", "second")]
+        world.begin()
+        world.create("Workflow", "w", {"steps": steps, "output": ["${vars.first}", "${vars.second}"]})
+        template = {"spec": {"workflow": {"name": "w"}}}
+        rare = {"intervals": [{"every": "1h"}], "timeZone": "Asia/Kolkata", "workflowRunTemplate": template}
+        world.create("Schedule", "s", rare)
+        await asyncio.sleep(3600 + SECONDS)
+        (original,) = world.runs()
+        world.edit("schedules", "s", lambda obj: obj["spec"].update(paused=True, timeZone="Europe/Berlin"))
+        world.operate("reset", original, reset={"to": "FirstWorkflowTask"})
+        await asyncio.sleep(SECONDS)
+        world.operate("retry", original, retry={"from": ["second"]})
+        await asyncio.sleep(SECONDS)
+        outputs = [run["status"].get("output") for run in world.runs().values()]
+        assert len(outputs) == 3
+        first = outputs[0]
+        assert "Asia/Kolkata" in first[0]
+        assert outputs == [first] * 3
 
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
 

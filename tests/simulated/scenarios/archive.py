@@ -1,4 +1,7 @@
-"""Finished runs leave the cluster for an archive that fails, while operators are killed between the write and the deletion."""
+"""Finished runs leave the cluster for an archive that fails, while operators are killed between the write and the deletion.
+
+The archive is a table or consists of files.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +9,7 @@ from collections.abc import Callable
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
-from simulated.archive import SimulatedArchive
+from simulated.archive import Faults, SimulatedFiles, SimulatedTable
 from simulated.checks.archive import ArchiveChecks
 from simulated.scenarios.definitions import CHILD, LOOP, PARENT, activity, step
 from simulated.world import World
@@ -21,7 +24,10 @@ async def archive(world: World) -> None:
     """Runs of all kinds finish, are edited afterwards, and expire."""
     random = world.random("archive")
     world.limits = Limits(runs=_KEPT, size=0)
-    world.archive = store = SimulatedArchive(world.loop, world.random("store"), rate=3 * world.setting.faults)
+    # A batch of files takes a hundred requests, which the library of the bucket repeats.
+    form, rate = random.choice([(SimulatedTable, 3.0), (SimulatedFiles, 0.2)])
+    faults = Faults(world.loop, world.random("store"), rate=rate * world.setting.faults)
+    world.archive = store = form(faults)
     checks = ArchiveChecks(world.server, store, world.checker.fail)
     world.script = lambda _: ContainerExit(after=random.uniform(0.1, 4))
     world.begin()
@@ -45,9 +51,9 @@ async def archive(world: World) -> None:
             )
     for _ in range(random.choice([0, 1, 2])):
         at = random.uniform(0, _LASTING)
-        store.outages.append((at, at + random.choice([3, 30, 120])))
+        faults.outages.append((at, at + random.choice([3, 30, 120])))
     await world.trouble(_LASTING)
-    await world.calm(max([_LASTING + 60, *(end + 60 for _, end in store.outages)]))
+    await world.calm(max([_LASTING + 60, *(end + 60 for _, end in faults.outages)]))
     await asyncio.sleep(300)  # the runs that expire soon are gone, and those with hours to live stay
     await world.rest()
     checks.finish()

@@ -38,8 +38,8 @@ async def revisions(world: World) -> None:
     for i in range(_RUNS):
         # Most of them start when the operators look for unused revisions, or soon after.
         at = random.randrange(_LOOKS) * LOOK_SECONDS + random.uniform(0, random.choice([3, 3, LOOK_SECONDS]))
-        given = {"nap": random.choice(["0s", "0s", "0s", "20s", "90s"]), "work": random.random() < 0.1}
-        spec = {"workflow": {"name": "edited"}, "input": given, "ttlSecondsAfterFinished": random.choice([0, 0, 60])}
+        inputs = {"nap": random.choice(["0s", "0s", "0s", "20s", "90s"]), "work": random.random() < 0.1}
+        spec = {"workflow": {"name": "edited"}, "input": inputs, "ttlSecondsAfterFinished": random.choice([0, 0, 60])}
         world.loop.call_at(at, world.create, "WorkflowRun", f"run{i:03}", spec)
     users = asyncio.create_task(_edit(world, lasting))
     await world.trouble(lasting)

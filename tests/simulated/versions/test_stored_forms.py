@@ -18,6 +18,7 @@ from perdure.frontend.messages.tokens import Token
 from perdure.frontend.workflows.batches import Batch
 from perdure.runtime.callbacks import TOKEN_HEADER, CallbackToken, token_of
 from perdure.schedule.run_manifests import ScheduleTimes
+from simulated.versions import forms
 from support.stored_forms import STORED, TOLERATED, leaves, parts
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -50,25 +51,11 @@ def test_an_annotation_that_is_written_once_is_read_without_the_fields_of_a_newe
     assert read_annotation(obj, key, type(value)) == value
 
 
-TOKENS: list[Token] = [
-    tokens.WorkflowTaskToken(
-        namespace="shop", run_id="r", workflow_id="w", scheduled=2, started=3, attempt=1, epoch="e"
-    ),
-    tokens.ActivityToken(
-        namespace="shop", run_id="r", workflow_id="w", scheduled=5, attempt=2, fence="f", activity_id="a"
-    ),
-    tokens.QueryToken(namespace="shop", run_id="r", query="q"),
-    tokens.NexusToken(namespace="shop", run_id="", call="c", shard=7),
-    tokens.PageToken(namespace="shop", run_id="r", from_event_id=9),
-]
-
-
-@pytest.mark.parametrize("token", TOKENS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("token", forms.TOKENS, ids=lambda each: type(each).__name__)
 def test_a_token_is_read_without_the_fields_of_a_newer_version(token: Token) -> None:
     assert tokens.unpack(with_news(token), type(token), "shop") == token
 
 
 def test_the_token_of_a_callback_is_read_without_the_fields_of_a_newer_version() -> None:
-    token = CallbackToken(namespace="shop", name="n", workflow_id="w", run_id="r", scheduled_event_id=5, request_id="s")
-    header = {TOKEN_HEADER: base64.urlsafe_b64encode(with_news(token)).decode()}
-    assert token_of(Callback(url="temporal://system", header=header)) == token
+    header = {TOKEN_HEADER: base64.urlsafe_b64encode(with_news(forms.CALLBACK)).decode()}
+    assert token_of(Callback(url="temporal://system", header=header)) == forms.CALLBACK

@@ -67,7 +67,21 @@ NEAR = f'perdure_runs_near_limit{{{JOB}, exported_namespace="shop"}}'
 OPEN = f'perdure_open_runs{{{JOB}, exported_namespace="shop", workflow="order"}}'
 MOST_OPEN = f"perdure_open_runs_limit{{{JOB}}}"
 MEMORY = f'perdure_runs_waiting_for_capacity{{{JOB}, cause="Memory"}}'
+ETCD = 'apiserver_storage_size_bytes{job="apiserver", instance="a"}'
+API_SERVER = (
+    'container_memory_working_set_bytes{namespace="kube-system", pod="kube-apiserver-a", container="kube-apiserver"}'
+)
+PLACE = 'kube_pod_info{namespace="kube-system", pod="kube-apiserver-a", node="a"}'
+NODE = 'kube_node_status_allocatable{resource="memory", node="a"}'
 CASES = {
+    "etcd nearly full": alert("PerdureEtcdNearQuota", 20, CRITICAL, **{ETCD: "1700000000x30"}),
+    "room in etcd": alert("PerdureEtcdNearQuota", 20, **{ETCD: "1500000000x30"}),
+    "an API server without memory": alert(
+        "PerdureApiServerMemory", 20, {**WARNING, "node": "a"}, **{API_SERVER: "75x30", PLACE: "1x30", NODE: "100x30"}
+    ),
+    "an API server with memory": alert(
+        "PerdureApiServerMemory", 20, **{API_SERVER: "65x30", PLACE: "1x30", NODE: "100x30"}
+    ),
     "nobody polls": alert("PerdureNoWorker", 8, {**WARNING, **OF_QUEUE}, **{BACKLOG: "3x10", POLLERS: "0x10"}),
     "nobody polls yet": alert("PerdureNoWorker", 4, **{BACKLOG: "3x10", POLLERS: "0x10"}),
     "a worker polls": alert("PerdureNoWorker", 8, **{BACKLOG: "3x10", POLLERS: "1x10"}),

@@ -10,6 +10,7 @@ import yaml
 
 from perdure.api import labels
 from perdure.frontend.settings import Settings
+from perdure.runtime.pods.artifacts import STORE
 from support.cluster.releases import CLUSTER_WIDE
 from unit.chart.manifests import (
     CHART,
@@ -63,6 +64,23 @@ def test_the_archive_gets_its_address_and_certificates_from_a_secret(render: Ren
     assert env["PGSSLROOTCERT"]["value"] == f"{mounted['archive']}/ca.crt"
     pod = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
     assert {"name": "archive", "secret": {"secretName": "runs", "defaultMode": 0o440}} in pod["volumes"]
+
+
+def test_an_archive_of_files_gets_its_bucket_from_a_secret_like_that_of_artifacts(render: Render) -> None:
+    manifests = render("archive.enabled=true", 'archive.form="Files"', 'archive.secretName="runs"')
+    env = {each["name"]: each for each in operator_container(manifests)["env"]}
+    assert env["PERDURE_STORE_BUCKET"]["valueFrom"] == {"secretKeyRef": {"name": "runs", "key": "bucket"}}
+    optional = {name: each["valueFrom"]["secretKeyRef"] for name, each in env.items() if "PERDURE_STORE_" in name}
+    del optional["PERDURE_STORE_BUCKET"]
+    assert {name.removeprefix("PERDURE_STORE_"): each["key"] for name, each in optional.items()} == STORE
+    assert all(each["optional"] for each in optional.values())
+    assert "PERDURE_ARCHIVE_URL" not in env
+    assert env["PERDURE_ARCHIVE_RETENTION_DAYS"]["value"] == "0"
+    pod = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
+    assert "archive" not in [each["name"] for each in pod["volumes"]]
+    assert named(manifests, "Service", "perdure-temporal")["metadata"]["annotations"] == {
+        "perdure.dev/archive": "Files"
+    }
 
 
 def test_without_an_archive_nothing_refers_to_its_secret(render: Render) -> None:

@@ -62,14 +62,14 @@ async def opened(upstream: str, token: str = "t1") -> AsyncIterator[tuple[Proxy,
 
 async def test_the_address_authenticates_the_browser_with_the_token_of_the_user() -> None:
     async with web_ui() as (upstream, requests), opened(upstream) as (proxy, browser):
-        async with browser.get(proxy.url("/namespaces/shop/workflows")) as answer:
+        async with browser.get(proxy.guard.url("/namespaces/shop/workflows")) as answer:
             assert answer.status == 200
             assert str(answer.url.relative()) == "/namespaces/shop/workflows"
             assert await answer.text() == "GET /namespaces/shop/workflows "
             assert answer.headers["X-Frame-Options"] == "DENY"
         assert requests[0].headers["Authorization"] == "Bearer t1"
         assert "Cookie" not in requests[0].headers
-        origin = proxy.url().partition("/?")[0]
+        origin = proxy.guard.url().partition("/?")[0]
         async with browser.post(
             f"{origin}/api/v1/a%2Fb?q=%3D", data="{}", headers={"Origin": origin, "Authorization": "Bearer other"}
         ) as answer:
@@ -79,7 +79,7 @@ async def test_the_address_authenticates_the_browser_with_the_token_of_the_user(
 
 async def test_requests_without_the_key_are_not_forwarded() -> None:
     async with web_ui() as (upstream, requests), opened(upstream) as (proxy, _), aiohttp.ClientSession() as other:
-        origin = proxy.url().partition("/?")[0]
+        origin = proxy.guard.url().partition("/?")[0]
         for path in ("/", "/?key=", "/?key=wrong", "/api/v1/settings"):
             async with other.get(origin + path) as answer:
                 assert answer.status == 403
@@ -89,9 +89,9 @@ async def test_requests_without_the_key_are_not_forwarded() -> None:
 
 async def test_requests_of_other_sites_are_rejected() -> None:
     async with web_ui() as (upstream, requests), opened(upstream) as (proxy, browser):
-        async with browser.get(proxy.url()) as answer:
+        async with browser.get(proxy.guard.url()) as answer:
             assert answer.status == 200
-        origin = proxy.url().partition("/?")[0]
+        origin = proxy.guard.url().partition("/?")[0]
         for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
             async with browser.post(f"{origin}/api/v1/x", data="{}", headers=headers) as answer:
                 assert answer.status == 403
@@ -100,7 +100,7 @@ async def test_requests_of_other_sites_are_rejected() -> None:
 
 async def test_the_cookie_is_same_site_and_http_only() -> None:
     async with web_ui() as (upstream, _), opened(upstream) as (proxy, browser):
-        async with browser.get(proxy.url(), allow_redirects=False) as answer:
+        async with browser.get(proxy.guard.url(), allow_redirects=False) as answer:
             assert answer.status == 303
             assert answer.headers["Location"] == "/"
             cookie = answer.headers["Set-Cookie"]
@@ -111,7 +111,7 @@ async def test_the_cookie_is_same_site_and_http_only() -> None:
 async def test_an_unreachable_web_ui_is_reported_and_recovers() -> None:
     async with web_ui() as (upstream, _):
         pass
-    async with opened(upstream) as (proxy, browser), browser.get(proxy.url()) as answer:
+    async with opened(upstream) as (proxy, browser), browser.get(proxy.guard.url()) as answer:
         assert answer.status == 502
         assert "The Web UI does not respond" in await answer.text()
 

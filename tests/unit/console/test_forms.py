@@ -29,7 +29,7 @@ def form(schema: Any = SCHEMA, default: Any = None, **options: Any) -> InputForm
 
 
 def filled(made: InputForm, **entered: str) -> tuple[Any, dict[str, str]]:
-    found = made.fill(lambda name: entered.get(name.removeprefix("input.") if name != "input" else "whole", ""))
+    found = made.fill(lambda name: entered.get(name.removeprefix("input.") if name != "input" else "document", ""))
     return found.input, dict(found.problems)
 
 
@@ -138,15 +138,15 @@ def test_other_inputs_are_written_as_json(schema: Any, default: Any) -> None:
 
 def test_an_input_as_json_is_validated() -> None:
     made = form(as_json=True)
-    assert filled(made, whole='{"id": "A-1", "amount": 1}') == ({"id": "A-1", "amount": 1}, {})
-    assert filled(made, whole="{") == (
+    assert filled(made, document='{"id": "A-1", "amount": 1}') == ({"id": "A-1", "amount": 1}, {})
+    assert filled(made, document="{") == (
         None,
         {"input": "Enter JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)."},
     )
-    _, problems = filled(made, whole='{"id": "A-1", "amount": 0}')
+    _, problems = filled(made, document='{"id": "A-1", "amount": 0}')
     assert problems == {"input": "amount: 0 is less than the minimum of 1"}
-    assert filled(form(None, {"a": 1}), whole="") == (None, {})
-    assert filled(form(None), whole="[1]") == ([1], {})
+    assert filled(form(None, {"a": 1}), document="") == (None, {})
+    assert filled(form(None), document="[1]") == ([1], {})
 
 
 @pytest.mark.parametrize(

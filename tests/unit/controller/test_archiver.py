@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+import orjson
 import pytest
 from aiohttp import web
 
@@ -39,19 +40,25 @@ class SomeShards(AllShards):
 
 
 class Stage:
-    def __init__(self, client: Client, runs: dict[str, Json], settings: ArchiveSettings) -> None:
+    def __init__(
+        self, client: Client, runs: dict[str, Json], settings: ArchiveSettings | None = None, batch: int = 200
+    ) -> None:
         self.archive, self.directory, self.shards = MemoryArchive(), Directory(), SomeShards()
-        self.runs = runs
+        self.client, self.runs = client, runs
         self.children: list[Json] = []
         """The children of the run `parent` in the API server."""
+        self.events: list[tuple[str, str]] = []
+        """The reason of each Event in the API server, and the kind of the object that it is about."""
+        self.recorder = Recorder(client, instance="test")
         self.archiver = Archiver(
             self.archive,
-            settings,
+            settings or ArchiveSettings(),
             client=client,
             blobs=Blobs(client),
             directory=self.directory,
             shards=self.shards,
-            recorder=Recorder(client, instance="test"),
+            recorder=self.recorder,
+            batch=batch,
             operator={
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -72,7 +79,7 @@ class Stage:
 
     async def work_until(self, condition: Callable[[], bool]) -> None:
         """Let it work until a condition holds."""
-        work = asyncio.create_task(self.archiver.run())
+        work = asyncio.gather(self.archiver.run(), self.recorder.run())
         try:
             async with asyncio.timeout(30):
                 while not condition():  # noqa: ASYNC110 (the archive calls nothing)
@@ -89,6 +96,10 @@ async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     made: list[Stage] = []
 
     async def answer(call: web.BaseRequest) -> web.StreamResponse:
+        if call.method == "POST":
+            event = orjson.loads(await call.read())
+            made[0].events.append((event["reason"], event["regarding"]["kind"]))
+            return web.json_response(event, status=201)
         if "labelSelector" in call.query:
             selected = call.query["labelSelector"].partition("=")[2]
             children = made[0].children if selected == "uid-parent" else []
@@ -101,7 +112,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
         return web.json_response(run)
 
     async with api_server(answer) as client:
-        made.append(Stage(client, runs, getattr(request, "param", ArchiveSettings())))
+        made.append(Stage(client, runs, **getattr(request, "param", {})))
         yield made[0]
 
 
@@ -146,16 +157,16 @@ async def test_a_rejected_run_does_not_block_others(stage: Stage) -> None:
 async def test_a_run_that_cannot_be_read_does_not_delay_those_of_its_batch(stage: Stage) -> None:
     for number in range(8):
         stage.close(f"r{number}")
-    whole = stage.runs["r3"]
+    readable = stage.runs["r3"]
     stage.runs["r3"] = {"fault": "etcdserver: corrupted"}
     await stage.work_until(lambda: len(stage.archive.rows) == 7)
     assert "uid-r3" not in stage.archive.rows
-    assert stage.archiver._failing_since is None
+    assert stage.archiver.failing_since is None
     stage.close("later")
     await stage.work_until(lambda: len(stage.archive.rows) == 8)
-    stage.runs["r3"] = whole
+    stage.runs["r3"] = readable
     with at(clock.now() + timedelta(minutes=1)):
-        stage.archiver._any.set()
+        stage.close("last")
         await stage.work_until(lambda: "uid-r3" in stage.archive.rows)
 
 
@@ -167,12 +178,12 @@ async def test_a_run_that_has_no_row_is_rejected_alone(stage: Stage) -> None:
     assert not stage.archiver.gives_up(runs[1])
 
 
+@pytest.mark.parametrize("stage", [{"batch": 6}], indirect=True)
 async def test_batches_become_smaller_while_the_archive_does_not_take_them(stage: Stage) -> None:
-    stage.archive.most = 3  # as if more take longer than a statement may
+    stage.archive.largest_batch = 3  # as if more take longer than a statement may
     for number in range(5):
         stage.close(f"r{number}")
     with at(BEGIN):
-        stage.archiver._most = 6
         await stage.work_until(lambda: len(stage.archive.rows) == 5)
 
 
@@ -180,18 +191,13 @@ async def test_an_outage_is_reported_about_the_pod_of_the_operator(stage: Stage)
     stage.archive.is_down = True
     stage.close("one")
 
-    def notes() -> list[tuple[str, str]]:
-        waiting = stage.archiver._recorder._waiting.get("perdure-system", ())
-        return [(each["reason"], each["regarding"]["kind"]) for each in waiting]
-
     with at(BEGIN):
-        await stage.work_until(lambda: stage.archiver._failing_since is not None)
-    assert notes() == []
+        await stage.work_until(lambda: stage.archiver.failing_since is not None)
     with at(BEGIN + timedelta(minutes=1)):
-        await stage.work_until(lambda: len(notes()) == 1)
+        await stage.work_until(lambda: len(stage.events) == 1)
     stage.archive.is_down = False
-    await stage.work_until(lambda: len(notes()) == 2)
-    assert notes() == [("ArchiveUnavailable", "Pod"), ("ArchiveAvailable", "Pod")]
+    await stage.work_until(lambda: len(stage.events) == 2)
+    assert stage.events == [("ArchiveUnavailable", "Pod"), ("ArchiveAvailable", "Pod")]
 
 
 async def test_runs_of_other_members_are_archived_once_this_one_gains_their_shards(stage: Stage) -> None:
@@ -208,7 +214,7 @@ async def test_runs_of_other_members_are_archived_once_this_one_gains_their_shar
 async def test_a_run_that_another_member_archived_may_be_removed(stage: Stage) -> None:
     run = stage.close("one")
     await stage.work_until(lambda: len(stage.archive.rows) == 1)
-    other = Stage(stage.archiver._client, stage.runs, ArchiveSettings())
+    other = Stage(stage.client, stage.runs)
     other.archive.rows = stage.archive.rows
     other.directory.put(run)
     assert await other.archiver.has(run)
@@ -217,18 +223,18 @@ async def test_a_run_that_another_member_archived_may_be_removed(stage: Stage) -
 async def test_what_was_missed_during_an_outage_is_archived_afterwards(stage: Stage) -> None:
     stage.archive.is_down = True
     run = stage.close("one")
-    await stage.work_until(lambda: stage.archiver._failing_since is not None)
+    await stage.work_until(lambda: stage.archiver.failing_since is not None)
     assert not await stage.archiver.has(run)
     stage.archive.is_down = False
     await stage.work_until(lambda: len(stage.archive.rows) == 1)
-    assert stage.archiver._failing_since is None
+    assert stage.archiver.failing_since is None
 
 
 @pytest.mark.parametrize(
     ("stage", "may_go"),
     [
-        (ArchiveSettings(on_unavailable=OnUnavailable.KEEP), False),
-        (ArchiveSettings(on_unavailable=OnUnavailable.DELETE), True),
+        ({"settings": ArchiveSettings(on_unavailable=OnUnavailable.KEEP)}, False),
+        ({"settings": ArchiveSettings(on_unavailable=OnUnavailable.DELETE)}, True),
     ],
     indirect=["stage"],
 )
@@ -236,7 +242,7 @@ async def test_runs_are_given_up_only_if_the_archive_is_down_for_long(stage: Sta
     stage.archive.is_down = True
     run = stage.close("one")
     with at(BEGIN):
-        await stage.work_until(lambda: stage.archiver._failing_since is not None)
+        await stage.work_until(lambda: stage.archiver.failing_since is not None)
         assert not stage.archiver.gives_up(run)
     with at(BEGIN + timedelta(minutes=1)):
         assert stage.archiver.gives_up(run) is may_go
@@ -257,7 +263,7 @@ async def test_the_large_payloads_of_a_run_are_archived_with_it(stage: Stage) ->
     assert payloads_of(found) == {stored["metadata"]["name"]: content}
 
 
-@pytest.mark.parametrize("stage", [ArchiveSettings(retention=timedelta(days=30))], indirect=True)
+@pytest.mark.parametrize("stage", [{"settings": ArchiveSettings(retention=timedelta(days=30))}], indirect=True)
 async def test_a_run_that_the_archive_would_delete_is_not_archived(stage: Stage) -> None:
     with at(BEGIN + timedelta(days=40)):
         old = stage.close("old")

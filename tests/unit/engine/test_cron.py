@@ -16,7 +16,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.cron import cron_mistake, next_due
 from perdure.engine.failures import Failure, FailureKind, RetryState
-from perdure.engine.recording import MAX_CARRIED
+from perdure.engine.ledger import MAX_CARRIED
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.runtime.attempts import RunRef

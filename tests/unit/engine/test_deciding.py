@@ -7,7 +7,7 @@ import pytest
 
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.engine import fold, recording, step
+from perdure.engine import fold, ledger, step
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import PauseRequested, UnpauseRequested
 from perdure.engine.starts import CarriedSignal
@@ -255,7 +255,7 @@ def test_52_a_history_that_is_too_long_terminates_the_run_without_a_decision(nea
 
 
 def test_52_the_number_of_pending_items_of_a_run_is_limited() -> None:
-    names = [str(number) for number in range(recording.MAX_PENDING)]
+    names = [str(number) for number in range(ledger.MAX_PENDING)]
     drive = Drive.by(Reacting((*map(activity, names), *(timer(name, 9) for name in names))))
     assert drive.state.task is None
     drive = Drive.by(Reacting((*map(activity, names), activity("more"))))

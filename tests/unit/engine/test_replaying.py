@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from perdure.engine import commands as cmd
+from perdure.engine import events as ev
 from perdure.engine import history
-from perdure.engine.commands import UndecidableError
-from perdure.engine.inputs import PauseRequested
+from perdure.engine.commands import Decision, UndecidableError
+from perdure.engine.inputs import PauseRequested, TerminateRequested
 from perdure.engine.step import step
 from support.engine.script import Drive, Reacting, Script, activity, seconds, timer
 
@@ -92,6 +93,57 @@ def test_a_closed_history_replays_with_events_that_were_not_decided() -> None:
         "WorkflowExecutionCompleted",
     ]
     drive.check_replay()
+
+
+STOP = TerminateRequested(request_id="stop")
+
+
+@pytest.mark.parametrize("retraced", [False, True])
+def test_the_last_events_before_a_termination_were_decided(retraced: bool) -> None:
+    """Issue 44's audit: a step that had completed before a termination was shown as stopped."""
+    drive = Drive.by(signalled((timer("t", 100),)))
+    drive.signal(1)
+    drive.signal(2)
+    drive.ask(3, STOP)
+    again = signalled((timer("t", 100),))
+    if retraced:
+        history.retrace(drive.history, again)
+    else:
+        history.replay(drive.history, again)
+    assert again.asked == ["WorkflowExecutionStarted", *["WorkflowExecutionSignaled"] * 2]
+    drive.check_replay()
+
+
+class Stumbling(Reacting):
+    """Cannot decide about signals."""
+
+    def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
+        self.broken = isinstance(event, ev.WorkflowExecutionSignaled)
+        return super().decide(memory, event, continue_as_new_suggested=continue_as_new_suggested)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("decider", [Stumbling, Reacting])
+def test_an_event_that_was_not_decided_before_a_termination_is_no_difference(
+    paused: bool, decider: type[Reacting]
+) -> None:
+    drive = Drive.by(Stumbling((timer("t", 100),), WorkflowExecutionSignaled=[(NOTE,)]))
+    if paused:
+        drive.ask(1, PauseRequested(request_id="p"))
+    drive.signal(2)
+    drive.ask(3, STOP)
+    assert drive.types()[-2:] == ["WorkflowExecutionSignaled", "WorkflowExecutionTerminated"]
+    again = decider((timer("t", 100),), WorkflowExecutionSignaled=[(NOTE,)])
+    history.replay(drive.history, again)
+    assert len(again.heard) == (2 if decider is Reacting and not paused else 1)
+
+
+def test_a_run_that_was_terminated_before_it_began_has_decided_nothing() -> None:
+    drive = Drive.by(signalled((NOTE,)), paused=True)
+    drive.ask(3, STOP)
+    again = signalled((NOTE,))
+    assert history.replay(drive.history, again).memory is None
+    assert again.heard == []
 
 
 # Forking

@@ -34,7 +34,7 @@ from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
 from perdure.frontend.runs.starts import requested_run
 from perdure.frontend.schedules.messages import to_times
-from perdure.frontend.schedules.schedules import patch_requests
+from perdure.frontend.schedules.rpcs import patch_requests
 from perdure.frontend.visibility.search_attributes import check_registered
 from perdure.frontend.workflows.commands import BadCommandError, CommandReader
 from perdure.frontend.workflows.updates import check_update

@@ -16,7 +16,7 @@ from temporalio.api.schedule.v1 import CalendarSpec, IntervalSpec, Range, Schedu
 from perdure.api import labels
 from perdure.frontend.schedules import messages
 from perdure.frontend.schedules.messages import ClientOptions, from_times, to_times
-from perdure.frontend.schedules.schedules import first_times
+from perdure.frontend.schedules.rpcs import first_times
 from perdure.schedule.calendar import (
     DAY_OF_MONTH,
     DAY_OF_WEEK,

@@ -13,7 +13,7 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.handlers.watch import Feed
 from perdure.kube.access import Access
 from perdure.kube.client import Client, Object
-from perdure.kube.decoding import Undecodable, decode
+from perdure.kube.responses import Undecodable, decode
 from support.http_server import serving
 
 Json = dict[str, Any]

@@ -197,11 +197,11 @@ spec:
   - {name: kept, steps: [[{name: a, template: late}]], synchronization: {mutexes: [{name: one}]}}
 """,
     )
-    told = " ".join(made.sentences)
+    sentences = " ".join(made.sentences)
     assert not made.complete
-    assert "spec.onExit: is not copied with a template" in told
-    assert "spec.templates[0].inputs: a default with tags is not copied; pass `text`" in told
-    assert "spec.templates[1]: cannot be copied by itself" in told
+    assert "spec.onExit: is not copied with a template" in sentences
+    assert "spec.templates[0].inputs: a default with tags is not copied; pass `text`" in sentences
+    assert "spec.templates[1]: cannot be copied by itself" in sentences
 
 
 def test_remarks_about_a_library_have_the_paths_of_its_templates(tmp_path: Path) -> None:

@@ -175,8 +175,8 @@ def test_the_parameters_of_a_step_action_have_values_of_the_run(tmp_path: Path) 
   - {name: text, value: "$(params.given)!"}
   - {name: words, value: "$(params.list[*])"}
   - {name: of, value: "$(params.object[*])"}"""
-    given = '  params: [{name: given, value: g}, {name: list, value: [p, q, r]}, {name: object, value: {z: "3"}}]\n'
-    made = tekton(tmp_path, ACTION, task_run(step, given))
+    params = '  params: [{name: given, value: g}, {name: list, value: [p, q, r]}, {name: object, value: {z: "3"}}]\n'
+    made = tekton(tmp_path, ACTION, task_run(step, params))
     assert made.complete, made.sentences
     (only,) = containers(made.spec["activities"][0], {"given": "g"})
     assert line(only) == ["echo", "g!", "p", "q", "r", "p", "1", "3"]

@@ -30,7 +30,7 @@ from perdure.kube.client import (
     UnreadableError,
     path,
 )
-from perdure.kube.decoding import Stored, Undecodable
+from perdure.kube.responses import Stored, Undecodable
 from support.http_server import PODS, WEB, Server
 
 

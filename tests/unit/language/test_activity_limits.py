@@ -8,7 +8,7 @@ from perdure.api.kinds.workflow import Activity
 from perdure.language.checks import Documents, check_references
 from perdure.language.keys import activity_limit_keys
 from perdure.language.step_failures import StepError
-from unit.language.checks import checked
+from support.language.checks import checked
 
 RUN = {"name": "order-1", "namespace": "shop", "workflowId": "order", "runId": "uid"}
 

@@ -10,7 +10,7 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.language import containers
 from perdure.language.checks import check
-from unit.language.play import Play
+from unit.language.execution.play import Play
 
 REPORT = {"store": "perdure-artifacts", "key": "shop/u/5-1/report", "size": 9, "sha256": "ab", "archive": "None"}
 MAKE = """

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from unit.language.checks import findings_of
+from support.language.checks import findings_of
 
 WHERE = "spec.activities[0].cache"
 

@@ -18,7 +18,7 @@ from perdure.language.expressions import ExpressionError, compile_template
 from perdure.language.schemas import MAX_SCHEMA, InputSchemaError, input_check
 from perdure.language.step_failures import EXPRESSION_ERROR
 from support.hostile import ATTACKS, HOSTILE, WORK
-from unit.language.play import Play
+from unit.language.execution.play import Play
 
 
 class Counting(Meter):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perdure.api.phases import RunKind
 from perdure.archive.filters import And, InvalidQueryError
 from perdure.archive.records import RunRecord
-from perdure.frontend.visibility.listing import converter, lists_of
+from perdure.frontend.visibility.lists import converter, lists_of
 from perdure.frontend.visibility.query_language import parse, quoted
 from perdure.postgres.archive import Connection, PostgresArchive
 from support.archived_runs import BEGIN, NAMESPACE, finished, row

@@ -93,6 +93,22 @@ def test_a_run_that_waits_forever_is_running_and_shows_what_it_waits_for() -> No
     played = play(VOTES)
     assert (played.phase, played.json["waitsFor"]) == ("Running", ["step `first`: signal `vote`"])
     assert played.json["output"] is None
+    assert played.steps() == {"first": "Running", "pause": "NotReached", "second": "NotReached"}
+
+
+ONE_THEN_VOTE = """
+activities: [{name: work, startToCloseTimeout: 1h, container: {image: i}}]
+steps:
+- {name: loop, forEach: {items: [1, 2], maxConcurrency: 1}, activity: {name: work}}
+- {name: vote, waitForSignal: {name: vote}}
+"""
+
+
+@pytest.mark.parametrize(("end", "vote"), [("", "Running"), ("terminateAt: 1m", "Stopped")])
+def test_the_tree_of_a_run_without_a_last_command_is_that_of_its_end(end: str, vote: str) -> None:
+    """Found by an audit: an open run and a terminated one showed the steps as of their last recorded command."""
+    played = play(ONE_THEN_VOTE, f"{{activities: {{work: [{{after: 20s}}]}}, {end}}}")
+    assert played.steps() == {"loop": "Succeeded", "loop[0]": "Succeeded", "loop[1]": "Succeeded", "vote": vote}
 
 
 WORK_AND_SLEEP = """

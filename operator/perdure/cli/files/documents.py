@@ -1,132 +1,24 @@
 """YAML files, read as kubectl reads them: as documents with the position of every field, or as values."""
 
-import json
-import math
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 import yaml
 
 from perdure.api.json_values import mapping
 from perdure.api.labels import API_VERSION, API_VERSIONS
+from perdure.api.yaml_text import Loader, MisreadKey
 from perdure.client.errors import CliError
 from perdure.client.requests import Object
 
 STDIN = "-"
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-_TAG = "tag:yaml.org,2002:"
-_MERGE, _TEXT, _NULL = f"{_TAG}merge", f"{_TAG}str", f"{_TAG}null"
-
-
-class MisreadKey(yaml.ScalarNode):
-    """A key that kubectl parses as a different text."""
-
-    def __init__(self, name: str, node: yaml.ScalarNode) -> None:
-        super().__init__(_TEXT, name, node.start_mark, node.end_mark)
-        self.written = str(node.value)
-
-
-class Loader(yaml.SafeLoader):
-    """Parses YAML as kubectl does: times remain text, `y` and `n` are booleans, and every key is text.
-
-    kubectl uses sigs.k8s.io/yaml, on top of go-yaml v2: keys that are booleans or numbers become JSON text.
-    Its numbers are those of Go: `12:30` is text and `1e3` a number, unlike in PyYAML.
-    """
-
-    bool_values: ClassVar[dict[str, bool]] = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a node; reject a node that contains itself."""
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            meant = self.anchors.get(event.anchor)
-            if meant is not None and meant.end_mark is None:
-                message = f"the anchor {event.anchor} contains an alias of itself"
-                raise yaml.composer.ComposerError(None, None, message, event.start_mark)
-        return super().compose_node(parent, index)
-
-    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        """Compose a text. JSON can write a character as two escapes, a surrogate pair, which are one character here.
-
-        Raises:
-            yaml.composer.ComposerError: One of the two is missing.
-        """
-        node = super().compose_scalar_node(anchor)
-        if _SURROGATE.search(node.value):
-            try:
-                node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
-            except UnicodeDecodeError:
-                message = "an escape such as `\\ud83d` must be followed by the other half of the character"
-                raise yaml.composer.ComposerError(None, None, message, node.start_mark) from None
-        return node
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Compose a map; its keys become text."""
-        node = super().compose_mapping_node(anchor)
-        node.value = [(self._as_text(key), value) for key, value in node.value]
-        return node
-
-    def _as_text(self, key: yaml.Node) -> yaml.Node:
-        if not isinstance(key, yaml.ScalarNode) or key.tag == _NULL:
-            what = "null" if isinstance(key, yaml.ScalarNode) else "a list or a map"
-            message = f"a key must be a string, not {what}; write it in quotes"
-            raise yaml.composer.ComposerError(None, None, message, key.start_mark)
-        if key.tag in {f"{_TAG}bool", f"{_TAG}int", f"{_TAG}float"}:
-            value = self.construct_object(key)
-            name = f"{float(value):g}" if key.tag == f"{_TAG}float" else json.dumps(value)
-            return (
-                MisreadKey(name, key)
-                if name != key.value
-                else yaml.ScalarNode(_TEXT, name, key.start_mark, key.end_mark)
-            )
-        return key
-
-
-def _integer(_loader: Loader, node: yaml.ScalarNode) -> int:
-    text = str(node.value).replace("_", "")
-    digits = text.lstrip("+-")
-    is_octal = digits.startswith("0") and digits.isdecimal()
-    number = int(digits, 8) if is_octal else int(digits, 0)
-    return -number if text.startswith("-") else number
-
-
-def _decimal(loader: Loader, node: yaml.ScalarNode) -> Any:
-    number = float(str(node.value).replace("_", "")) if _DECIMAL.fullmatch(node.value) else None
-    if number is None:  # .inf, .nan
-        return loader.construct_yaml_float(node)
-    if math.isinf(number):
-        return str(node.value)
-    return int(number) if number.is_integer() and abs(number) < _EXACT else number
-
-
-_EXACT = 2**53
-_DECIMAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?")
-_INTEGER = re.compile(r"[-+]?(?:0b_*[01][01_]*|0o_*[0-7][0-7_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|0[0-7_]*|[1-9][0-9_]*)$")
-_NUMBERS = (
-    (f"{_TAG}int", _INTEGER),
-    (f"{_TAG}float", re.compile(rf"(?:{_DECIMAL.pattern}|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")),
-)
-
-Loader.yaml_implicit_resolvers = {
-    first: [
-        (tag, form)
-        for tag, form in resolvers
-        if tag not in {f"{_TAG}timestamp", f"{_TAG}value", f"{_TAG}int", f"{_TAG}float"}
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
-for _tag, _form in _NUMBERS:
-    Loader.add_implicit_resolver(_tag, _form, list("-+.0123456789"))
-Loader.add_constructor(f"{_TAG}int", _integer)
-Loader.add_constructor(f"{_TAG}float", _decimal)
+_MERGE, _BOOLEAN = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:bool"
 
 
 class UnreadableFileError(CliError):
@@ -287,7 +179,7 @@ def _misread_keys(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[
 def _misread_values(node: yaml.Node, path: str, visited: set[int]) -> Iterator[tuple[str, yaml.ScalarNode]]:
     """Yield the values that are booleans, but not written as `true` or `false`: their paths and nodes."""
     if isinstance(node, yaml.ScalarNode):
-        if node.tag == f"{_TAG}bool" and node.style is None and node.value.lower() not in {"true", "false"}:
+        if node.tag == _BOOLEAN and node.style is None and node.value.lower() not in {"true", "false"}:
             yield path, node
     elif id(node) not in visited:
         visited.add(id(node))

@@ -38,6 +38,7 @@ from perdure.language.checks import (
     in_data,
     labels,
     options,
+    scheduled_input,
     unevaluated,
 )
 from perdure.language.checks.definition import policies_of, run_input
@@ -46,7 +47,7 @@ from perdure.language.defaults import PROBE, NamespaceDefaults, within
 from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, Severity
 from perdure.language.reuse import in_namespace, is_library
-from perdure.language.schedule_input import input_mistakes, sample_input
+from perdure.language.schedule_input import sample_input
 from perdure.language.signals import SignalNames
 from perdure.language.webhooks import WebhookProgram
 from perdure.schedule.calendar import InvalidTimesError
@@ -453,9 +454,14 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
         template = resource.spec.workflow_run_template
         yield from labels(template.metadata, "spec.workflowRunTemplate.metadata")
         path = "spec.workflowRunTemplate.spec"
-        yield from input_mistakes(template.spec, path)
+        zone = resource.spec.time_zone or "UTC"
+        yield from scheduled_input(template.spec, path, zone)
         yield from unevaluated(template.spec, path, evaluates_input=True)
-        is_known, sample = sample_input(template.spec)
+        is_known, sample = True, None
+        try:
+            sample = sample_input(template.spec, zone)
+        except ExpressionError:
+            is_known = False
         yield from _run(each, path, template.spec, documents, sample, knows_input=is_known)
 
 

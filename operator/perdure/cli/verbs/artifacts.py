@@ -34,7 +34,7 @@ from perdure.client.requests import Object
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.runner.artifacts import sealing
+    from perdure.runner.artifacts import seals
     from perdure.runtime.pods import artifacts as export_pods
     from perdure.view import run as run_view
     from perdure.view import tables
@@ -220,8 +220,8 @@ class ArtifactDownload:
         Raises:
             CliError: A part cannot be read.
         """
-        reader = sealing.Reader.generate()
-        openers: dict[int, sealing.Opener] = {}
+        reader = seals.Reader.generate()
+        openers: dict[int, seals.Opener] = {}
         key, store = self._reference["key"], self._reference["store"]
         pod = export_pods.build_export_pod(
             {"generateName": "perdure-artifact-get-", "namespace": self._cluster.namespace},
@@ -241,7 +241,7 @@ class ArtifactDownload:
                         openers[number] = reader.open(line)
                     else:
                         file.write(openers[number].piece(line))
-        except sealing.UnsealedError as error:
+        except seals.UnsealedError as error:
             raise CliError(f"the log of the pod is not the artifact: {error}") from error
         finally:
             done = file.tell()

@@ -82,7 +82,7 @@ def ui(
                 await forward.address()
                 proxy = web_ui_proxy.Proxy(forward.address, token.current)
                 async with proxy.serve(port):
-                    await _show("Web UI", proxy.url(f"/namespaces/{found.namespace}/workflows"), browser=browser)
+                    await _show("Web UI", proxy.guard.url(f"/namespaces/{found.namespace}/workflows"), browser=browser)
             finally:
                 await forward.close()
 

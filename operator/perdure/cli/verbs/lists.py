@@ -70,6 +70,7 @@ query_option = option("--query", "-q", metavar="FILTER", help="Only runs that ma
 @option("--watch", "-W", is_flag=True, help="Then print a line for each change")
 @query_option
 @option("--archived", is_flag=True, help="Also list runs that are only in the archive")
+@option("--month", metavar="YYYY-MM", help="With --archived: the archived runs that closed in this month")
 @output_option
 @time_option
 @color_option
@@ -86,6 +87,7 @@ def list_(
     reverse: bool,
     watch: bool,
     archived: bool,
+    month: str | None,
     output: Output,
     times: TimeFormat,
     color: Color,
@@ -96,7 +98,8 @@ def list_(
     evaluates: through a port-forward (requires kubectl), or at --address.
 
     --archived adds the workflows that were deleted from the cluster and are in the
-    archive, which the frontend reads as well: the newest 1,000, or --limit.
+    archive, which the frontend reads as well: the newest 1,000, or --limit. An
+    archive of files is listed by month: --month, or the newest one.
 
     With --watch, prints a line for each run whose phase, progress, or reason
     changes, until Ctrl-C.
@@ -111,6 +114,7 @@ def list_(
       {program} list --query "WorkflowType = 'Order' AND Amount > 7"
       {program} list --workflow order-flow --revision 3 --running
       {program} list --archived --since 90d --phase Failed
+      {program} list --archived --month 2026-11
       {program} list --running --watch
       {program} list --completed --older-than 7d --reverse --output name
       {program} list --output custom-columns=RUN:.metadata.name
@@ -118,6 +122,8 @@ def list_(
     screen = Screen(color)
     if archived:
         _check_archived(selection, revision, watch=watch, everywhere=everywhere)
+    elif month is not None:
+        raise click.BadParameter("requires --archived", param_hint="--month")
     if revision is not None:
         selection = asyncio.run(_of_revision(selection, revision, route, program_of(context), everywhere=everywhere))
     if watch:
@@ -146,7 +152,7 @@ def list_(
             else:
                 items = newest(await selection.read(found, clock.now(), everywhere=everywhere), None)
             if archived:
-                items = newest([*items, *await _archived(found, route, selection, query, limit)], limit)
+                items = newest([*items, *await _archived(found, route, selection, query, limit, month)], limit)
             return items, found.namespace
 
     items, searched = asyncio.run(read())
@@ -187,13 +193,13 @@ def _check_archived(selection: Selection, revision: str | None, *, watch: bool, 
         raise click.BadParameter("archived runs do not change; leave out --watch", param_hint="--archived")
     if everywhere:
         raise click.BadParameter("works in one namespace; leave out --all-namespaces", param_hint="--archived")
-    given = {
+    unsupported = {
         "--selector": selection.selector,
         "--search-attribute": selection.attributes,
         "--prefix": selection.prefix,
         "--revision": revision,
     }
-    if other := next((name for name, value in given.items() if value), None):
+    if other := next((name for name, value in unsupported.items() if value), None):
         raise click.BadParameter(
             f"the archive cannot select by {other}; use --query, such as --query \"Customer = 'C-7'\"",
             param_hint="--archived",
@@ -201,7 +207,7 @@ def _check_archived(selection: Selection, revision: str | None, *, watch: bool, 
 
 
 async def _archived(
-    cluster: Cluster, route: RouteOptions, selection: Selection, query: str | None, limit: int | None
+    cluster: Cluster, route: RouteOptions, selection: Selection, query: str | None, limit: int | None, month: str | None
 ) -> list[Object]:
     """Read what the archive lists of the selected runs. If that is not all, say so on stderr.
 
@@ -212,10 +218,16 @@ async def _archived(
     if wanted is None:
         return []
     async with route.reach(cluster) as api:
-        found, more = await api.archived_runs(wanted, limit or _MOST_ARCHIVED)
-    if more and limit is None:
-        click.echo(f"Only the newest {_MOST_ARCHIVED:,} archived runs are listed; use --limit or --since.", err=True)
-    return found
+        runs = await api.archived_runs(wanted, limit or _MOST_ARCHIVED, month or "")
+    if runs.month and month is None:
+        click.echo(
+            f"Of the archive, only runs that closed in {runs.month} are listed; choose another month with --month.",
+            err=True,
+        )
+    if runs.more and limit is None:
+        which = "" if runs.month else "the newest "
+        click.echo(f"Only {which}{_MOST_ARCHIVED:,} archived runs are listed; use --limit or --since.", err=True)
+    return runs.found
 
 
 def _check_query(query: str | None, everywhere: bool) -> None:
@@ -431,7 +443,7 @@ class RunWatcher:
     def _changed_line(self, run: Object) -> RunSummary | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
         shown = runs_view.read_summary(run)
-        contents = (shown.phase, shown.progress, shown.reason, shown.start)
+        contents = (shown.listed_phase, shown.progress, shown.reason, shown.start)
         uid = run["metadata"]["uid"]
         if self._shown.get(uid) == contents:
             return None

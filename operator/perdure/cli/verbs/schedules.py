@@ -1,6 +1,7 @@
 """`schedule`: Schedules and their times."""
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, tzinfo
@@ -44,7 +45,6 @@ from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.cli import schedules as schedule_specs
     from perdure.cli.files import documents
     from perdure.client import schedule_manifests
     from perdure.importing import reader
@@ -236,12 +236,12 @@ def create(
     """
     run: dict[str, Any] = {"workflow": {"name": workflow}}
     run |= {"workflowId": workflow_id} if workflow_id else {}
-    run |= {"input": schedule_specs.read_json("--input", input_)} if input_ is not None else {}
+    run |= {"input": _read_json("--input", input_)} if input_ is not None else {}
     spec = {
         "cron": list(cron),
         "intervals": [dict(zip(("every", "offset"), each.split("/", 1), strict=False)) for each in interval],
-        "calendars": [schedule_specs.read_json("--calendar", each) for each in calendar],
-        "exclude": [schedule_specs.read_json("--exclude-calendar", each) for each in exclude_calendar],
+        "calendars": [_read_json("--calendar", each) for each in calendar],
+        "exclude": [_read_json("--exclude-calendar", each) for each in exclude_calendar],
         "timeZone": time_zone,
         "jitter": jitter,
         "overlapPolicy": overlap_policy and overlap_policy.value,
@@ -255,7 +255,7 @@ def create(
     }
     limits = {"startTime": start_time, "endTime": end_time}
     if any(limits.values()):
-        zone = schedule_specs.times_of(schedule_manifests.new_schedule(name, spec)).zone.rules
+        zone = schedule_manifests.times_of(schedule_manifests.new_schedule(name, spec)).zone.rules
         spec |= {field: format_time(parse_time(text, zone)) for field, text in limits.items() if text}
     manifest = schedule_manifests.new_schedule(name, spec)
     found = schedule_manifests.outlook_of(manifest, clock.now())
@@ -408,7 +408,7 @@ def backfill(
     if date is not None or not (has_zone(str(start_time)) and has_zone(str(end_time))):
         schedule = asyncio.run(read_schedule(str(target.name), target.namespace, target.cluster, program_of(context)))
 
-        zone = schedule_specs.times_of(schedule).zone.rules
+        zone = schedule_manifests.times_of(schedule).zone.rules
     if date is not None:
         start, end = parse_days(date, zone, clock.now())
     else:
@@ -537,10 +537,10 @@ def next_times(
         raise click.BadParameter("set either NAME or --file")
     stored = None if file else asyncio.run(read_schedule(str(name), namespace, cluster, program_of(context)))
 
-    found = stored if stored is not None else schedule_specs.schedule_in(str(file), name)
-    times = schedule_specs.times_of(found)
+    found = stored if stored is not None else _schedule_in(str(file), name)
+    times = schedule_manifests.times_of(found)
     start = parse_time(after, times.zone.rules) if after else clock.now()
-    dues = schedule_specs.upcoming(times, found, namespace or "default", start, count)
+    dues = schedule_manifests.upcoming(times, found, namespace or "default", start, count)
     screen = Screen()
     if output != "text":
         screen.write_data(output, view.times_json(dues, times))
@@ -557,6 +557,44 @@ async def read_schedule(name: str, namespace: str | None, context: str | None, p
     """Read a Schedule from the cluster, by its name or its ID."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         return await cluster.read("Schedule", "schedules", name)
+
+
+def _schedule_in(file: str, name: str | None) -> dict[str, Any]:
+    """Read the manifest of a Schedule.
+
+    Args:
+        file: A file of manifests; `-` is standard input.
+        name: Name of the Schedule, if there are several.
+
+    Raises:
+        CliError: The file cannot be read, or does not contain the Schedule.
+    """
+    found = [
+        each for each in documents.read_documents(file) if isinstance(each, dict) and each.get("kind") == "Schedule"
+    ]
+    named = [each for each in found if name is None or (each.get("metadata") or {}).get("name") == name]
+    if not named:
+        raise CliError(f"{file}: has no Schedule" + (f" `{name}`" if name else ""))
+    if len(named) > 1:
+        names = ", ".join(str((each.get("metadata") or {}).get("name")) for each in named)
+        raise CliError(f"{file}: has {len(named)} Schedules ({names}); set NAME to one of them")
+    try:
+        schedule_manifests.check(named[0])
+    except CliError as error:
+        raise CliError(f"{file}: {error}") from error
+    return named[0]
+
+
+def _read_json(option: str, text: str) -> Any:
+    """Parse a JSON value from a user.
+
+    Raises:
+        CliError: The text is not valid JSON.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CliError(f"{option}: `{text}` is not valid JSON: {error}") from None
 
 
 schedule.commands = dict(sorted(schedule.commands.items()))  # the help lists them by name

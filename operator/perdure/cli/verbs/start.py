@@ -45,7 +45,7 @@ from perdure.lazy import lazily
 with lazily():
     from perdure.cli import archive
     from perdure.cli.files import documents
-    from perdure.client import retries, run_requests
+    from perdure.client import operations, run_requests
     from perdure.schedule import run_manifests
     from perdure.view import logs, replay
     from perdure.view import run as run_view
@@ -463,7 +463,7 @@ async def _request_of(
     async with connect(context=target.cluster, namespace=target.namespace, program=program_of(context)) as reached:
         try:
             found = await reached.runs.find(target.name, target.workflow_id)
-            return await retries.request_of(reached, found, steps=steps, reapply_signals=reapply, reason=reason)
+            return await operations.retry_request(reached, found, steps=steps, reapply_signals=reapply, reason=reason)
         except RefusedError:
             raise
         except CliError:

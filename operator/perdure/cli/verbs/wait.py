@@ -27,7 +27,7 @@ from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.client import following
+    from perdure.client import progress
     from perdure.view import failure
     from perdure.view import run as run_view
 
@@ -150,5 +150,5 @@ async def _ended(cluster: Cluster, name: str) -> "RunView":
     Raises:
         CliError: The run does not exist, was replaced by another one, or cannot be read.
     """
-    found = await following.ended(cluster, name, lambda text: click.echo(text, err=True))
+    found = await progress.ended(cluster, name, lambda text: click.echo(text, err=True))
     return run_view.read_run(found, now=clock.now())

@@ -27,7 +27,7 @@ from perdure.controller.runs.run import Run
 from perdure.controller.services import Services
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.kube.decoding import Stored
+from perdure.kube.responses import Stored
 from perdure.observe import metrics
 
 _MANY: Final = 50

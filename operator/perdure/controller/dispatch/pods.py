@@ -13,7 +13,7 @@ from perdure.controller.queue import Key, KeyedQueue, OrphanKey
 from perdure.controller.recorded_state import distrust
 from perdure.controller.services import Services
 from perdure.kube import client as kube
-from perdure.kube.decoding import Stored
+from perdure.kube.responses import Stored
 
 
 class _HeldPod(NamedTuple):

@@ -200,16 +200,14 @@ class WorkflowRuns:
         self._log = structlog.get_logger("perdure.runs")
         self.directory = index.directory
         """The directory of all runs."""
+        self.get = index.runs.get
+        """Return the run with a UID, if this process works on it."""
         self.hibernation = Hibernation(services, index, queue, hibernation)
         """The runs that this process owns, but has not in memory because they only wait."""
         self.fleet = FleetRuns(services, index, queue, self.hibernation, self._fetch, self._gain)
         """The runs of other members of a fleet."""
         self.catch_up = CatchUp(services.client, index.directory, services.shards, self.update).read
         """Ensure that all runs of a namespace are known that existed when this process last gained shards; see there."""
-
-    def get(self, uid: str) -> Run | None:
-        """The run with a UID, if this process works on it."""
-        return self._index.runs.get(uid)
 
     async def is_archived(self, obj: kube.Object) -> bool:
         """Whether a finished run is archived as it was read; always true without an archive."""

@@ -35,8 +35,8 @@ from perdure.controller.fleet.shards import SHARDS, owners, shard_of, shards_of
 from perdure.controller.state_versions import StateVersions, state_versions
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.decoding import decode
 from perdure.kube.events import Recorder
+from perdure.kube.responses import decode
 from perdure.observe import metrics
 
 LONGEST_SECONDS: Final = 300.0

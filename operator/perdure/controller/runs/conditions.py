@@ -22,7 +22,7 @@ from perdure.controller.services import Peers
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import events as ev
 from perdure.engine.failures import full_message_of
-from perdure.engine.recording import AttemptOutcome, Retired
+from perdure.engine.ledger import AttemptOutcome, Retired
 from perdure.engine.state import DEAD_LETTER, TAKE_LIMITS, RunState, RunStatus, closing_failure
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube

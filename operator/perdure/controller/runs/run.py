@@ -60,7 +60,7 @@ from perdure.engine import inputs
 from perdure.engine.commands import Decider
 from perdure.engine.events import AnyEvent
 from perdure.engine.inputs import Answer
-from perdure.engine.recording import POLICY_NOT_FOUND
+from perdure.engine.ledger import POLICY_NOT_FOUND
 from perdure.engine.starts import ExternalReference
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, next_wake, only_waits, step

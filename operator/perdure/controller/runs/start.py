@@ -48,8 +48,8 @@ from perdure.engine import inputs
 from perdure.engine.commands import Decider
 from perdure.engine.cron import next_due
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.ledger import policy_named, resolved
 from perdure.engine.payloads import referred_to
-from perdure.engine.recording import policy_named, resolved
 from perdure.engine.resets import begin, kept_results
 from perdure.engine.retry import PolicyReference, RetryPolicy
 from perdure.engine.starts import ParentReference, StartExtras

@@ -44,8 +44,9 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language import checks
+from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, InvalidWorkflowError, Severity, retry_policy, with_defaults
-from perdure.language.schedule_input import input_mistakes, is_evaluated, sample_input
+from perdure.language.schedule_input import is_evaluated, sample_input
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Commit, Witness
 from perdure.schedule import inputs as inp
@@ -87,7 +88,7 @@ class TemplateCheck:
         """Whether a change of a Workflow (`<namespace>/<name>` in another namespace) can change the result."""
         return self._libraries is None or workflow in self._libraries
 
-    async def check(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> bool:
+    async def check(self, template: WorkflowRunTemplate, stored: Mapping[str, Any], zone: str) -> bool:
         """Check whether a run could start; return whether the result has changed.
 
         Due runs start in any case, because the Workflow may be created or fixed by then.
@@ -95,6 +96,7 @@ class TemplateCheck:
         Args:
             template: The template.
             stored: Its spec, as stored in the API server.
+            zone: The time zone of the Schedule.
 
         Raises:
             NotYetError: The Workflow is being compiled.
@@ -104,16 +106,20 @@ class TemplateCheck:
             return False
         self._checked, self._libraries = True, None  # before the request: a change during it makes this False again
         try:
-            found = await self._find(template, stored)
+            found = await self._find(template, stored, zone)
         except BaseException:
             self._checked = False
             raise
         before = self.problem, self.warning
         self.problem = found
-        self.warning = "" if is_evaluated(template.spec) else "; ".join(map(str, _unevaluated(template)))
+        if is_evaluated(template.spec):
+            doubts = [each for each in _of_input(template, zone) if each.severity is Severity.WARNING]
+        else:
+            doubts = _unevaluated(template)
+        self.warning = "; ".join(map(str, doubts))
         return (self.problem, self.warning) != before
 
-    async def _find(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> Problem | None:
+    async def _find(self, template: WorkflowRunTemplate, stored: Mapping[str, Any], zone: str) -> Problem | None:
         if template.spec.workflow is not None and template.spec.workflow.name is None:
             self._libraries = frozenset()
             return None  # code, whose input only its workers can check
@@ -128,17 +134,21 @@ class TemplateCheck:
                 ConditionReason.INVALID_WORKFLOW, "; ".join(str(each.moved(f"{path}.spec")) for each in error.findings)
             )
         self._libraries = definition.libraries
-        known, sample = sample_input(template.spec)
-        wrong = definition.program.check_input(with_defaults(definition.program, sample)) if known else []
+        try:
+            sample = sample_input(template.spec, zone)
+        except ExpressionError:
+            return None  # it may depend on the result of the previous run
+        wrong = definition.program.check_input(with_defaults(definition.program, sample))
         message = "; ".join(str(each.moved(path)) for each in wrong)
         return Problem(ConditionReason.INVALID_INPUT, message) if wrong else None
 
-    def mistakes(self, template: WorkflowRunTemplate, stored: Mapping[str, Any]) -> list[str]:
+    def mistakes(self, template: WorkflowRunTemplate, stored: Mapping[str, Any], zone: str) -> list[str]:
         """The errors of the template that prevent every run from starting.
 
         Args:
             template: The template.
             stored: Its spec, as stored in the API server.
+            zone: The time zone of the Schedule.
 
         Raises:
             NotYetError: The definition is being compiled.
@@ -148,13 +158,18 @@ class TemplateCheck:
             *checks.labels(template.metadata, "spec.workflowRunTemplate.metadata"),
             *checks.options(template.spec, path),
             *input_error(template.spec.input, f"{path}.input"),
-            *input_mistakes(template.spec, path),
+            *(each for each in _of_input(template, zone) if each.severity is Severity.ERROR),
             *(_unevaluated(template) if is_evaluated(template.spec) else ()),
         ]
         if (inline := stored.get("inline")) is not None:
             checked = self._definitions.findings(self._namespace, inline)
             found += [each.moved(f"{path}.inline") for each in checked if each.severity is Severity.ERROR]
         return list(map(str, found))
+
+
+def _of_input(template: WorkflowRunTemplate, zone: str) -> list[Finding]:
+    """What is wrong with the expressions in the input of a template, in a time zone."""
+    return list(checks.scheduled_input(template.spec, "spec.workflowRunTemplate.spec", zone))
 
 
 def _unevaluated(template: WorkflowRunTemplate) -> list[Finding]:
@@ -320,7 +335,9 @@ class ReconciledSchedule:
         self.inbox.answer(requests, transition.answers)
         await self._runs.apply(rules, transition.state, now)
         await self._runs.remove_old(rules.spec, transition.state)
-        again = await self._template.check(rules.spec.workflow_run_template, self._stored_template())
+        again = await self._template.check(
+            rules.spec.workflow_run_template, self._stored_template(), rules.spec.time_zone or "UTC"
+        )
         return now if transition.more or self._runs.observed or self.inbox.one_by_one or again else wake
 
     async def _load(self, now: datetime) -> bool:
@@ -346,7 +363,9 @@ class ReconciledSchedule:
             return False
         try:
             spec = ScheduleSpec.parse(self._record.object["spec"])
-            wrong = self._template.mistakes(spec.workflow_run_template, self._stored_template())
+            wrong = self._template.mistakes(
+                spec.workflow_run_template, self._stored_template(), spec.time_zone or "UTC"
+            )
         except pydantic.ValidationError as error:
             # The API server accepted it by the rules of an earlier or a later version.
             wrong = mistakes(error)

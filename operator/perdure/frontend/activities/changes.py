@@ -34,7 +34,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.archive.records import status_named
 from perdure.controller.directory import Entry
 from perdure.engine import activities, inputs
-from perdure.engine.recording import activity_named
+from perdure.engine.ledger import activity_named
 from perdure.engine.state import PODS_QUEUE, OpenActivityOptions, PendingActivity, RunState
 from perdure.frontend.activities.standalone import TIMEOUTS, pending_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable

@@ -17,7 +17,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.deployments import rules
-from perdure.frontend.deployments.deployments import WorkerDeploymentRpcs
+from perdure.frontend.deployments.rpcs import WorkerDeploymentRpcs
 from perdure.frontend.deployments.rules import WorkerDeployment
 from perdure.frontend.deployments.versions import Versions
 from perdure.frontend.errors import RpcError

@@ -75,5 +75,9 @@ class _ListCall(_Call):
         if size and not size.isdecimal():
             raise invalid(f"pageSize: {size!r} is not a number")
         return ListArchivedRunsRequest(
-            self._namespace, query.get("query", ""), int(size or _PAGE), query.get("nextPageToken", "")
+            self._namespace,
+            query.get("query", ""),
+            query.get("month", ""),
+            int(size or _PAGE),
+            query.get("nextPageToken", ""),
         )

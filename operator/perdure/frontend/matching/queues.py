@@ -499,7 +499,7 @@ class OfferBatch(MessageStruct, frozen=True, kw_only=True):
 
     session: str
     """Identifies the process: a restarted one sends all its offers first."""
-    whole: bool
+    complete: bool = msgspec.field(name="whole")
     """Whether these are all its offers, so that all others are withdrawn."""
     offers: dict[str, list[tuple[Offer, Destination]]]
     """The offers by key; an empty list withdraws all offers of a key."""
@@ -724,8 +724,8 @@ class Matching:
 
     def receive(self, member: str, batch: OfferBatch) -> PolledQueues:
         """Accept the offers of another member; the response names the task queues that are polled here."""
-        known = batch.whole or self._sessions.get(member) == batch.session
-        if batch.whole:
+        known = batch.complete or self._sessions.get(member) == batch.session
+        if batch.complete:
             self._sessions[member] = batch.session
             self._withdraw_all_of(member, batch.offers)
         if known:

@@ -199,7 +199,7 @@ class FleetMembers:
             link.keys = dict.fromkeys(matching.offered_to(member, None))
         offers = matching.offered_to(member, link.next_keys())
         await self._read_routing({to.queue.namespace for each in offers.values() for _, to in each})
-        batch = OfferBatch(session=self._session, whole=complete, offers=offers)
+        batch = OfferBatch(session=self._session, complete=complete, offers=offers)
         raw = await self._client.call(member, OFFER, batch, encode=pack, decode=bytes, seconds=_SECONDS)
         polled = unpack(raw, PolledQueues)
         if not polled.known:

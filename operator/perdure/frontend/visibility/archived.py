@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import binascii
+import re
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import orjson
@@ -14,6 +16,8 @@ from perdure.archive.rows import (
     Archive,
     ArchiveRejectedError,
     ArchiveUnavailableError,
+    MonthlyArchive,
+    SearchableArchive,
     listed_object,
     omitted_bytes,
     readable,
@@ -21,10 +25,13 @@ from perdure.archive.rows import (
 from perdure.controller.reconcile.newer_states import NewerStateError, message_for
 from perdure.controller.recorded_state import DamagedStateError, stored_state
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable, unimplemented
+from perdure.frontend.messages.tokens import page_size
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.visibility.lists import PAGE, Listing, archive_errors
 from perdure.runtime.attempts import KubeObject
 
+_MONTH: Final = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])")
+_TOKEN: Final = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9-]+/[A-Za-z0-9.-]+")
 _MAX_BYTES: Final = 64 * 1024 * 1024
 """The largest run that is sent, in bytes of JSON."""
 
@@ -46,6 +53,8 @@ class ListArchivedRunsRequest:
     namespace: str
     query: str
     """A filter, as in ListWorkflowExecutions."""
+    month: str
+    """The month in which they closed, such as `2026-11`; empty: all, or the newest one if the archive is listed by month."""
     page_size: int
     page_token: str
 
@@ -101,14 +110,40 @@ class ArchivedRuns:
             RpcError: The filter is not valid, or the archive cannot be used.
         """
         del call
-        self._required()
+        archive = self._required()
+        if request.month and not _MONTH.fullmatch(request.month):
+            raise invalid(f"month: {request.month!r} is not a month, such as `2026-11`")
+        match archive:
+            case SearchableArchive():
+                return await self._of_time(request)
+            case MonthlyArchive():
+                return await self._of_month(archive, request)
+        raise unimplemented("this archive cannot be listed")
+
+    async def _of_time(self, request: ListArchivedRunsRequest) -> bytes:
+        """A page of an archive that is listed by time."""
+        query = " AND ".join(filter(None, (request.query and f"({request.query})", _within(request.month))))
         try:
             token = base64.urlsafe_b64decode(request.page_token)
         except (binascii.Error, ValueError) as error:
             raise invalid(f"nextPageToken: {error}") from None
-        page, following = await self._listing.archived_page(request.namespace, request.query, token, request.page_size)
-        items = list(map(listed_object, page))
-        return orjson.dumps({"items": items, "nextPageToken": base64.urlsafe_b64encode(following).decode()})
+        page, following = await self._listing.archived_page(request.namespace, query, token, request.page_size)
+        return _page(list(map(listed_object, page)), base64.urlsafe_b64encode(following).decode(), "")
+
+    async def _of_month(self, archive: MonthlyArchive, request: ListArchivedRunsRequest) -> bytes:
+        """A page of an archive that is listed by month."""
+        if request.page_token and not _TOKEN.fullmatch(request.page_token):
+            raise invalid("nextPageToken: it is not that of a page before")
+        selects = await self._listing.outline_filter(request.namespace, request.query)
+        with archive_errors():
+            page = await archive.month_page(
+                request.namespace,
+                request.month,
+                selects,
+                token=request.page_token,
+                limit=page_size(request.page_size, PAGE),
+            )
+        return _page(page.runs, page.token, page.month)
 
     def _required(self) -> Archive:
         if self._archive is None:
@@ -125,3 +160,16 @@ def _content(run: KubeObject) -> bytes:
     with suppress(DamagedStateError):  # what is left of it is shown
         stored_state(run)
     return readable(run)
+
+
+def _page(items: list[KubeObject], token: str, month: str) -> bytes:
+    return orjson.dumps({"items": items, "nextPageToken": token, "month": month})
+
+
+def _within(month: str) -> str:
+    """The filter of the runs that closed in a month."""
+    if not month:
+        return ""
+    begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
+    end = (begin + timedelta(days=31)).replace(day=1)
+    return f"CloseTime >= '{begin.isoformat()}' AND CloseTime < '{end.isoformat()}'"

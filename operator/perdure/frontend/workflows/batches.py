@@ -56,7 +56,7 @@ from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.messages.values import MAX_EVENT, MAX_ID, from_enum, to_enum
 from perdure.frontend.runs.gateway import RunGateway
 from perdure.frontend.transport.rpc import CallContext
-from perdure.frontend.visibility.listing import Listing
+from perdure.frontend.visibility.lists import Listing
 from perdure.frontend.workflows.control import WorkflowControl, reapplied
 from perdure.kube import client as kube
 from perdure.kube.clock import now

@@ -198,7 +198,7 @@ class WorkflowControl:
             entry = (await self._runs.archived(namespace, request.workflow_execution, error)).entry
         if archive is not None:
             try:
-                await archive.delete(namespace, entry.uid)
+                await archive.delete(entry.ref)
             except ArchiveUnavailableError as error:
                 raise unavailable(f"the run may still be archived: {error}") from error
         return DeleteWorkflowExecutionResponse()

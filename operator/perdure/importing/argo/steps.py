@@ -679,8 +679,8 @@ def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scop
         name = str(each.data.get("name"))
         passed[name] = argument(each, scope.resolve)
         each.done({"subPath": "pass the whole artifact, and read the part of it"})
-    given = {artifact_field(name): value for name, value in passed.items() if value is not None}
-    result: Object = given if target.shape.is_foreign else {}
+    foreign = {artifact_field(name): value for name, value in passed.items() if value is not None}
+    result: Object = foreign if target.shape.is_foreign else {}
     for name, optional in target.artifacts.items():
         if passed.get(name) is not None:
             result[artifact_field(name)] = passed[name]

@@ -8,16 +8,17 @@ In `definition`, `check` checks one definition, and `check_references` reference
 `perdure.language.compiler` finds what cannot be interpreted. The other modules:
 
 =============  ========================================================================================================
-`shapes`       the paths that an expression reads, and whether they can exist
+`shapes`       the paths in an expression, and the shapes of values
 `flow`         steps that never run, calls without end, waits without limit
 `activities`   the pod, artifacts, work, limits, and cache of an activity
+`templates`    the paths that an expression reads, its type, and whether it has a value
 `texts`        texts that look like expressions but are not evaluated, and expressions in dangerous places
 `run_options`  mistakes in the options of a run, and in the defaults of a namespace
 =============  ========================================================================================================
 """
 
 from perdure.language.checks.definition import CheckedDefinition, Documents, check, check_references
-from perdure.language.checks.run_options import default_mistakes, labels, options, unevaluated
+from perdure.language.checks.run_options import default_mistakes, labels, options, scheduled_input, unevaluated
 from perdure.language.checks.texts import in_data
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "in_data",
     "labels",
     "options",
+    "scheduled_input",
     "unevaluated",
 ]

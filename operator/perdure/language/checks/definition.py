@@ -3,6 +3,7 @@
 Such references are children, RetryPolicies, WorkflowLimits, signals, and the inputs of runs.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -19,7 +20,7 @@ from perdure.api.models import mistakes_by_path
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.rules import json_name
 from perdure.api.search_attributes import text_of
-from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
+from perdure.language.cel import CHECKED_WORK, CompileError, Meter
 from perdure.language.checks import activities, texts
 from perdure.language.checks import flow as flows
 from perdure.language.checks.activities import key_templates, of_artifacts, of_cache, of_pod
@@ -35,7 +36,6 @@ from perdure.language.checks.shapes import (
     TEXT,
     TIMESTAMP,
     Path,
-    Reads,
     Shape,
     artifacts_shape,
     format_path,
@@ -46,6 +46,7 @@ from perdure.language.checks.shapes import (
     reads_of,
     step_shape,
 )
+from perdure.language.checks.templates import Scope, guards_of, of_template
 from perdure.language.coercion import OF_ACTIVITY, as_duration, as_text, as_time, format_value
 from perdure.language.compiler import HANDLERS, calls_of, compile_partially
 from perdure.language.defaults import NO_DEFAULTS, NamespaceDefaults, completed, is_of_defaults, with_handlers
@@ -94,8 +95,6 @@ def self_blocking_limits(spec: WorkflowSpec) -> Iterator[Finding]:
                 )
                 yield Finding(f"spec.activities[{i}].limits[{k}].name", message, Severity.WARNING, local=True)
 
-
-Scope = Mapping[str, Shape]
 
 _EVERYWHERE: Final[Scope] = {"run": RUN, "schedule": SCHEDULE, "now": TIMESTAMP, "vars": ANY, "signals": ANY}
 _IN_CONTAINERS: Final[Scope] = {
@@ -236,7 +235,7 @@ def check(
 def _check(spec: WorkflowSpec) -> CheckedDefinition:
     """Check a definition that copies nothing."""
     program, broken = compile_partially(spec)
-    checks = _Checks(spec, program)
+    checks = _Checks(spec, program, broken)
     checks.run()
     reported = {finding.path for finding in broken}
     signals = signals_of(program)
@@ -260,10 +259,12 @@ def _moved(path: str, where: str) -> str:
 
 
 class _Checks:
-    def __init__(self, spec: WorkflowSpec, program: Program) -> None:
+    def __init__(self, spec: WorkflowSpec, program: Program, broken: Iterable[Finding]) -> None:
         self.spec = spec
         self.program = program
         self.findings: list[Finding] = []
+        self.evaluated = {template.path for template in program.templates()} | {_part_of(each.path) for each in broken}
+        """The paths of the values in which expressions are evaluated, and of the parts that did not compile."""
         self.children: list[ChildCall] = []
         lists = [spec.steps, *(block.steps for block in spec.blocks)]
         self.variables = {name for steps in lists for step in steps for name in step.set_ or ()}
@@ -285,7 +286,7 @@ class _Checks:
         self.default("spec.input", "")
         for limit in program.limits:
             path = f"spec.limits[{spec.limits.index(limit.use)}].key"
-            self.template(path, limit.key, {"input": input_, "schedule": SCHEDULE}, _guards([limit.key]))
+            self.template(path, limit.key, {"input": input_, "schedule": SCHEDULE}, guards_of([limit.key]))
         places = {"": "spec", **{block.name: f"spec.blocks[{i}]" for i, block in enumerate(spec.blocks)}}
         for name, path in places.items():
             scope: dict[str, Shape] = {**_EVERYWHERE, "input": input_}
@@ -298,6 +299,9 @@ class _Checks:
             if known:
                 scope["services"] = object_shape(known)
             self.findings += flows.of_flow(path, flow)
+            if isinstance(flow.steps_timeout, Template):
+                guards = guards_of([flow.steps_timeout])
+                self.template(f"{path}.stepsTimeout", flow.steps_timeout, scope, guards, _DURATION)
             self.flow(path, flow, scope)
         for attribute, name in HANDLERS.items():
             handler = getattr(spec, attribute)
@@ -308,8 +312,10 @@ class _Checks:
             if name == "onFailure":
                 scope["error"] = ERROR
             template = program.handlers[name].input
-            self.template(f"spec.{name}.input", template, scope, _guards([template]))
+            self.template(f"spec.{name}.input", template, scope, guards_of([template]))
             self.block_input(f"spec.{name}", handler.block, handler.input, scope)
+        reported = {finding.path for finding in self.findings}
+        self.findings += (each for each in texts.of_definition(spec, self.evaluated) if each.path not in reported)
 
     def activity(self, path: str, activity: Activity) -> None:
         if activity.from_ is not None:
@@ -321,17 +327,17 @@ class _Checks:
         templates, broken = texts.container_templates(path, activity)
         self.findings += broken
         for place, template in templates:
-            self.template(place, template, _IN_CONTAINERS, _guards([template]))
+            self.template(place, template, _IN_CONTAINERS, guards_of([template]))
         keys, broken = key_templates(path, activity)
         self.findings += broken
         for place, template in keys:
-            self.template(place, template, _IN_CONTAINERS, _guards([template]))
+            self.template(place, template, _IN_CONTAINERS, guards_of([template]))
         self.findings += activities.of_work(path, activity)
         self.findings += of_cache(path, activity)
         later, broken = activities.later_templates(path, activity)
         self.findings += broken
         for place, template, condition in later:
-            self.template(place, template, _AFTER_WORK, _guards([template]), _CONDITION if condition else None)
+            self.template(place, template, _AFTER_WORK, guards_of([template]), _CONDITION if condition else None)
 
     def services(self, path: str, spec: WorkflowSpec | Block) -> None:
         """Check the services of a list of steps."""
@@ -347,6 +353,7 @@ class _Checks:
         check = self.program.flows[block].params if block else self.program.input
         for where, message in default_mismatches(check):
             self.report(f"{path}.default{where}", f"does not match `{path}.schema`: {message}", Severity.ERROR)
+        self.evaluated.add(f"{path}.default")
         self.findings += texts.in_data(f"{path}.default", check.default, "it is data; write the expression in a step")
 
     # Steps
@@ -356,13 +363,13 @@ class _Checks:
         for i, compiled in enumerate(flow.steps):
             self.step(f"{path}.steps[{i}]", compiled, flow, scope)
         if flow.output is not None:
-            guards = _guards([flow.output])
+            guards = guards_of([flow.output])
             self.template(f"{path}.output", flow.output, scope, guards)
             self.skipped([flow.output], flow, None, guards)
 
     def step(self, path: str, compiled: CompiledStep, flow: Flow, scope: Scope) -> None:
         step = compiled.step
-        guards = _guards(compiled.templates.values())
+        guards = guards_of(compiled.templates.values())
         looped = {**scope}
         if step.for_each:
             looped |= {step.for_each.as_: _item_shape(compiled.templates.get("items"), scope), "index": NUMBER}
@@ -422,32 +429,8 @@ class _Checks:
         guards: frozenset[Path],
         expected: tuple[set[str], str] | None = None,
     ) -> None:
-        fails = False
-        for where, source in template.places:
-            reads = reads_of(source)
-            for failing in failing_parts(source):
-                fails |= failing.certain
-                message = f"`{source}` always fails" if failing.certain else f"a part of `{source}` always fails"
-                severity = Severity.ERROR if failing.certain else Severity.WARNING
-                self.report(where or path, f"{message}: {failing.message}", severity)
-            self.paths(where or path, reads, scope, guards)
-            try:
-                kind = kind_of_expression(source, reads, scope)
-            except CompileError as error:
-                self.report(where or path, f"`{source}` always fails: {error}", Severity.ERROR)
-                continue
-            if expected is not None and template.is_expression and kind not in {*expected[0], "dyn"}:
-                self.report(
-                    where or path, f"the value of `{source}` has type {kind}, but must be {expected[1]}", Severity.ERROR
-                )
-
-        if template.places and not fails and not template.references.roots:
-            meter = Meter(CHECKED_WORK)
-            try:
-                template.evaluate({}, meter)
-            except ExpressionError as error:  # its parts have values, but the whole has none
-                if meter.left >= 0:
-                    self.report(error.path or path, f"always fails: {error.message}", Severity.ERROR)
+        self.evaluated.add(template.path)
+        self.findings += of_template(path, template, scope, guards, expected, self.variables)
 
     def constant(self, path: str, key: str, template: Template) -> None:
         """Check a constant part of a step."""
@@ -460,19 +443,6 @@ class _Checks:
         message = _mismatch(key, value)
         if message is not None:
             self.report(path, message, Severity.ERROR)
-
-    def paths(self, where: str, reads: Reads, scope: Scope, guards: frozenset[Path]) -> None:
-        reported: set[Path] = set()
-        for path in sorted(reads.paths, key=str):
-            for miss in look_up(scope, path)[1]:
-                if miss.certain and miss.path[:1] == ("steps",) and len(miss.path) == 2:  # noqa: PLR2004 (steps.<name>)
-                    continue  # the compiler reports it with its path
-                guarded = miss.path in guards if not miss.certain else miss.path in reads.guarded
-                if not guarded and miss.path not in reported:
-                    reported.add(miss.path)
-                    self.report(where, miss.message, Severity.ERROR if miss.certain else Severity.WARNING)
-            if path[0] == "vars" and len(path) > 1 and path[1] not in self.variables and path[:2] not in guards:
-                self.report(where, f"no step sets the variable `{path[1]}`; set it in a step of kind `set`")
 
     def skipped(
         self,
@@ -507,6 +477,12 @@ class _Checks:
                     break
 
 
+def _part_of(path: str) -> str:
+    """The step or the field of a definition that a path is in."""
+    found = re.match(r".*\bsteps\[\d+\]|spec\.[^.\[]+(?:\[\d+\])?", path)
+    return found[0] if found else path
+
+
 def _literals(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the known values; the values of expressions are unknown."""
     return {name: None if "${" in (text_of(value) or "") else value for name, value in attributes.items()}
@@ -535,13 +511,6 @@ def _mismatch(key: str, value: Any) -> str | None:
     except ValueError as error:
         return str(error)
     return None
-
-
-def _guards(templates: Iterable[Template]) -> frozenset[Path]:
-    """Return the paths whose existence is tested in some templates."""
-    return frozenset[Path]().union(
-        *(reads_of(source).guarded for template in templates for _, source in template.places)
-    )
 
 
 def _when_reads(compiled: CompiledStep | None) -> frozenset[Path]:

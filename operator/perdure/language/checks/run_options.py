@@ -12,10 +12,13 @@ from perdure.api.kinds.workflowrun import RunOptions, WorkflowRunSpec
 from perdure.api.models import mistakes_by_path
 from perdure.api.names import is_label_value, is_qualified_name
 from perdure.api.search_attributes import unfit
+from perdure.language.checks.shapes import SCHEDULE, Path, reads_of
+from perdure.language.checks.templates import guards_of, of_template
 from perdure.language.checks.texts import in_data
 from perdure.language.coercion import format_value
-from perdure.language.program import Finding
-from perdure.language.schedule_input import is_evaluated
+from perdure.language.expressions import ExpressionError
+from perdure.language.program import Finding, Severity
+from perdure.language.schedule_input import input_template, is_evaluated, sample_input
 
 _QUALIFIED = (
     "must be a name of at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last, optionally "
@@ -48,6 +51,44 @@ def labels(metadata: TemplateMetadata | PodTemplateMetadata | None, path: str) -
     for name in metadata.annotations:
         if not is_qualified_name(name.lower()):
             yield Finding(f"{path}.annotations", f"`{name}` {_QUALIFIED}")
+
+
+def scheduled_input(spec: WorkflowRunSpec, path: str, zone: str) -> Iterator[Finding]:
+    """Check the expressions in the input of the template of a Schedule.
+
+    Args:
+        spec: The spec in the template.
+        path: The path of that spec.
+        zone: The time zone of the Schedule.
+    """
+    try:
+        template = input_template(spec, f"{path}.input")
+    except ExpressionError as error:
+        yield Finding(error.path, f"`{error.expression}`: {error.message}; {_remedy(error)}")
+        return
+    if template is None:
+        return
+    found = [*of_template(f"{path}.input", template, {"schedule": SCHEDULE}, guards_of([template]))]
+    yield from found
+    if any(each.severity is Severity.ERROR for each in found):
+        return
+    try:
+        sample_input(spec, zone)
+    except ExpressionError as error:
+        if not any(_is_unknown(each) for each in reads_of(error.expression).paths):
+            message = f"`{error.expression}` had no value at any of the times that were tried: {error.message}"
+            yield Finding(f"{path}.{error.path}", message, Severity.WARNING)
+
+
+def _is_unknown(path: Path) -> bool:
+    """Whether a path reads the outcome of the previous run."""
+    return path == ("schedule",) or path[:2] in {("schedule", "lastCompletionResult"), ("schedule", "lastFailure")}
+
+
+def _remedy(error: ExpressionError) -> str:
+    if error.message.startswith("unknown name"):
+        return "the input of a Schedule can read only `schedule`; for a literal `${`, write `$${`"
+    return "for a literal `${`, write `$${`"
 
 
 def unevaluated(spec: RunOptions, path: str = "spec", *, evaluates_input: bool = False) -> Iterator[Finding]:

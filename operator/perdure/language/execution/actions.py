@@ -21,19 +21,17 @@ from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.times import show_duration
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
-from perdure.engine.activities import TOO_MANY_LOSSES
 from perdure.engine.failures import Failure, FailureKind, shorten
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import CarriedSignal, WorkflowStart
-from perdure.engine.state import AWAIT_SERVICE, LIMITS_RELEASED, TAKE_LIMITS
+from perdure.engine.state import LIMITS_RELEASED, TAKE_LIMITS
 from perdure.language import coercion
 from perdure.language.coercion import as_duration, as_text, as_time
-from perdure.language.execution.context import DecisionContext, Location, replace
+from perdure.language.execution.context import DecisionContext, Location
 from perdure.language.expressions import Template
 from perdure.language.keys import requested_limit
 from perdure.language.memory import CANCELLED, BufferedSignal, Outcome, Stage, failed, succeeded
 from perdure.language.program import (
-    CompiledService,
     ContinueAsNew,
     Fail,
     RunActivity,
@@ -46,14 +44,12 @@ from perdure.language.program import (
     WaitUntil,
     retry_policy,
 )
-from perdure.language.services import ENDED, LIFETIME, NOT_READY
 from perdure.language.step_failures import (
     EXPRESSION_ERROR,
     STEPS_FAILED,
     StepError,
     application,
     combined,
-    steps_of,
     timeout,
 )
 from perdure.language.step_paths import Path
@@ -65,7 +61,6 @@ LeafAction = (
 _WAIT_TIMEOUT: Final = "waitTimeout"
 """Key under which a task records the timeout of its wait."""
 _ONCE: Final = RetryPolicy(maximum_attempts=1)
-_NEVER_AGAIN: Final = RetryPolicy(maximum_attempts=1, maximum_losses=0)
 _START_TO_CLOSE: Final = timedelta(seconds=10)
 """The time that the engine demands for an attempt. That of an activity that takes limits ends as it starts."""
 
@@ -407,74 +402,6 @@ def _received(at: Location, action: WaitForSignal, value: Any, principal: str) -
     return failed(
         Failure(kind=FailureKind.APPLICATION, type="Rejected", message=message, details=decision, non_retryable=True)
     )
-
-
-# Services of a list of steps
-
-ServiceEvent = ev.ActivityTaskCompleted | ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled
-"""The end of the activity that is a service, or that waits for one."""
-
-
-def run_service(context: DecisionContext, path: Path, service: CompiledService) -> None:
-    """Start the pod of a service. It is not retried: what the steps have stored in it would be lost without notice."""
-    frame = context.memory.frames[path.text]
-    context.commands.append(
-        cmd.ScheduleActivityTask(
-            activity_id=path.run_service(service.name).text,
-            activity_type=service.activity,
-            input=frame.params if frame.block else context.scope["input"],
-            start_to_close_timeout=LIFETIME,
-            retry_policy=_NEVER_AGAIN,
-        )
-    )
-
-
-def await_service(context: DecisionContext, path: Path, service: CompiledService) -> None:
-    """Wait until a service is ready."""
-    context.commands.append(
-        cmd.ScheduleActivityTask(
-            activity_id=path.await_service(service.name).text,
-            activity_type=AWAIT_SERVICE,
-            schedule_to_close_timeout=service.ready_timeout,
-            retry_policy=_ONCE,
-        )
-    )
-
-
-def stop_service(context: DecisionContext, path: Path, service: CompiledService, *, ready: bool) -> None:
-    """Stop the pod of a service, and the wait for it unless it is ready."""
-    if not ready:
-        context.commands.append(cmd.RequestCancelActivityTask(activity_id=path.await_service(service.name).text))
-    context.commands.append(cmd.RequestCancelActivityTask(activity_id=path.run_service(service.name).text))
-
-
-def was_lost(event: ServiceEvent) -> bool:
-    """Whether the infrastructure has ended the pod of a service."""
-    return isinstance(event, ev.ActivityTaskFailed) and event.failure.type == TOO_MANY_LOSSES
-
-
-def service_not_ready(path: Path, service: CompiledService, event: ServiceEvent) -> Failure:
-    """The failure of steps whose service is not ready in time."""
-    failure = _failure_of(event)
-    waited = failure.message.partition("the attempt has not started: ")[2] if failure is not None else ""
-    message = (
-        f"service `{service.name}` of {steps_of(path)} was not ready within {show_duration(service.ready_timeout)}"
-    )
-    return application(NOT_READY, shorten(f"{message}: {waited}" if waited else message))
-
-
-def service_ended(path: Path, service: CompiledService, event: ServiceEvent) -> Failure:
-    """The failure of steps whose service has ended before them. Its cause is how the service has ended."""
-    cause = _failure_of(event)
-    if cause is not None and cause.type == TOO_MANY_LOSSES:
-        cause = cause.cause
-    how = cause.message if cause is not None else "its container has ended with exit code 0"
-    message = f"service `{service.name}` ended before {steps_of(path)} had ended: {how}"
-    return replace(application(ENDED, shorten(message)), cause=cause)
-
-
-def _failure_of(event: ServiceEvent) -> Failure | None:
-    return event.failure if isinstance(event, ev.ActivityTaskFailed | ev.ActivityTaskTimedOut) else None
 
 
 # WorkflowLimits

@@ -8,6 +8,8 @@ that a decision can be split between any two starts. Closing goes up immediately
 that opened the frame. A frame that no task has opened (the main steps, a handler, a compensation) is left in
 `DecisionContext.ended` for the closing sequence.
 
+The services of a frame start with it, and its steps once they are ready (`services`); they stop when it closes.
+
 Stopping a task, loop, or frame records its outcome and cancels its running parts. It closes after the last of these parts. Each
 kind of action determines whether it closes immediately or later.
 """
@@ -22,13 +24,12 @@ import msgspec
 from perdure.api.kinds.workflow import MAX_SERVICES
 from perdure.api.policies import FailurePolicy
 from perdure.engine import commands as cmd
-from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, shorten
-from perdure.engine.recording import MAX_PENDING
+from perdure.engine.ledger import MAX_PENDING
 from perdure.engine.state import DEAD_LETTER
 from perdure.language import coercion
 from perdure.language.coercion import format_value
-from perdure.language.execution import actions
+from perdure.language.execution import actions, services
 from perdure.language.execution.context import (
     WORK,
     WORK_OF_A_START,
@@ -38,6 +39,7 @@ from perdure.language.execution.context import (
     replace,
     step_as_json,
 )
+from perdure.language.execution.services import ServiceEvent
 from perdure.language.expressions import Template
 from perdure.language.memory import (
     CANCELLED,
@@ -68,7 +70,6 @@ from perdure.language.program import (
     WaitForSignal,
     WaitUntil,
 )
-from perdure.language.services import MAX_LOST
 from perdure.language.step_failures import (
     EXPRESSION_ERROR,
     StepError,
@@ -154,7 +155,7 @@ class RunningFlows:
             self.stop(path, failed(error.failure))
             return
         if flow.services:
-            self._start_services(path, flow)
+            services.start(context, path)
         else:
             self._start_steps(path, flow)
         if path.text:
@@ -164,49 +165,17 @@ class RunningFlows:
         """Enqueue the first steps of a frame."""
         self._context.enqueue(path.child(step.name) for step in flow.steps if not step.needs)
 
-    # The services of a frame
-
-    def _start_services(self, path: Path, flow: Flow) -> None:
-        """Start the services of a frame; its steps start when all are ready."""
-        context = self._context
-        context.put_frame(path, replace(context.memory.frames[path.text], services={}))
-        for service in flow.services:
-            actions.run_service(context, path, service)
-            actions.await_service(context, path, service)
-
-    def service_changed(self, event: actions.ServiceEvent) -> None:
-        """Handle the readiness of a service, a service that is not ready in time, or the end of its pod."""
-        context, activity = self._context, Path.parse(event.activity_id)
-        path, name = activity.served_frame, activity.service or activity.awaited
+    def service_changed(self, event: ServiceEvent) -> None:
+        """Process the readiness or the end of a service: its frame starts its steps once all are ready, or stops."""
+        context, path = self._context, Path.parse(event.activity_id).served_frame
         frame = context.frame(path)
         if frame is None or frame.services is None or frame.outcome is not None:
             return  # it has been stopped
-        flow = context.program.flows[frame.block]
-        if activity.awaited and isinstance(event, ev.ActivityTaskCompleted):
-            ready = {**frame.services, name: event.result}
-            context.put_frame(path, replace(frame, services=ready))
-            if len(ready) == len(flow.services):
-                self._start_steps(path, flow)
-            return
-        service = next(each for each in flow.services if each.name == name)
-        if activity.awaited:
-            failure = actions.service_not_ready(path, service, event)
-        elif name not in frame.services and actions.was_lost(event) and frame.lost_services < MAX_LOST:
-            context.put_frame(path, replace(frame, lost_services=frame.lost_services + 1))
-            actions.run_service(context, path, service)
-            return
-        else:
-            failure = actions.service_ended(path, service, event)
-        self.stop(path, failed(failure))
-
-    def _stop_services(self, path: Path) -> None:
-        """Stop the services of a frame that closes."""
-        frame = self._context.memory.frames[path.text]
-        if frame.services is None:
-            return
-        for service in self._context.program.flows[frame.block].services:
-            actions.stop_service(self._context, path, service, ready=service.name in frame.services)
-        self._context.put_frame(path, replace(frame, services=None))
+        failure = services.update(context, path, event)
+        if failure is not None:
+            self.stop(path, failed(failure))
+        elif services.are_ready(context, path):
+            self._start_steps(path, context.program.flows[frame.block])
 
     def _start_steps_timeout(self, path: Path, flow: Flow, override: timedelta | None) -> None:
         """Start the timer of the `stepsTimeout` of a frame, if it has one. Raises StepError, also for too many services."""
@@ -272,7 +241,7 @@ class RunningFlows:
         if outcome is None:
             return
         self._cancel_steps_timeout(path)
-        self._stop_services(path)
+        services.stop(context, path)
         if not path.text:
             context.ended = path, outcome  # the frame stays: handlers still read the records of the main steps
             return
@@ -702,7 +671,7 @@ class RunningFlows:
             except StepError:
                 for each in opened:
                     self._cancel_steps_timeout(each)
-                    self._stop_services(each)
+                    services.stop(context, each)
                     context.put_frame(each, None)
                     context.observer.discarded(each)
                 raise

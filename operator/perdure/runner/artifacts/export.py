@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from perdure.runner.artifacts.programs import write_lines
-from perdure.runner.artifacts.sealing import seal
+from perdure.runner.artifacts.seals import seal
 from perdure.runner.artifacts.store import ArtifactStore
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.lazy import lazily
-from perdure.runner.artifacts.packing import unpack
+from perdure.runner.artifacts.archives import unpack
 from perdure.runner.artifacts.programs import ArtifactError, write_lines
 
 with lazily():  # artifacts from elsewhere do without the store's library

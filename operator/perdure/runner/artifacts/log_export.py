@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from perdure.runner.artifacts.programs import ArtifactError, write_lines
-from perdure.runner.artifacts.sealing import split
+from perdure.runner.artifacts.seals import split
 from perdure.runner.artifacts.store import ArtifactStore
 
 MAX_BYTES: Final = 6 * 1024 * 1024

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from perdure.api.names import artifact_file, artifact_folder, log_key
-from perdure.runner.artifacts.packing import open_within, packed, pieces
+from perdure.runner.artifacts.archives import open_within, packed, pieces
 from perdure.runner.artifacts.programs import ArtifactError
 from perdure.runner.artifacts.store import ArtifactStore
 

@@ -1,9 +1,4 @@
-"""The artifact store: an S3-compatible bucket, configured by variables that Kubernetes sets from a Secret.
-
-$PERDURE_STORE_BUCKET              required
-$PERDURE_STORE_ENDPOINT            URL of the server; default: AWS in the region
-$PERDURE_STORE_REGION, _PREFIX, _ACCESS_KEY_ID, _SECRET_ACCESS_KEY, _SESSION_TOKEN, _CA
-"""
+"""The artifact store: an S3-compatible bucket, configured by the variables of `perdure.bucket.store`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,64 +9,28 @@ from typing import TYPE_CHECKING, Final
 
 import obstore
 from obstore.exceptions import BaseError
-from obstore.store import S3Store
 
-from perdure.runner.artifacts.packing import PIECE
+from perdure.bucket.store import open_bucket, reason_of
+from perdure.runner.artifacts.archives import PIECE
 from perdure.runner.artifacts.programs import ArtifactError
 
 if TYPE_CHECKING:
     from obstore import GetOptions
-    from obstore.store import ClientConfig, S3Config
 
 _PARALLEL: Final = 3
 """How many parts are uploaded concurrently."""
 _PATIENCE: Final = timedelta(minutes=3)
 """How long a request is retried if the store does not respond, or responds with a server error."""
-_RETRIES: Final = 100
-_SILENCE: Final = timedelta(seconds=60)
-"""How long the store may be silent."""
-_REQUEST_TIMEOUT: Final = timedelta(days=1)
 _CODE: Final = re.compile("<Code>([^<]*)</Code>")
 """The error code in the response of a server. Status 404 alone can also mean that the bucket does not exist."""
-_ANSWER: Final = re.compile(
-    r"(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>([^<]*)</Code>(?:.*?<Message>([^<]*)</Message>)?.*", re.DOTALL
-)
-"""A whole error response. Only its code and message are shown: other elements repeat the signature of the request."""
-_SETTINGS: Final = {
-    "endpoint": "ENDPOINT",
-    "region": "REGION",
-    "access_key_id": "ACCESS_KEY_ID",
-    "secret_access_key": "SECRET_ACCESS_KEY",
-    "session_token": "SESSION_TOKEN",
-}
 
 
 class ArtifactStore:
     """Uploads and downloads objects, with only a few pieces in memory."""
 
     def __init__(self, environ: Mapping[str, str], *, patience: timedelta = _PATIENCE) -> None:
-        found = {name: environ.get(f"PERDURE_STORE_{key}", "").strip() for name, key in _SETTINGS.items()}
-        if found["endpoint"] and not found["endpoint"].startswith(("http://", "https://")):
-            message = "the endpoint of the artifact store must begin with `https://` or `http://`"
-            raise ArtifactError(message, "ArtifactStoreFailed")
-        config: S3Config = {}
-        config.update({name: value for name, value in found.items() if value})  # type: ignore[typeddict-item]
-        client: ClientConfig = {
-            "allow_http": found["endpoint"].startswith("http://"),
-            "connect_timeout": timedelta(seconds=10),
-            "read_timeout": _SILENCE,
-            "timeout": _REQUEST_TIMEOUT,
-        }
-        if environ.get("PERDURE_STORE_CA"):
-            client["root_certificate"] = environ["PERDURE_STORE_CA"]
         with _translate_errors("the settings of the artifact store are not valid"):
-            self._store = S3Store(
-                environ["PERDURE_STORE_BUCKET"].strip(),
-                prefix=environ.get("PERDURE_STORE_PREFIX", "").strip("/ ") or None,
-                config=config,
-                client_options=client,
-                retry_config={"max_retries": _RETRIES, "retry_timeout": patience},
-            )
+            self._store = open_bucket(environ, patience=patience)
 
     def upload(self, key: str, pieces: Iterator[bytes]) -> None:
         """Store an object, either completely or not at all.
@@ -140,5 +99,4 @@ def _translate_errors(message: str, *, may_be_missing: bool = False) -> Iterator
         code = _CODE.search(str(error))
         if may_be_missing and isinstance(error, FileNotFoundError) and (code is None or code[1] == "NoSuchKey"):
             raise ArtifactError(f"{message}: it does not exist", "ArtifactMissing") from error
-        reason = " ".join(_ANSWER.sub(r"\1: \2", str(error).split("\n\nDebug source:")[0]).split())
-        raise ArtifactError(f"{message}: {reason}", "ArtifactStoreFailed") from error
+        raise ArtifactError(f"{message}: {reason_of(error)}", "ArtifactStoreFailed") from error

@@ -38,7 +38,7 @@ _STOP_SECONDS: Final = 30
 _RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
 _OUTPUTS_VARIABLE: Final = "PERDURE_OUTPUTS"
 _RESULT_VARIABLE: Final = "PERDURE_RESULT_FILE"
-_STORE: Final = {
+STORE: Final = {
     "ENDPOINT": "endpoint",
     "REGION": "region",
     "PREFIX": "prefix",
@@ -306,7 +306,7 @@ def store_settings(store: str) -> Iterator[KubeObject]:
         store: Name of the Secret.
     """
     yield {"name": "PERDURE_STORE_BUCKET", "valueFrom": {"secretKeyRef": {"name": store, "key": "bucket"}}}
-    for name, key in _STORE.items():
+    for name, key in STORE.items():
         reference = {"name": store, "key": key, "optional": True}
         yield {"name": f"PERDURE_STORE_{name}", "valueFrom": {"secretKeyRef": reference}}
 

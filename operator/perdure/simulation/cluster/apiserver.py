@@ -140,7 +140,7 @@ class ApiServer(ObjectStore):
 
     def _table(self, resource: ResourceType, found: Object, query: dict[str, str]) -> Object:
         metadata = query.get("includeObject") != "None"
-        return as_table(resource.plural, found["items"], found["metadata"], self._loop.now(), metadata=metadata)
+        return as_table(resource.plural, found["items"], found["metadata"], self.loop.now(), metadata=metadata)
 
     def _select(self, resource: ResourceType, namespace: str | None, query: dict[str, str]) -> list[Object]:
         labelled = by_labels(query.get("labelSelector", ""))

@@ -204,7 +204,8 @@ class ObjectStore:
         """The resourceVersion of the last write."""
         self._without_status: set[str] = set()
         """UIDs of objects whose default status is shown but not stored, so that even an empty change writes it."""
-        self._loop = loop
+        self.loop = loop
+        """The loop of the cluster, in which other threads must use it."""
         self._random = random
 
     def get(self, key: ObjectKey) -> Object:
@@ -380,7 +381,7 @@ class ObjectStore:
         self, type_: str, key: ObjectKey, before: Object | None, after: Object, actor: str, *, requested: bool = False
     ) -> None:
         write = Write(
-            time=self._loop.time(),
+            time=self.loop.time(),
             actor=actor,
             type=type_,
             key=key,
@@ -396,7 +397,7 @@ class ObjectStore:
         return str(self.version)
 
     def _stamp(self, after: float = 0) -> str:
-        return (self._loop.now() + timedelta(seconds=after)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return (self.loop.now() + timedelta(seconds=after)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _with_status(obj: Object, other: Object) -> Object:

@@ -56,14 +56,15 @@ spec:
     ]
 
 
-def linted(input_: str, workflow: str = "{name: w}") -> list[tuple[str, str]]:
-    """The paths and messages of the errors in a Schedule with this input."""
+def linted(input_: str, workflow: str = "{name: w}", severity: str = "Error") -> list[tuple[str, str]]:
+    """The paths and messages of the findings of a severity in a Schedule with this input."""
     text = f"""
 apiVersion: perdure.dev/v1alpha1
 kind: Schedule
 metadata: {{name: nightly}}
 spec:
   cron: ["@daily"]
+  timeZone: Europe/Berlin
   workflowRunTemplate: {{spec: {{workflow: {workflow}, input: {input_}}}}}
 ---
 apiVersion: perdure.dev/v1alpha1
@@ -75,12 +76,15 @@ spec:
 """
     done = perdure("lint", "-f", "-", "--output", "json", stdin=text)
     found = json.loads(done.stdout)["findings"]
-    return [(each["path"], each["message"]) for each in found if each["severity"] == "Error"]
+    return [(each["path"], each["message"]) for each in found if each["severity"] == severity]
 
 
 @pytest.mark.parametrize(
     ("input_", "want"),
     [
+        ("{day: '${schedule.localdate}'}", "no field `localdate` in `schedule`, did you mean `localDate`"),
+        ("{day: 'of ${schedule.foo}'}", "there is no field `foo` in `schedule`"),
+        ("{day: '${schedule.localDate + 1}'}", "`schedule.localDate + 1` always fails"),
         ("{day: '${now}'}", "`now`: unknown name `now`"),
         ("{day: '${HOME}'}", "for a literal `${`, write `$${`"),
         ("{day: '${schedule.scheduledTime'}", "the closing } is missing"),
@@ -100,6 +104,24 @@ def test_the_input_of_a_schedule_is_checked_with_the_values_of_its_expressions()
     assert "does not match the input schema" in message
     # What it is depends on the previous run.
     assert linted("{number: '${schedule.lastCompletionResult.number + 1}'}") == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "doubtful"),
+    [
+        ("schedule.scheduledTime.getHours(schedule.timeZone)", True),
+        ("schedule.scheduledTime.getHours(schedule.utcOffset)", False),
+        ("{'31': 1}[schedule.localDate.split('-')[2]]", False),
+        ("schedule.lastFailure.message", False),
+    ],
+)
+def test_an_expression_that_has_no_value_at_any_time_is_doubtful(expression: str, doubtful: bool) -> None:
+    """Found by an audit: such a Schedule was accepted, and failed when its run was due."""
+    text = json.dumps({"day": f"${{string({expression})}}"})
+    assert linted(text) == []
+    found = linted(text, severity="Warning")
+    assert [path for path, _ in found] == (["spec.workflowRunTemplate.spec.input.day"] if doubtful else [])
+    assert all("had no value at any of the times" in message for _, message in found)
 
 
 @pytest.mark.parametrize("input_", ["'${1 + 1}'", '\'${ {"a": {"b": 1}} }\'', "'${schedule.localDate}'"])

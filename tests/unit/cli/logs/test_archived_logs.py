@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.cli.connection import connect
-from perdure.client.archived_logs import ArchivedLogs
+from perdure.client.logs import ArchivedLogs
 from support.apiserver import ApiServer, Log, items
 from support.cli import RUNS, perdure
 from support.view.flow import charged_after_two_refusals

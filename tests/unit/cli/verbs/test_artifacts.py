@@ -11,7 +11,7 @@ import pytest
 from perdure.cli.connection import connect
 from perdure.cli.verbs.artifacts import ArtifactDownload
 from perdure.client.errors import CliError
-from perdure.runner.artifacts.sealing import PIECE, Reader, UnsealedError, seal
+from perdure.runner.artifacts.seals import PIECE, Reader, UnsealedError, seal
 from support.apiserver import ApiServer, Log, items
 from support.cli import RUNS, perdure
 

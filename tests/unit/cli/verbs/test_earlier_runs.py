@@ -27,6 +27,15 @@ steps:
 - {name: right, needs: [nap], activity: {name: ask}}
 """
 
+LOOP = """
+activities:
+- {name: fit, startToCloseTimeout: 5m, container: {image: shop}}
+steps:
+- name: train
+  forEach: {items: "${[1, 2, 3, 4]}", maxConcurrency: 1, failurePolicy: Continue}
+  activity: {name: fit, input: "${item}"}
+"""
+
 
 def failed() -> Flow:
     """`first` ran for 2 s; `left` failed; `right` then succeeded at the second attempt."""
@@ -39,7 +48,7 @@ def retried(flow: Flow, offset: float) -> dict[str, Any]:
     """The new run: it repeats `left`, has kept the result of `right`, which ended after the point, and has run for 1 s."""
     stored = flow.status["history"]["events"]
     events = history.decode_events(stored)
-    point = next(each.event_id for each in events if isinstance(each, ev.TimerFired))
+    point = next((each.event_id for each in events if isinstance(each, ev.TimerFired)), 1)
     kept = tuple(each.event_id for each in events[point:] if isinstance(each, ev.ActivityTaskCompleted))
     first = events[0]
     assert isinstance(first, ev.WorkflowExecutionStarted)
@@ -80,6 +89,28 @@ def test_kept_steps_name_the_earlier_run_and_repeated_ones_count_from_the_reset(
     data = {step["path"]: step for step in as_data(run, flow.page(63))["steps"]}
     assert data["first"]["earlierRun"] == "order-42"
     assert (data["first"].get("pods"), data["left"]["pods"]) == (None, ["order-42-retry-1-8-1"])
+
+
+def test_kept_items_that_wait_for_a_repeated_one_name_the_earlier_run() -> None:
+    flow = Flow(LOOP, input={})
+    for item in range(4):
+        flow.started(10 * item + 1)
+        if item == 1:
+            flow.failed(10 * item + 2, declined(non_retryable=True))
+        else:
+            flow.completed(10 * item + 2, "fitted")
+    found = retried(flow, 60)
+    for view in (read_run(found, now=at(63), trace=trace(found)), read_run(found, now=at(63))):
+        steps = {step.path: step for step in view.every_step()}
+        assert {path: step.earlier_run for path, step in steps.items()} == {
+            "train": "",
+            "train[0]": "order-42",
+            "train[1]": "",
+            "train[2]": "order-42",
+            "train[3]": "order-42",
+        }
+        assert [path for path, step in steps.items() if step.pods] == ["train[1]"]
+        assert (steps["train[2]"].attempt, steps["train[2]"].start) == (None, None)
 
 
 def pod(run: str, step: str, event: int, attempt: int) -> dict[str, Any]:

@@ -151,6 +151,6 @@ def test_a_run_is_described_with_the_definition_of_its_revision(server: ApiServe
     without = perdure("describe", "order-42")
     assert content.reference().name in without.stdout
     server.answers[f"{PERDURE}/workflowrevisions/{content.reference().name}"] = content.build("shop", 1)
-    whole = perdure("describe", "order-42")
-    assert whole.exit_code == 0, whole.output
-    assert len(whole.stdout.splitlines()) > len(without.stdout.splitlines()), "all steps of the definition"
+    complete = perdure("describe", "order-42")
+    assert complete.exit_code == 0, complete.output
+    assert len(complete.stdout.splitlines()) > len(without.stdout.splitlines()), "all steps of the definition"

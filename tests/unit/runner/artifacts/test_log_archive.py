@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from perdure.client.archived_logs import objects_in
+from perdure.client.logs import objects_in
 from perdure.runner.artifacts.log_export import lines
 from perdure.runner.artifacts.output_artifacts import LogCopy, archived
 from perdure.runner.artifacts.programs import ArtifactError

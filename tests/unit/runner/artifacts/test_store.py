@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from perdure.runner.artifacts.archives import PIECE
 from perdure.runner.artifacts.input_artifacts import Inputs
 from perdure.runner.artifacts.output_artifacts import Outputs, uploaded
-from perdure.runner.artifacts.packing import PIECE
 from perdure.runner.artifacts.programs import ArtifactError
-from perdure.runner.artifacts.sealing import Reader
+from perdure.runner.artifacts.seals import Reader
 from perdure.runner.artifacts.store import ArtifactStore
 from support.artifacts.gateway import Gateway, serving
 from support.ports import free_port
@@ -143,7 +143,10 @@ def test_an_object_that_does_not_exist_is_reported(gateway: Gateway, tmp_path: P
         ({"PERDURE_STORE_SECRET_ACCESS_KEY": "wrong"}, "403 Forbidden: SignatureDoesNotMatch: The request signature"),
         ({"PERDURE_STORE_ACCESS_KEY_ID": "nobody"}, "No user exists with the provided access key ID"),
         ({"PERDURE_STORE_BUCKET": "no-such-bucket"}, "NoSuchBucket: The specified bucket does not exist."),
-        ({"PERDURE_STORE_ENDPOINT": "no URL"}, "the endpoint of the artifact store must begin with"),
+        (
+            {"PERDURE_STORE_ENDPOINT": "no URL"},
+            "the settings of the artifact store are not valid: the endpoint must begin with",
+        ),
     ],
     ids=["secret", "key", "bucket", "endpoint"],
 )

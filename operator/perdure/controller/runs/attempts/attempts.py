@@ -37,7 +37,7 @@ from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, att
 from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.history import decode_events
 from perdure.engine.inputs import AttemptCompleted, AttemptInput, HeartbeatRead
-from perdure.engine.recording import AttemptOutcome, activity_named
+from perdure.engine.ledger import AttemptOutcome, activity_named
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube

@@ -8,7 +8,7 @@ from typing import Final
 from perdure.api.kinds.workflow import Retention
 from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.attempt_pods import PodKey, key_of
-from perdure.engine.recording import AttemptOutcome
+from perdure.engine.ledger import AttemptOutcome
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef

@@ -1,0 +1,58 @@
+"""A user's program with flows, for type checkers."""
+
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import date
+from typing import assert_type
+
+import perdure.flow as pf
+from perdure.client import AsyncClient, AsyncRun, Client, Run
+
+etl = pf.Environment("etl", cpu="500m")
+
+
+@dataclass
+class Part:
+    source: str
+
+
+@etl.activity(timeout="10m", retries=5)
+def extract(source: str, day: date) -> Part:
+    return Part(f"{source}-{day}")
+
+
+@etl.activity()
+async def count(parts: list[Part]) -> int:
+    return len(parts)
+
+
+@etl.flow
+async def nightly(day: date, sources: tuple[str, ...] = ("eu",)) -> int:
+    assert_type(extract("eu", day), Awaitable[Part])
+    parts = assert_type(await pf.map(extract, sources, day=day, at_most=4), list[Part])
+    approved = assert_type(await pf.signal("approve", bool, timeout="1d"), bool)
+    first = assert_type(await pf.race(extract("eu", day), extract("us", day)), Part)
+    assert_type(await count([*parts, first]), int)
+    return len(parts) if approved else 0
+
+
+def run_here() -> None:
+    assert_type(nightly.run_local(date(2026, 11, 27)), int)
+    run = pf.LocalRun()
+    assert_type(run.run(nightly, day=date(2026, 11, 27)), int)
+    nightly.run_local("2026-11-27")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    extract(day=date(2026, 11, 27))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    pf.mapp(extract, [])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+def start(client: Client) -> None:
+    run = assert_type(client.start(nightly, day=date(2026, 11, 27)), Run[int])
+    assert_type(run.result(timeout="1h"), int)
+    client.start(nightly, day=1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(client.start_workflow("order", {"id": 1}, result_type=Part).result(), Part)
+    assert_type(run.query("paid", result_type=bool), bool)
+
+
+async def start_later(client: AsyncClient) -> None:
+    run = assert_type(await client.start(nightly, day=date(2026, 11, 27)), AsyncRun[int])
+    assert_type(await run.result(), int)

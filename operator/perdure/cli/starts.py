@@ -50,10 +50,11 @@ _WAITS = frozenset(
         ConditionReason.LIMIT_REACHED,
         ConditionReason.RETRY_POLICY_NOT_FOUND,
         ConditionReason.WORKFLOW_ID_IN_USE,
+        ConditionReason.WORKFLOW_NOT_FOUND,
         ConditionReason.NO_WORKER,
     }
 )
-"""The conditions that a new run may wait for. A missing Workflow was reported before."""
+"""The conditions that a new run may wait for."""
 
 
 async def check_input(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
+from perdure.api.times import format_duration
 from perdure.api.values import codec_of
 from perdure.flow.definitions import CALLS, Activity, Duration, duration
 from perdure.flow.workflow import FlowCalls
@@ -137,7 +138,14 @@ async def signal(name: str, type_: Any = Any, *, timeout: Duration | None = None
         ValueTypeError: Its value does not fit the type.
     """
     waiting = _calls().take_signal(name)
-    value = await (waiting if timeout is None else asyncio.wait_for(waiting, duration(timeout).total_seconds()))
+    if timeout is None:
+        value = await waiting
+    else:
+        limit = duration(timeout)
+        try:
+            value = await asyncio.wait_for(waiting, limit.total_seconds())
+        except TimeoutError:
+            raise TimeoutError(f"the signal {name} did not arrive within {format_duration(limit)}") from None
     return codec_of(type_).decode(value, f"the signal {name}")
 
 

@@ -118,7 +118,10 @@ def test_an_error_of_the_flow_fails_it() -> None:
 def test_a_signal_that_does_not_arrive_in_time() -> None:
     with pytest.raises(ApplicationError) as caught:
         pf.LocalRun(start=START).run(nightly, day=date(2026, 11, 27))
-    assert caught.value.type == "TimeoutError"
+    assert (caught.value.type, str(caught.value)) == (
+        "TimeoutError",
+        "TimeoutError: the signal approve did not arrive within 1d",
+    )
 
 
 @etl.flow

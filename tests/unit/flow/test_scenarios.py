@@ -97,10 +97,10 @@ def test_expectations_are_compared(tmp_path: Path) -> None:
     }
     report = simulated(tmp_path, code=1, input={"card": "visa"}, expect=expect)
     phase, *others = report["unmet"]
-    assert phase.startswith("phase: expected Completed, got Failed (TimeoutError")
+    assert phase.startswith("phase: expected Completed, got Failed (the signal ship did not arrive within 1d")
     assert others == [
         "output: expected 1, got none, it is Failed",
-        "failureType: expected Busy, got TimeoutError",
+        "failureType: expected Busy, got TimeoutError > TimeoutError > CancelledError",
         "elapsed: expected 2d, got 1d",
         "runs: expected 2, got 1",
         "attempts.refund: expected 2, got 1: Completed",

@@ -278,7 +278,10 @@ class _Play:
         spec = run.get("spec") or {}
         declared = ((run.get("status") or {}).get("taskSpec") or spec.get("taskSpec") or {}).get("params") or []
         values = {each["name"]: each["default"] for each in declared if "default" in each}
-        values |= {each["name"]: each["value"] for each in spec.get("params") or []}
+        for each in spec.get("params") or []:  # an object has the fields of its default, too
+            default, value = values.get(each["name"]), each["value"]
+            both = isinstance(default, dict) and isinstance(value, dict)
+            values[each["name"]] = {**default, **value} if both else value
         task = pod["metadata"]["labels"].get(_TASK) or pod["metadata"]["labels"][_RUN]
         key = f"{task}/{json.dumps(values, sort_keys=True)}"
         self.counts[key] += 1

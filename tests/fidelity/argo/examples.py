@@ -32,6 +32,8 @@ _STARTED: Final = frozenset({"Workflow", "CronWorkflow", "WorkflowTemplate", "Cl
 
 NOT_PLAYED: Final = {
     "artifact-passing-explicit-plugin.yaml": "a plugin for artifacts",
+    "life-cycle-hooks-wf-level.yaml": "Argo's agent, for the HTTP requests of its hooks",
+    "retry-backoff.yaml": "how long the controller takes, because all attempts together have a minute",
     "synchronization-db-mutex-tmpl-level.yaml": "a database of Argo's controller",
     "synchronization-db-mutex-wf-level.yaml": "a database of Argo's controller",
     "synchronization-db-tmpl-level.yaml": "a database of Argo's controller",
@@ -116,10 +118,10 @@ class ExampleCase:
         spec = self._document["spec"]
         entry: Json = next((each for each in spec["templates"] if each["name"] == spec.get("entrypoint")), {})
         declared = (spec.get("arguments") or {}).get("parameters") or []
-        given = {each["name"] for each in declared if each.keys() & {"value", "valueFrom", "default"}}
+        valued = {each["name"] for each in declared if each.keys() & {"value", "valueFrom", "default"}}
         inputs = (entry.get("inputs") or {}).get("parameters") or []
         wanted = [each["name"] for each in (*inputs, *declared) if not each.keys() & {"value", "valueFrom", "default"}]
-        return [*(each for each in dict.fromkeys(wanted) if each not in given), *_GIVEN.get(self.example.name, ())]
+        return [*(each for each in dict.fromkeys(wanted) if each not in valued), *_GIVEN.get(self.example.name, ())]
 
     @cached_property
     def documents(self) -> list[Json]:

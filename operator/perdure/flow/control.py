@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from temporalio import workflow
+from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
 from perdure.api.times import format_duration
@@ -25,6 +26,8 @@ T = TypeVar("T")
 FailurePolicy = Literal["CancelRunning", "FinishRunning", "Continue"]
 """What a failure does to the other calls, as `failurePolicy` of a Workflow in YAML."""
 
+SCHEDULED_TIME: Final = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
+"""The search attribute of runs that a Schedule started."""
 _LONGEST_LABEL: Final = 40
 
 
@@ -157,6 +160,15 @@ async def sleep(time: Duration) -> None:
 def now() -> datetime:
     """Return the time of the flow, which is the same in each replay."""
     return workflow.now()
+
+
+def scheduled_time() -> datetime | None:
+    """Return the time at which the Schedule that started the flow was due, in UTC; None if no Schedule started it.
+
+    A run that starts late, a backfill, and a retry have the time at which they were due.
+    """
+    found = workflow.info().typed_search_attributes.get(SCHEDULED_TIME)
+    return None if found is None else found.astimezone(UTC)
 
 
 class Saga:

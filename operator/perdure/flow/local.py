@@ -26,13 +26,14 @@ from temporalio.api.failure.v1 import ActivityFailureInfo, CanceledFailureInfo, 
 from temporalio.bridge.proto import activity_result, child_workflow
 from temporalio.bridge.proto import workflow_activation as activation
 from temporalio.bridge.proto import workflow_commands as commands
-from temporalio.common import Priority, TypedSearchAttributes
+from temporalio.common import Priority, SearchAttributePair, TypedSearchAttributes
 from temporalio.converter import DataConverter, DefaultFailureConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from perdure import activity as pods
 from perdure.api.times import format_duration
+from perdure.flow.control import SCHEDULED_TIME
 from perdure.flow.definitions import Activity, Duration, Environment, Flow, duration, environment_named
 from perdure.kube import clock
 
@@ -143,13 +144,18 @@ class LocalRun:
     """
 
     def __init__(
-        self, *, start: datetime | None = None, activities: Mapping[str, Callable[..., Any]] | None = None
+        self,
+        *,
+        start: datetime | None = None,
+        activities: Mapping[str, Callable[..., Any]] | None = None,
+        scheduled_time: datetime | None = None,
     ) -> None:
         """Prepare a run.
 
         Args:
             start: The time at which it starts; None: now.
             activities: Functions for activities of other workers, by type.
+            scheduled_time: When the Schedule that starts it is due, with a zone; None: no Schedule starts it.
         """
         self.now = start or clock.now()
         """The virtual time."""
@@ -157,6 +163,8 @@ class LocalRun:
         """The attempts of activities so far, in order."""
         self.start = self.now
         """When it starts, or has started."""
+        self.scheduled_time = scheduled_time
+        """What `scheduled_time()` of the flow returns, but not of its children."""
         self.runs = 1
         """How many runs there are so far: more than one after continue-as-new."""
         self._activities = dict(activities or {})
@@ -319,7 +327,7 @@ class LocalRun:
             start_time=self.now,
             task_queue=flow.environment.name,
             task_timeout=timedelta(seconds=10),
-            typed_search_attributes=TypedSearchAttributes.empty,
+            typed_search_attributes=self._search_attributes() if parent is None else TypedSearchAttributes.empty,
             workflow_id=start.workflow_id,
             workflow_start_time=self.now,
             workflow_type=start.workflow_type,
@@ -343,6 +351,10 @@ class LocalRun:
         self._executions.append(execution)
         self._after(timedelta(), lambda: self._activate(execution, initialize_workflow=start))
         return execution
+
+    def _search_attributes(self) -> TypedSearchAttributes:
+        time = self.scheduled_time
+        return TypedSearchAttributes([] if time is None else [SearchAttributePair(SCHEDULED_TIME, time)])
 
     async def _activate(self, execution: _Execution, **job: Any) -> None:
         """Tell an execution what has happened, and do what it commands."""

@@ -267,7 +267,7 @@ def test_a_limit_that_selects_other_runs_lets_those_that_wait_start_and_not_dela
         for name in "ab":
             world.create("Workflow", name, _working(60))
         world.create("WorkflowRun", "before", {"workflow": {"name": "a"}})
-        await asyncio.sleep(2)
+        await asyncio.sleep(5)
         world.create("WorkflowLimit", "one", {"appliesTo": {"workflows": ["a"]}})
         await asyncio.sleep(2)
         for i in range(3):

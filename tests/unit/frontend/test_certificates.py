@@ -200,8 +200,8 @@ async def test_an_operator_that_is_not_the_first_to_publish_does_not_warn(exists
     first, second = (Trust(store, "perdure-temporal-ca", "perdure-system", None) for _ in range(2))  # type: ignore[arg-type]
     listed = store.all
 
-    async def overtaken(kind: str, **query: str) -> list[dict[str, Any]]:
-        found = await listed(kind, **query)
+    async def overtaken(url: str, **query: str) -> list[dict[str, Any]]:
+        found = await listed(url, **query)
         store.all = listed  # type: ignore[method-assign]
         await first.publish("bundle")
         return found

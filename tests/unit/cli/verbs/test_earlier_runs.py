@@ -44,6 +44,18 @@ def failed() -> Flow:
     return flow.completed(17, "two", "right").failed(18, declined(non_retryable=True), "left")
 
 
+def looped() -> Flow:
+    """The second of four items, which run one after the other, failed."""
+    flow = Flow(LOOP, input={})
+    for item in range(4):
+        flow.started(10 * item + 1)
+        if item == 1:
+            flow.failed(10 * item + 2, declined(non_retryable=True))
+        else:
+            flow.completed(10 * item + 2, "fitted")
+    return flow
+
+
 def retried(flow: Flow, offset: float) -> dict[str, Any]:
     """The new run: it repeats `left`, has kept the result of `right`, which ended after the point, and has run for 1 s."""
     stored = flow.status["history"]["events"]
@@ -92,14 +104,7 @@ def test_kept_steps_name_the_earlier_run_and_repeated_ones_count_from_the_reset(
 
 
 def test_kept_items_that_wait_for_a_repeated_one_name_the_earlier_run() -> None:
-    flow = Flow(LOOP, input={})
-    for item in range(4):
-        flow.started(10 * item + 1)
-        if item == 1:
-            flow.failed(10 * item + 2, declined(non_retryable=True))
-        else:
-            flow.completed(10 * item + 2, "fitted")
-    found = retried(flow, 60)
+    found = retried(looped(), 60)
     for view in (read_run(found, now=at(63), trace=trace(found)), read_run(found, now=at(63))):
         steps = {step.path: step for step in view.every_step()}
         assert {path: step.earlier_run for path, step in steps.items()} == {
@@ -145,3 +150,22 @@ def test_the_logs_of_kept_steps_are_read_from_the_pods_of_the_earlier_run(server
     assert done.stderr.splitlines() == [
         "first: ran in the earlier run `order-42`, and its pod was deleted; see `perdure logs -n shop order-42`"
     ]
+
+
+def test_the_logs_of_kept_items_have_the_names_of_other_items(server: ApiServer) -> None:
+    found = retried(looped(), 60)
+
+    def pods() -> dict[str, Any]:
+        (selector,) = server.asked[-1][1]["labelSelector"]
+        new = selector.endswith("uid-new")
+        return items(pod("order-42-retry-1", "train[1]", 6, 1) if new else pod("order-42", "train[2]", 8, 1))
+
+    server.answers |= {
+        RUN: found,
+        PODS: pods,
+        f"{PODS}/order-42-8-1/log": Log("2026-01-01T12:00:01Z fitted\n"),
+        f"{PODS}/order-42-retry-1-6-1/log": Log("2026-01-01T12:01:01Z done\n"),
+    }
+    done = perdure("logs", "order-42-retry-1", "-n", "shop")
+    assert sorted(done.stdout.splitlines()) == ["train[1: 2]#1: done", "train[2: 3]#1: fitted"]
+    assert [line.partition(": ran")[0] for line in done.stderr.splitlines()] == ["train[0: 1]", "train[3: 4]"]

@@ -223,7 +223,9 @@ class _Play:
         """Take a change."""
         found = change["object"]
         name = found["metadata"]["name"]
-        self.changed = time.monotonic()
+        key = f"{kind}/{name}"
+        if kind == "pod" or key not in self.runs or _progress(found) != _progress(self.runs[key]):
+            self.changed = time.monotonic()
         if kind == "pod":
             if change["type"] == "DELETED":
                 self.pods.pop(name, None)
@@ -232,7 +234,6 @@ class _Play:
                 self.seen.add(name)
                 self.created[name] = found
             return
-        key = f"{kind}/{name}"
         self.runs[key] = found
         status = found.get("status") or {}
         for part in ("startTime", "finallyStartTime"):
@@ -353,6 +354,14 @@ def _seconds(text: str | None, default: float | None) -> float | None:
         return default
     found = go_duration(text)
     return None if found is None else parse_duration(found).total_seconds()
+
+
+def _progress(run: Json) -> Json:
+    """Return what changes in the status of a run when it goes on: its conditions get new times even if nothing happens."""
+    status = run.get("status") or {}
+    conditions = [{**each, "lastTransitionTime": None} for each in status.get("conditions") or []]
+    kept = ("podName", "startTime", "finallyStartTime", "childReferences", "retriesStatus")
+    return {"conditions": conditions, **{key: status.get(key) for key in kept}}
 
 
 def _is_done(run: Json) -> bool:

@@ -177,9 +177,15 @@ def read(folder: Path) -> list[Example]:
     return found
 
 
+def runs(example: Example) -> Iterator[ExampleCase]:
+    """Yield the runs of an example."""
+    for i, each in enumerate(example.documents):
+        if each["kind"] in {"PipelineRun", "TaskRun"}:
+            yield ExampleCase(example, i)
+
+
 def cases(examples: Sequence[Example]) -> Iterator[ExampleCase]:
     """Yield the runs of examples that can be imported and played."""
     for example in examples:
-        for i, each in enumerate(example.documents):
-            if example.name not in {*NOT_PLAYED, *NOT_IMPORTED} and each["kind"] in {"PipelineRun", "TaskRun"}:
-                yield ExampleCase(example, i)
+        if example.name not in {*NOT_PLAYED, *NOT_IMPORTED}:
+            yield from runs(example)

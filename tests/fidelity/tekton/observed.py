@@ -1,6 +1,7 @@
 """How a run went, as its author sees it: on Tekton, and imported, on Perdure. Both have the same form, to compare them."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,17 +24,27 @@ from perdure.simulation.simulator import Simulator
 
 Json = dict[str, Any]
 _PHASES: Final = {"True": "Succeeded", "False": "Failed"}
+_UID: Final = "00000000-0000-4000-8000-000000000001"
+"""The UID that the simulator gives a run."""
+_WORKSPACE: Final = re.compile(r"\$\(workspaces\.([^.()]+)\.path\)")
+"""A variable in a parameter that only the task knows: Tekton fills in its parameters first, and then its workspaces."""
 
 
 def on_tekton(case: ExampleCase, played: Played) -> Observed:
     """Return how a run went on Tekton."""
     status = played.run.get("status") or {}
-    condition = next((each for each in status.get("conditions") or [] if each["type"] == "Succeeded"), {})
+    condition: Json = next((each for each in status.get("conditions") or [] if each["type"] == "Succeeded"), {})
     phase = STUCK if played.stuck else _PHASES.get(condition.get("status", ""), STUCK)
     outputs = {each["name"]: _text(each["value"]) for each in status.get("results") or []}
-    attempts = tuple((each.task, _texts(each.input, case.declared(each.task))) for each in played.attempts)
+    uid = played.run["metadata"]["uid"]
+    attempts = tuple((each.task, _seen(_texts(each.input, case.declared(each.task)), uid)) for each in played.attempts)
     errors = (f"{condition.get('reason')}: {condition.get('message')}",) if phase != "Succeeded" else ()
     return Observed(phase, outputs if phase == "Succeeded" else {}, attempts, errors)
+
+
+def _seen(values: Mapping[str, str], uid: str) -> dict[str, str]:
+    """Return parameters of a task as its steps see them, with the UID of the simulator."""
+    return {key: _WORKSPACE.sub(r"/workspace/\1", text.replace(uid, _UID)) for key, text in values.items()}
 
 
 def _text(value: Any) -> str:
@@ -83,7 +94,8 @@ def on_perdure(case: ExampleCase, folder: Path) -> Imported:
         folder: Where the files are written.
     """
     source, target = folder / "foreign.yaml", folder / "imported.yaml"
-    source.write_text("\n---\n".join(json.dumps(each) for each in case.documents), encoding="utf-8")
+    placed = [{**each, "metadata": {**each["metadata"], "namespace": case.name}} for each in case.documents]
+    source.write_text("\n---\n".join(json.dumps(each) for each in placed), encoding="utf-8")
     made = convert_files([str(source)], tekton.KINDS, tekton.convert)
     if not made.complete:
         return Imported(Observed("NotImported", {}, ()), made.sentences, made.text, "")
@@ -108,6 +120,6 @@ def _outputs(case: ExampleCase, output: Any) -> dict[str, str]:
         output = {names[0]: output} if len(names) == 1 else output
         return {name: _text(output[name]) for name in names if isinstance(output, dict) and name in output}
     pipelines = [each["spec"] for each in case.documents if each["kind"] == "Pipeline"]
-    spec = run["spec"].get("pipelineSpec") or next(iter(pipelines), {})
+    spec: Json = run["spec"].get("pipelineSpec") or next(iter(pipelines), {})
     names = [each["name"] for each in spec.get("results") or []]
     return {name: _text(output[name]) for name in names if isinstance(output, dict) and name in output}

@@ -177,10 +177,10 @@ def on_perdure(
     target = folder / f"{name}.perdure.yaml"
     target.write_text(made.text)
     manifests = [Manifest(str(target), data) for data in read_documents(str(target))]
-    played = read_scenario(scenario([each.data for each in manifests]), "the scenario")
+    told = read_scenario(scenario([each.data for each in manifests]), "the scenario")
     templates = {each["name"]: each for each in _with_work(documents or (case.manifest,))}
     script = _Script(case, templates)
-    world = Simulator(read_definitions(manifests, played, "the scenario"), played, script)
+    world = Simulator(read_definitions(manifests, told, "the scenario"), told, script)
     world.run()
     report = Report(world)
     phase = {"Completed": "Succeeded"}.get(report.phase, "Failed")
@@ -222,15 +222,21 @@ def _outputs(case: Case, documents: Iterable[Json]) -> list[str]:
     return [each["name"] for each in (found.get("outputs") or {}).get("parameters") or []]
 
 
-def differences(argo_: Observed, perdure: Observed) -> Iterator[str]:
-    """Yield a sentence for each difference."""
-    if (argo_.phase == "Succeeded") != (perdure.phase == "Succeeded"):
-        yield f"phase: {argo_.phase} on Argo, {perdure.phase} on Perdure"
-    if _read(argo_.outputs) != _read(perdure.outputs):
-        yield f"outputs: {dict(argo_.outputs)} on Argo, {dict(perdure.outputs)} on Perdure"
-    left, right = (Counter(_text(name, of) for name, of in each.attempts) for each in (argo_, perdure))
+def differences(foreign: Observed, perdure: Observed, *, of: str = "Argo") -> Iterator[str]:
+    """Yield a sentence for each difference.
+
+    Args:
+        foreign: How it went there.
+        perdure: How it went here, imported.
+        of: The name of the other system.
+    """
+    if (foreign.phase == "Succeeded") != (perdure.phase == "Succeeded"):
+        yield f"phase: {foreign.phase} on {of}, {perdure.phase} on Perdure"
+    if _read(foreign.outputs) != _read(perdure.outputs):
+        yield f"outputs: {dict(foreign.outputs)} on {of}, {dict(perdure.outputs)} on Perdure"
+    left, right = (Counter(_text(name, of) for name, of in each.attempts) for each in (foreign, perdure))
     for text, count in sorted((left - right).items()):
-        yield f"only on Argo: {count} x {text}"
+        yield f"only on {of}: {count} x {text}"
     for text, count in sorted((right - left).items()):
         yield f"only on Perdure: {count} x {text}"
 

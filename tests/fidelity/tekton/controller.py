@@ -223,7 +223,9 @@ class _Play:
         """Take a change."""
         found = change["object"]
         name = found["metadata"]["name"]
-        self.changed = time.monotonic()
+        key = f"{kind}/{name}"
+        if kind == "pod" or key not in self.runs or _progress(found) != _progress(self.runs[key]):
+            self.changed = time.monotonic()
         if kind == "pod":
             if change["type"] == "DELETED":
                 self.pods.pop(name, None)
@@ -232,7 +234,6 @@ class _Play:
                 self.seen.add(name)
                 self.created[name] = found
             return
-        key = f"{kind}/{name}"
         self.runs[key] = found
         status = found.get("status") or {}
         for part in ("startTime", "finallyStartTime"):
@@ -278,7 +279,10 @@ class _Play:
         spec = run.get("spec") or {}
         declared = ((run.get("status") or {}).get("taskSpec") or spec.get("taskSpec") or {}).get("params") or []
         values = {each["name"]: each["default"] for each in declared if "default" in each}
-        values |= {each["name"]: each["value"] for each in spec.get("params") or []}
+        for each in spec.get("params") or []:  # an object has the fields of its default, too
+            default, value = values.get(each["name"]), each["value"]
+            both = isinstance(default, dict) and isinstance(value, dict)
+            values[each["name"]] = {**default, **value} if both else value
         task = pod["metadata"]["labels"].get(_TASK) or pod["metadata"]["labels"][_RUN]
         key = f"{task}/{json.dumps(values, sort_keys=True)}"
         self.counts[key] += 1
@@ -350,6 +354,14 @@ def _seconds(text: str | None, default: float | None) -> float | None:
         return default
     found = go_duration(text)
     return None if found is None else parse_duration(found).total_seconds()
+
+
+def _progress(run: Json) -> Json:
+    """Return what changes in the status of a run when it goes on: its conditions get new times even if nothing happens."""
+    status = run.get("status") or {}
+    conditions = [{**each, "lastTransitionTime": None} for each in status.get("conditions") or []]
+    kept = ("podName", "startTime", "finallyStartTime", "childReferences", "retriesStatus")
+    return {"conditions": conditions, **{key: status.get(key) for key in kept}}
 
 
 def _is_done(run: Json) -> bool:

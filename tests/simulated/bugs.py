@@ -608,19 +608,6 @@ BUGS = (
         found="is removed in version",
     ),
     Bug(
-        name="a late write of an earlier version replaces the file of a later one",
-        commit="COMMIT",
-        changes=(
-            Change(
-                file="bucket/archive.py",
-                good='{run.commit}-{record.version}{_SUFFIX}"\n',
-                bad='0-0{_SUFFIX}"\n',
-            ),
-        ),
-        scenario="archive",
-        found="is removed in version",
-    ),
-    Bug(
         name="a revision is deleted while a run is about to refer to it",
         commit="c4bc0573",
         changes=(

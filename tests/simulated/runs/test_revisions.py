@@ -217,6 +217,8 @@ def test_a_run_whose_revision_is_lost_says_so_and_continues_once_its_workflow_ha
         await world.operators.pop().kill()
         world.delete("workflowrevisions", reference(world, "a"))
         world.start()
+        for name in ("a", "b"):  # otherwise they hibernate, and need no definition
+            world.operate(f"wake-{name}", name, signal={"name": "other", "input": {}})
         await asyncio.sleep(SOON)
         assert reason(world, "a") == reason(world, "b") == "RevisionNotFound"
         world.operate("end", "b", terminate={})

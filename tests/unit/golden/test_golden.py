@@ -14,7 +14,13 @@ from support.manuals import blocks_in
 
 FLOWS = histories.REPOSITORY / "docs" / "flows.md"
 KEPT = sorted(file for file in GOLDEN.rglob("*.json") if file.relative_to(GOLDEN).parts[0] != "forms")
-SCENARIOS = sorted([*EXAMPLES.glob("*/scenarios/*.yaml"), *(GOLDEN / "programs").glob("*/scenarios/*.yaml")])
+SCENARIOS = sorted(
+    file
+    for folder in (EXAMPLES, GOLDEN / "programs")
+    for file in folder.glob("*/scenarios/*.yaml")
+    if (file.parents[1] / "workflow.yaml").exists()
+)
+"""Those of Workflows; `tests/unit/flow` plays those of flows in Python."""
 RECORD = "if this is intended, record it again with --record; runs that are open during the upgrade will not replay"
 
 

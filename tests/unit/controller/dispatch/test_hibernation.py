@@ -45,6 +45,12 @@ def copy(number: int) -> Json:
     return run
 
 
+@pytest.fixture(autouse=True, scope="module")
+def played() -> None:
+    """Play the run before a test has an event loop of its own."""
+    subscription()
+
+
 @pytest.fixture
 async def manager() -> AsyncIterator[Manager]:
     async with client_without_server() as client:

@@ -141,6 +141,8 @@ UI = GoProgram("ui", "github.com/temporalio/ui-server/v2")
 ARGO = GoProgram("argo", "github.com/argoproj/argo-workflows/v4")
 """Argo's workflow-controller, which the importer is compared with (``tests/fidelity/argo``)."""
 VERSITYGW = GoProgram("versitygw", "github.com/versity/versitygw")
+ETCD_TOOLS = GoProgram("etcd", "go.etcd.io/etcd/etcdutl/v3")
+"""etcdctl and etcdutl, which save and restore a snapshot."""
 REGISTRY = GoProgram(
     "registry",
     "github.com/distribution/distribution/v3",

@@ -63,6 +63,7 @@ VERBS: Final = {
     "deadletters": ("deadletters:deadletters", "List, show, re-drive, and delete DeadLetters."),
     "deployment": ("workers:deployment", "Show and change which versions of SDK workers get tasks."),
     "import": ("files:import_", "Convert manifests of other workflow systems."),
+    "move": ("move:move", "Move a namespace with its open runs to another cluster."),
     "schedule": ("schedules:schedule", "Create, inspect, and control Schedules."),
     "search-attributes": ("search_attributes:search_attributes", "Register search attributes for workflows as code."),
     "retrypolicy": ("retrypolicies:retrypolicy", "Preview retry policies."),
@@ -77,7 +78,7 @@ The module of a verb is imported when the verb is called.
 
 OTHER_NAMES: Final = {
     "apply": "`kubectl apply -f FILE` creates Workflows, runs, and Schedules",
-    "archive": "`{program} list` shows closed runs until their `ttlSecondsAfterFinished` expires",
+    "archive": "use `{program} list --archived`",
     "convert": "use `{program} import argo FILE`, or `import tekton`",
     "create": "use `{program} start WORKFLOW`, or `{program} start -f FILE` for a manifest",
     "cron": "use `{program} schedule`",

@@ -149,7 +149,9 @@ class Cluster:
         made: Object = await requests.perform(requests.client.create(url, body, **query))
         return made
 
-    async def change(self, kind: str, plural: str, name: str, changed: Callable[[Object], Object | None]) -> Object:
+    async def change(
+        self, kind: str, plural: str, name: str, changed: Callable[[Object], Object | None], *, subresource: str = ""
+    ) -> Object:
         """Change an object; if another client writes in the meantime, read it again.
 
         Args:
@@ -157,6 +159,7 @@ class Cluster:
             plural: The resource of the object.
             name: The name of the object.
             changed: Returns the object to write; None to leave it as it is.
+            subresource: What is changed instead of the object itself, such as its status.
 
         Returns:
             The object, as it is then.
@@ -165,12 +168,13 @@ class Cluster:
             CliError: The object does not exist, or must not be changed.
         """
         requests = self._requests
+        path = "/".join(filter(None, (requests.path(kind, plural, name), subresource)))
         while True:
             found = await self.read(kind, plural, name)
             wanted = changed(found)
             if wanted is None:
                 return found
-            answer = _or_conflict(requests.client.replace(requests.path(kind, plural, name), wanted))
+            answer = _or_conflict(requests.client.replace(path, wanted))
             written: Object | None = await requests.perform(answer, name, kind)
             if written is not None:
                 return written

@@ -71,6 +71,7 @@ CALLS: dict[str, list[str]] = {
     "history": ["run"],
     "list": [],
     "logs": ["run", "--follow"],
+    "move": ["export"],
     "operations": [],
     "pause": ["run"],
     "prune": ["--keep", "1"],

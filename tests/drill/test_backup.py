@@ -1,8 +1,8 @@
 """`make drill`: restores under runs of every kind, on a cluster of its own.
 
-It prints what continued, what was reported, and what ran twice; docs/backup.md says what to expect. There are two disasters: etcd
-is restored from a snapshot, and a namespace from its objects as Velero does it, with new UIDs, without owners, and the statuses of
-runs afterwards.
+It prints what continued, what was reported, and what ran twice; docs/backup.md says what to expect. There are two disasters. etcd
+is restored from a snapshot; and a namespace is restored from its objects as Velero does it: they get new UIDs and no owners, and
+the statuses of runs are written afterwards.
 
 The ledger is a server outside of what is restored, which logs each attempt of an activity in a pod. Work that is in it more often
 than it should be ran twice.

@@ -52,7 +52,7 @@ async def export(cluster: Cluster, *, skip: Callable[[str], None] | None = None)
 
     Args:
         cluster: The cluster.
-        skip: Is told why a run or a Schedule is left out; None: nothing may be left out.
+        skip: Reports why a run or a Schedule is left out; None: nothing may be left out.
 
     Returns:
         A List of manifests.
@@ -129,7 +129,7 @@ async def import_(cluster: Cluster, exported: Object, *, report: Callable[[str],
     Args:
         cluster: The other cluster.
         exported: The List of manifests.
-        report: Is told about each run that continues.
+        report: Reports each run that continues.
 
     Returns:
         The number of runs.

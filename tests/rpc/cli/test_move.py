@@ -1,4 +1,4 @@
-"""`perdure move`: open runs continue in another cluster, and what cannot move is refused. Two operators, each with its API server."""
+"""`perdure move` between two operators, each with its API server: open runs continue, and what cannot move is refused."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def call(*arguments: str, stdin: str | None = None) -> str:
 
 def test_open_runs_continue_in_another_cluster(clusters: Any, tmp_path: Path) -> None:
     source, target, use = clusters
-    call("pause", "mine", "inline")
+    call("pause", *call("list", "--running", "--output", "name").split())
     file = tmp_path / "shop.json"
     file.write_text(call("move", "export"), encoding="utf-8")
     kinds = [each["kind"] for each in json.loads(file.read_text())["items"]]

@@ -44,7 +44,7 @@ def export(context: click.Context, *, skip: bool, namespace: str | None, cluster
 
     \b
     Examples:
-      {program} pause --all --namespace shop
+      {program} list -n shop --running --output name | xargs {program} pause -n shop
       {program} move export --namespace shop > shop.json
       {program} move export --namespace shop --skip > shop.json
     """
@@ -74,7 +74,7 @@ def import_(context: click.Context, *, file: str, namespace: str | None, cluster
     \b
     Examples:
       {program} move import --file shop.json --context other --namespace shop
-      {program} unpause --all --context other --namespace shop
+      {program} unpause order-42 --context other --namespace shop
     """
 
     async def create() -> tuple[int, str]:

@@ -17,8 +17,10 @@ from perdure.api.phases import PendingActivityState, Phase
 from perdure.client.cluster import Cluster
 from perdure.client.errors import CliError, ExitCode, NotFoundError
 from perdure.client.requests import Object
-from perdure.runtime import status_encoding
-from perdure.runtime.commits import RESTORED_LABEL
+from perdure.lazy import lazily
+
+with lazily():
+    from perdure.runtime import commits, status_encoding
 
 KINDS: Final = {
     "WorkflowRevision": "workflowrevisions",
@@ -175,7 +177,7 @@ async def _create(cluster: Cluster, manifest: Object) -> None:
     if kind != "WorkflowRun":
         await cluster.create(KINDS[kind], manifest)
         return
-    labelled = {**meta, "labels": {**mapping(meta.get("labels")), RESTORED_LABEL: "perdure-move"}}
+    labelled = {**meta, "labels": {**mapping(meta.get("labels")), commits.RESTORED_LABEL: "perdure-move"}}
     await cluster.create(KINDS[kind], {**manifest, "metadata": labelled, "status": {}})
     status = status_encoding.encode(manifest["status"])
     # The operator may have reported by now that the run has no status.

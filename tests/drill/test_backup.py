@@ -125,10 +125,10 @@ def start_ledger(system: Cluster) -> None:
     labels = {"app": "ledger"}
     container = {"name": "ledger", "image": IMAGE, "command": ["python3", "-u", "-m", "http.server", "8000"]}
     head = {"apiVersion": "v1", "metadata": {"name": "ledger", "namespace": LEDGER, "labels": labels}}
-    system.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEDGER}})
+    system.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEDGER}})
     there = Cluster(system.kubectl, system.kubeconfig, LEDGER)
-    there.create(head | {"kind": "Pod", "spec": {"containers": [container]}})
-    there.create(head | {"kind": "Service", "spec": {"selector": labels, "ports": [{"port": 8000}]}})
+    there.apply(head | {"kind": "Pod", "spec": {"containers": [container]}})
+    there.apply(head | {"kind": "Service", "spec": {"selector": labels, "ports": [{"port": 8000}]}})
     there.pod("ledger", "Running")
 
 
@@ -211,6 +211,9 @@ def test_runs_continue_after_a_restore_of_etcd(drill: Drill, namespace: Cluster)
     namespace.wait("the API server", lambda: namespace.run("get", "--raw", "/readyz").returncode == 0)
     drill.system("rollout", "restart", "deployment/perdure")
     drill.system("rollout", "status", "deployment/perdure", "--timeout=5m")
+    # Workers remember workflows as they were after the snapshot.
+    namespace("rollout", "restart", "deployment/orders-worker")
+    namespace("rollout", "status", "deployment/orders-worker", "--timeout=5m")
     assert all(signals(namespace, name) == 1 for name in runs)
     damaged = reported(namespace, runs)
     phases = finish(namespace, runs, stage=2)

@@ -30,7 +30,7 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.observe import metrics
-from perdure.runtime.commits import OF_RUNS, edited
+from perdure.runtime.commits import OF_RUNS, Commit, edited
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -137,8 +137,11 @@ class Hibernation:
     def state_of(self, obj: kube.Object) -> RunState | None:
         """The state of a listed run whose intact status says that it only waits; None for one that must be reconciled first."""
         status, now = obj.get("status") or {}, wall_clock()
+        commit = Commit.of(status)
         if not status.get("state") or is_stuck(status):
             return None
+        if commit is None or commit.uid != obj["metadata"]["uid"]:
+            return None  # it was created again from a backup, which must be reported
         try:
             state = stored_state(obj)
         except (DamagedStateError, NewerStateError):

@@ -88,8 +88,11 @@ async def test_only_an_intact_run_whose_next_timer_is_far_away_hibernates(manage
     edited["status"]["state"]["timers"] = {}
     with stopped_clock(START + timedelta(minutes=5)):
         manager.runs.update_listed(edited)
+        restored = copy(4)
+        restored["metadata"]["uid"] = copy(5)["metadata"]["uid"]
+        manager.runs.update_listed(restored)  # it has the status of another object
     assert not manager.runs.hibernation.uids()
-    assert len(manager.runs.all()) == 3
+    assert len(manager.runs.all()) == 4
 
 
 async def test_hibernated_runs_count_as_open(manager: Manager) -> None:

@@ -35,8 +35,9 @@ def load(parts: list[Part]) -> int:
 
 
 @etl.flow
-async def nightly(day: date, sources: tuple[str, ...] = ("eu", "us")) -> int:
-    """Load a day, once someone has approved it."""
+async def nightly(day: date | None = None, sources: tuple[str, ...] = ("eu", "us")) -> int:
+    """Load a day, by default that of the Schedule or of the start, once someone has approved it."""
+    day = day or (pf.scheduled_time() or pf.now()).date()
     parts = await pf.map(extract, sources, day=day, at_most=4)
     if not await pf.signal("approve", bool, timeout="1d"):
         raise ValueError("the load was rejected")

@@ -140,6 +140,8 @@ TEMPORAL = GoProgram("temporal", "go.temporal.io/server", target=".")
 UI = GoProgram("ui", "github.com/temporalio/ui-server/v2")
 ARGO = GoProgram("argo", "github.com/argoproj/argo-workflows/v4")
 """Argo's workflow-controller, which the importer is compared with (``tests/fidelity/argo``)."""
+TEKTON = GoProgram("tekton", "github.com/tektoncd/pipeline")
+"""Tekton's controller, in the same way (``tests/fidelity/tekton``)."""
 VERSITYGW = GoProgram("versitygw", "github.com/versity/versitygw")
 ETCD_TOOLS = GoProgram("etcd", "go.etcd.io/etcd/etcdutl/v3")
 """etcdctl and etcdutl, which save and restore a snapshot."""

@@ -61,6 +61,16 @@ def test_the_invariants_hold_under_random_faults(operators: tuple[str, ...], par
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(0)  # as above
+@pytest.mark.parametrize("scenario", ["mixed", "mixed_with_code", "hibernation"])
+def test_the_invariants_hold_while_operators_of_three_versions_replace_each_other(scenario: str) -> None:
+    """One of them reads an older state version, and one writes a field that today's operator does not know."""
+    fleet = ("--operators", "3", "--fleet", "--mixed")
+    found = simulate("--scenario", scenario, *fleet, "--seed", str(FIRST), "--seeds", str(SEEDS))
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
 @pytest.mark.parametrize("scenario", ["mixed", "code"])
 def test_a_seed_does_the_same_in_every_process(scenario: str) -> None:
     options = ("--scenario", scenario, "--operators", "2", "--fleet", "--digest")

@@ -48,3 +48,9 @@ async def billing(customer: str, amounts: list[int]) -> Bill:
         charged = await charge(bill=Bill(customer, min(amount, limit)))
         paid.append(charged)
     return Bill(customer, sum(paid))
+
+
+@desk.flow
+async def due() -> str:
+    """Return the time at which the Schedule was due."""
+    return str(pf.scheduled_time())

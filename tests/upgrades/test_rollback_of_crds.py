@@ -56,6 +56,14 @@ SEGMENT: Json = {
     },
 }
 
+KIND: Json = {
+    "apiVersion": "perdure.dev/v1beta1",
+    "kind": "Gadget",
+    "metadata": {"name": "only-copy"},
+    "spec": {"signature": {"secret": {"name": "any"}}, "start": {"workflow": {"name": "nap"}}},
+}
+"""An object of a kind that only the next version has; its CRD is that of Webhooks with another name."""
+
 
 @dataclass(frozen=True)
 class Helm:
@@ -124,6 +132,10 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Helm]:
     shutil.copytree(CHART, folder / "next")
     for plural in ("workflowruns", "historysegments"):
         edited(folder / "next" / "templates" / "crds" / f"perdure.dev_{plural}.yaml", add_fields)
+    crds = folder / "next" / "templates" / "crds"
+    renamed = (crds / "perdure.dev_webhooks.yaml").read_text(encoding="utf-8").replace("webhook", "gadget")
+    renamed = renamed.replace("Webhook", "Gadget").replace("whk", "gdg")
+    (crds / "perdure.dev_gadgets.yaml").write_text(renamed, encoding="utf-8")
     tools = ensure_tools(cache, DEFAULT_TOOLS)
     with control_plane(cache, gobuild.kubernetes(os.environ.get("KUBERNETES", ""))) as kubeconfig:
         settings = {"KUBECONFIG": str(kubeconfig), "PATH": f"{tools}:{os.environ['PATH']}"}
@@ -154,3 +166,18 @@ def test_the_earlier_chart_without_its_crds_removes_nothing(helm: Helm) -> None:
     run = helm.get("workflowrun", "nap")
     assert (run["spec"]["hibernation"], run["status"]) == ({"after": "1m"}, STATUS)
     assert helm.get("historysegment", "nap-1")["spec"]["compression"] == "zstd"
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["without crds.keep", "with crds.keep"])
+def test_a_rollback_removes_kinds_that_are_new_unless_the_crds_are_kept(helm: Helm, *, keep: bool) -> None:
+    value = f"crds.keep={str(keep).lower()}"
+    helm.upgrade("this", value)
+    helm.upgrade("next", value)
+    helm("kubectl", "create", "--validate=strict", "-f", "-", text=json.dumps(KIND))
+    helm("helm", "rollback", "perdure", "--namespace=perdure-system", "--wait")
+    assert ("gadgets.perdure.dev" in helm("kubectl", "get", "crds", "--output=name")) is keep, (
+        "docs/versions.md says so"
+    )
+    if keep:
+        assert helm.get("gadget", "only-copy")["spec"] == KIND["spec"]
+        helm("kubectl", "delete", "gadget", "only-copy")

@@ -97,6 +97,20 @@ class Phase(StrEnum):
 CLOSED: Final = frozenset(phase for phase in Phase if phase.is_closed)
 """The phases of closed runs."""
 
+DELETING: Final = "Deleting"
+"""What lists show in the place of the phase of a run that its deletion has ended, while a finalizer keeps its object."""
+
+
+def listed_phase(metadata: Mapping[str, Any], phase: str) -> str:
+    """Return what lists show as the phase of a run.
+
+    Args:
+        metadata: The metadata of its object.
+        phase: The phase in its status; empty if no operator has processed it.
+    """
+    phase = phase or Phase.PENDING
+    return DELETING if metadata.get("deletionTimestamp") and phase not in CLOSED else phase
+
 
 class PendingActivityState(StrEnum):
     """State of a pending activity."""

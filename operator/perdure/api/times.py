@@ -226,15 +226,13 @@ def not_longer_cel(shorter: str, longer: str, *, strictly: bool = False, decimal
     Returns:
         A CEL expression of type bool.
     """
-    comparison = "<" if strictly else "<="
-    wellformed = f"[{shorter}, {longer}].all(d, {duration_cel('d', decimal=decimal)})"
-
-    def milliseconds(text: str) -> str:
-        # CEL has no unit for days. Read as hours, each day is 23 hours short.
-        days = f"({text}.contains('d') ? int({text}.substring(0, {text}.indexOf('d'))) : 0)"
-        return f"duration({text}.replace('d', 'h')).getMilliseconds() + {days} * {23 * _MILLISECONDS['h']}"
-
-    return f"!{wellformed} || {milliseconds(shorter)} {comparison} {milliseconds(longer)}"
+    both, comparison = f"[{shorter}, {longer}]", "<" if strictly else "<="
+    # CEL has no unit for days. Read as hours, each day is 23 hours short.
+    days = "(d.contains('d') ? int(d.substring(0, d.indexOf('d'))) : 0)"
+    milliseconds = f"duration(d.replace('d', 'h')).getMilliseconds() + {days} * {23 * _MILLISECONDS['h']}"
+    # CEL has no variables: `all` gives the list of both a name. This text is in the CRDs many times.
+    compared = f"[{both}.map(d, {milliseconds})].all(m, m[0] {comparison} m[1])"
+    return f"!{both}.all(d, {duration_cel('d', decimal=decimal)}) || {compared}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

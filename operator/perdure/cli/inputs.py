@@ -1,6 +1,7 @@
 """Reads what users give: JSON values, the input of a run to start, and times."""
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from perdure.api.json_values import exact_number
+from perdure.api.json_values import exact_integer, exact_number
 from perdure.cli.command import option
 from perdure.client.errors import CliError
 
@@ -42,22 +43,56 @@ def value(text: str | None, option: str) -> Any:
         except (OSError, UnicodeError) as error:
             raise CliError(f"the file of {option} cannot be read: {error}") from error
     try:
-        return json.loads(text)
+        return _parsed_json(text)
+    except _InfiniteError as error:
+        raise click.BadParameter(str(error), param_hint=option) from error
     except (json.JSONDecodeError, RecursionError) as error:
         message = f"is not JSON: {error}; write a string with its quotes: '\"yes\"'; write a file as @FILE"
         raise click.BadParameter(message, param_hint=option) from error
 
 
+class _InfiniteError(ValueError):
+    """A number is too large, or none."""
+
+
+def _parsed_json(text: str) -> Any:
+    """Parse JSON; integers of more than 64 bits become texts with the same digits, as in the results of activities.
+
+    Raises:
+        ValueError: It is not valid JSON.
+        _InfiniteError: It has a number that JSON cannot write, such as `1e400`.
+    """
+    return json.loads(text, parse_int=exact_integer, parse_float=_finite, parse_constant=_finite)
+
+
+def _finite(digits: str) -> float:
+    found = float(digits)
+    if not math.isfinite(found):
+        raise _InfiniteError(f"`{digits}` is not a number that Kubernetes can store; write it as a text, in quotes")
+    return found
+
+
 def json_or_text(text: str) -> Any:
-    """Parse a text as JSON; returns the text itself if it is not valid JSON, or a number that JSON would write differently."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    """Parse a text as JSON; returns the text itself if it is not valid JSON, or a number that JSON would write differently.
+
+    Raises:
+        BadParameter: A list or an object has a number that JSON cannot write.
+    """
+    if not text.strip().startswith(("{", "[", '"')):
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return text
+        if value is None or isinstance(value, bool):
+            return value
         number = exact_number(text)
         return text if number is None else number
-    return value
+    try:
+        return _parsed_json(text)
+    except _InfiniteError as error:
+        raise click.BadParameter(str(error)) from error
+    except (ValueError, RecursionError):
+        return text
 
 
 def with_parameters(value: Any, parameters: Iterable[str]) -> Any:

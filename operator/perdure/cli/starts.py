@@ -50,10 +50,11 @@ _WAITS = frozenset(
         ConditionReason.LIMIT_REACHED,
         ConditionReason.RETRY_POLICY_NOT_FOUND,
         ConditionReason.WORKFLOW_ID_IN_USE,
+        ConditionReason.WORKFLOW_NOT_FOUND,
         ConditionReason.NO_WORKER,
     }
 )
-"""The conditions that a new run may wait for. A missing Workflow was reported before."""
+"""The conditions that a new run may wait for."""
 
 
 async def check_input(
@@ -111,7 +112,9 @@ def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
     texts = {}
     for parameter in parameters:
         key, _, text = parameter.partition("=")
-        is_text = mapping(properties.get(key)).get("type") == "string" or isinstance(default.get(key), str)
+        kinds = mapping(properties.get(key)).get("type")
+        is_nullable = isinstance(kinds, list) and set(kinds) == {"string", "null"}
+        is_text = kinds == "string" or isinstance(default.get(key), str) or (is_nullable and value[key] is not None)
         if is_text and not isinstance(value[key], str):
             texts[key] = text
     return {**value, **texts} if texts else value

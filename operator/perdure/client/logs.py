@@ -115,7 +115,9 @@ class LogReader:
         for log in wanted:
             if not log.pod:
                 command = f"{self.cluster.runs.program} logs -n {self.run['metadata']['namespace']} {log.run}"
-                self.report(f"{log.step}: ran in the earlier run `{log.run}`, and its pod was deleted; see `{command}`")
+                self.report(
+                    f"{log.label}: ran in the earlier run `{log.run}`, and its pod was deleted; see `{command}`"
+                )
             elif log.readable:
                 await self._show(log)
             elif log.waits:

@@ -51,7 +51,7 @@ class ClusterRuns:
         return await self._requests.read("WorkflowRun", "workflowruns", name)
 
     async def find(self, name: str | None, workflow_id: str | None) -> Object:
-        """Read a WorkflowRun by its name or workflow ID: the open run, otherwise the run that closed last.
+        """Read a WorkflowRun by its name or workflow ID: the open run, otherwise one in deletion, or the run that closed last.
 
         Raises:
             CliError: The run does not exist, or cannot be read.
@@ -76,7 +76,7 @@ class ClusterRuns:
             found = await self.find(None, workflow_id)
         except CliError:
             return None
-        return None if (found.get("status") or {}).get("completionTime") else str(found["metadata"]["name"])
+        return str(found["metadata"]["name"]) if is_open(found) else None
 
     async def _hint(self, name: str) -> NotFoundError | None:
         """Return a hint if a name is the workflow ID of a run, not its name."""
@@ -280,11 +280,17 @@ class ClusterRuns:
         return {**run, "status": {**status, "history": {**history, "events": past.events}}}
 
 
-def _recency(run: Object) -> tuple[bool, bool, str, str]:
+def is_open(run: Object) -> bool:
+    """Return whether a run has not ended. A run in deletion has, even while a finalizer keeps its object."""
+    return not (run.get("status") or {}).get("completionTime") and not run["metadata"].get("deletionTimestamp")
+
+
+def _recency(run: Object) -> tuple[bool, bool, bool, str, str]:
     """Return the sort key of the runs of a workflow ID: the open run is last, the run that closed last is before it."""
     status = run.get("status") or {}
     refused = (status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
     return (
+        is_open(run),
         not status.get("completionTime"),
         not refused and bool(status.get("startTime")),
         str(status.get("completionTime") or ""),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.json_values import mapping
 from perdure.api.labels import API_VERSION
-from perdure.api.phases import Phase
+from perdure.api.phases import Phase, listed_phase
 from perdure.api.search_attributes import search_attributes_of, text_of
 from perdure.client.errors import NotFoundError
 from perdure.kube.paths import escaped
@@ -94,8 +94,7 @@ class Selection:
         """Count the selected runs by phase. Arguments and exceptions are those of `read`."""
         if self.attributes:
             return Counter(phase_of(run) for run in await self.read(cluster, now, everywhere=everywhere))
-        metadata = bool(self.prefix) or self.since is not None or self.older is not None
-        rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=metadata, **self._selectors())
+        rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=True, **self._selectors())
         return Counter(phase_of(run) for run in map(_brief, rows) if self.matches(run, now))
 
     def _selectors(self) -> dict[str, str]:
@@ -152,8 +151,8 @@ class Selection:
 
 
 def phase_of(run: Object) -> str:
-    """Return the phase of a run; Pending if no operator has processed it."""
-    return str((run.get("status") or {}).get("phase") or "Pending")
+    """Return the phase of a run; Pending if no operator has processed it, Deleting if its deletion has ended it."""
+    return listed_phase(run["metadata"], str((run.get("status") or {}).get("phase") or ""))
 
 
 def created(run: Object) -> datetime:

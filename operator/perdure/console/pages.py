@@ -118,6 +118,8 @@ class Pages:
         selectors = {"fieldSelector": f"status.phase={phase}"} if phase in set(Phase) else {}
         async with self._site.open(request) as cluster:
             found = rows.newest_first(await cluster.rows("workflowruns", everywhere=False, metadata=True, **selectors))
+            if phase:
+                found = [each for each in found if rows.run(each).word == phase]  # without those in deletion
         shown = [rows.run(each) for each in found[(number - 1) * PAGE : number * PAGE]]
         following = {"phase": phase, "page": number + 1} if len(found) > number * PAGE else {}
         return self._site.show(

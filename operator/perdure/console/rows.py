@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from perdure.api.json_values import Json, integer, mapping, mappings, text
+from perdure.api.phases import listed_phase
 from perdure.api.times import read_kubernetes_time
 from perdure.kube.responses import TableRow
 from perdure.view.deadletters import redriven
@@ -127,7 +128,7 @@ def run(row: TableRow) -> Row:
         "reason": text(cells.get("Reason")),
         "completed": text(cells.get("Completed")),
     }
-    return _row({"metadata": row.metadata}, facts, word=text(cells.get("Phase")) or "Pending")
+    return _row({"metadata": row.metadata}, facts, word=listed_phase(row.metadata, text(cells.get("Phase"))))
 
 
 def archived_run(obj: Json) -> Row:

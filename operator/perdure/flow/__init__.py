@@ -27,7 +27,17 @@ from perdure.api.values import ValueTypeError
 from perdure.flow.definitions import Activity, Environment, Flow, Retry
 
 if TYPE_CHECKING:
-    from perdure.flow.control import MapError, Saga, gather, map, now, race, signal, sleep  # noqa: A004 - `pf.map`
+    from perdure.flow.control import (
+        MapError,
+        Saga,
+        gather,
+        map,  # noqa: A004 - `pf.map`
+        now,
+        race,
+        scheduled_time,
+        signal,
+        sleep,
+    )
     from perdure.flow.local import LocalRun, StuckError
     from perdure.flow.replays import replay
 
@@ -46,12 +56,16 @@ __all__ = [
     "now",
     "race",
     "replay",
+    "scheduled_time",
     "signal",
     "sleep",
 ]
 
 _LATER = {
-    **dict.fromkeys(("MapError", "Saga", "gather", "map", "now", "race", "signal", "sleep"), "perdure.flow.control"),
+    **dict.fromkeys(
+        ("MapError", "Saga", "gather", "map", "now", "race", "scheduled_time", "signal", "sleep"),
+        "perdure.flow.control",
+    ),
     **dict.fromkeys(("LocalRun", "StuckError"), "perdure.flow.local"),
     "replay": "perdure.flow.replays",
 }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from temporalio import workflow
+from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
+from perdure.api.times import format_duration
 from perdure.api.values import codec_of
 from perdure.flow.definitions import CALLS, Activity, Duration, duration
 from perdure.flow.workflow import FlowCalls
@@ -24,6 +26,8 @@ T = TypeVar("T")
 FailurePolicy = Literal["CancelRunning", "FinishRunning", "Continue"]
 """What a failure does to the other calls, as `failurePolicy` of a Workflow in YAML."""
 
+SCHEDULED_TIME: Final = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
+"""The search attribute of runs that a Schedule started."""
 _LONGEST_LABEL: Final = 40
 
 
@@ -137,7 +141,14 @@ async def signal(name: str, type_: Any = Any, *, timeout: Duration | None = None
         ValueTypeError: Its value does not fit the type.
     """
     waiting = _calls().take_signal(name)
-    value = await (waiting if timeout is None else asyncio.wait_for(waiting, duration(timeout).total_seconds()))
+    if timeout is None:
+        value = await waiting
+    else:
+        limit = duration(timeout)
+        try:
+            value = await asyncio.wait_for(waiting, limit.total_seconds())
+        except TimeoutError:
+            raise TimeoutError(f"the signal {name} did not arrive within {format_duration(limit)}") from None
     return codec_of(type_).decode(value, f"the signal {name}")
 
 
@@ -149,6 +160,15 @@ async def sleep(time: Duration) -> None:
 def now() -> datetime:
     """Return the time of the flow, which is the same in each replay."""
     return workflow.now()
+
+
+def scheduled_time() -> datetime | None:
+    """Return the time at which the Schedule that started the flow was due, in UTC; None if no Schedule started it.
+
+    A run that starts late, a backfill, and a retry have the time at which they were due.
+    """
+    found = workflow.info().typed_search_attributes.get(SCHEDULED_TIME)
+    return None if found is None else found.astimezone(UTC)
 
 
 class Saga:

@@ -335,6 +335,7 @@ class Environment:
         gpu: int | None = None,
         env: Mapping[str, str] | None = None,
         service_account: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Create an environment.
 
@@ -346,6 +347,7 @@ class Environment:
             gpu: Number of NVIDIA GPUs of each activity's pod.
             env: Environment variables of activities and workers.
             service_account: ServiceAccount of activities' pods.
+            labels: Labels of activities' pods, such as those that a NetworkPolicy selects.
 
         Raises:
             ValueError: The name is not a DNS label.
@@ -357,6 +359,7 @@ class Environment:
         self.resources = Resources(cpu, memory, gpu)
         self.env = dict(env or {})
         self.service_account = service_account
+        self.labels = dict(labels or {})
         self.activities: dict[str, Activity[..., Any]] = {}
         self.flows: dict[str, Flow[..., Any]] = {}
         _ENVIRONMENTS[name] = self

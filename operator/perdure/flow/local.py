@@ -14,10 +14,10 @@ import uuid
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payloads
@@ -26,13 +26,14 @@ from temporalio.api.failure.v1 import ActivityFailureInfo, CanceledFailureInfo, 
 from temporalio.bridge.proto import activity_result, child_workflow
 from temporalio.bridge.proto import workflow_activation as activation
 from temporalio.bridge.proto import workflow_commands as commands
-from temporalio.common import Priority, TypedSearchAttributes
+from temporalio.common import Priority, SearchAttributePair, TypedSearchAttributes
 from temporalio.converter import DataConverter, DefaultFailureConverter
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from perdure import activity as pods
 from perdure.api.times import format_duration
+from perdure.flow.control import SCHEDULED_TIME
 from perdure.flow.definitions import Activity, Duration, Environment, Flow, duration, environment_named
 from perdure.kube import clock
 
@@ -45,6 +46,8 @@ R = TypeVar("R")
 _PODS: Final = "pods/"
 _CONVERTER: Final = DataConverter.default
 
+
+Outcome = Literal["Completed", "Failed", "TimedOut", "Lost", "Cancelled", "Stopped", "Running"]
 
 _Action = Awaitable[None] | None
 """What an action of the queue does later, if it does."""
@@ -70,7 +73,20 @@ class Call:
     attempt: int
     time: datetime
     error: BaseException | None = None
-    """Why it failed."""
+    """Why it failed, or did not end."""
+    outcome: Outcome = "Running"
+    """How it ended. `Stopped`: the end of the flow stopped it; `Running`: it has not ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How an attempt ends."""
+
+    result: Any = None
+    """As JSON."""
+    error: BaseException | None = None
+    takes: timedelta | None = timedelta()
+    """How long it runs; None: until a timeout or a cancellation ends it."""
 
 
 @dataclass(slots=True)
@@ -95,6 +111,8 @@ class _Task:
     attempt: int = 0
     details: Any = None
     open: bool = True
+    call: int = -1
+    """The index of its running attempt in `calls`; -1: no attempt runs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -126,13 +144,18 @@ class LocalRun:
     """
 
     def __init__(
-        self, *, start: datetime | None = None, activities: Mapping[str, Callable[..., Any]] | None = None
+        self,
+        *,
+        start: datetime | None = None,
+        activities: Mapping[str, Callable[..., Any]] | None = None,
+        scheduled_time: datetime | None = None,
     ) -> None:
         """Prepare a run.
 
         Args:
             start: The time at which it starts; None: now.
             activities: Functions for activities of other workers, by type.
+            scheduled_time: When the Schedule that starts it is due, with a zone; None: no Schedule starts it.
         """
         self.now = start or clock.now()
         """The virtual time."""
@@ -140,12 +163,18 @@ class LocalRun:
         """The attempts of activities so far, in order."""
         self.start = self.now
         """When it starts, or has started."""
+        self.scheduled_time = scheduled_time
+        """What `scheduled_time()` of the flow returns, but not of its children."""
+        self.runs = 1
+        """How many runs there are so far: more than one after continue-as-new."""
         self._activities = dict(activities or {})
         self._scripts: defaultdict[str, _Script] = defaultdict(_Script)
         self._plan: list[tuple[timedelta, Callable[[], _Action]]] = []
         """What is done to the flow, and how long after its start."""
         self._queue: list[tuple[datetime, int, Callable[[], _Action]]] = []
         self._numbers = itertools.count()
+        self.max_actions = 1_000_000
+        """The number of events after which a flow counts as endless."""
         self._executions: list[_Execution] = []
         self._root: _Execution | None = None
 
@@ -225,7 +254,11 @@ class LocalRun:
         for delay, action in self._plan:
             self._after(delay, action)
         try:
-            while not self._root.closed:
+            for number in itertools.count():
+                if self._root.closed:
+                    break
+                if number == self.max_actions:
+                    raise StuckError(f"the flow {self._root.start.workflow_type} has not ended after {number:,} events")
                 if not self._queue:
                     raise StuckError(self._explanation())
                 time, _, action = heapq.heappop(self._queue)
@@ -294,7 +327,7 @@ class LocalRun:
             start_time=self.now,
             task_queue=flow.environment.name,
             task_timeout=timedelta(seconds=10),
-            typed_search_attributes=TypedSearchAttributes.empty,
+            typed_search_attributes=self._search_attributes() if parent is None else TypedSearchAttributes.empty,
             workflow_id=start.workflow_id,
             workflow_start_time=self.now,
             workflow_type=start.workflow_type,
@@ -318,6 +351,10 @@ class LocalRun:
         self._executions.append(execution)
         self._after(timedelta(), lambda: self._activate(execution, initialize_workflow=start))
         return execution
+
+    def _search_attributes(self) -> TypedSearchAttributes:
+        time = self.scheduled_time
+        return TypedSearchAttributes([] if time is None else [SearchAttributePair(SCHEDULED_TIME, time)])
 
     async def _activate(self, execution: _Execution, **job: Any) -> None:
         """Tell an execution what has happened, and do what it commands."""
@@ -370,6 +407,7 @@ class LocalRun:
         execution.closed, execution.result, execution.error = True, result, error
         for task in execution.tasks.values():
             task.open = False
+            self._end_call(task, "Stopped", None)
         for child in execution.children.values():  # Temporal's default: a parent that closes terminates its children
             if not child.closed:
                 self._close(child, error=CancelledError("its parent has closed"))
@@ -385,6 +423,7 @@ class LocalRun:
         following = self._start(flow, start, on_close)
         if execution is self._root:
             self._root = following
+            self.runs += 1
 
     def _cancel(self, execution: _Execution) -> _Action:
         return self._activate(execution, cancel_workflow=activation.CancelWorkflow(reason="cancelled"))
@@ -483,25 +522,37 @@ class LocalRun:
             return
         task.attempt += 1
         command = task.command
-        script = self._scripts[command.activity_type]
-        time = self.now
-        took = script.takes
-        limit = _delta(command.start_to_close_timeout)
-        error: BaseException | None = None
-        result: Any = None
-        if script.errors:
-            error = script.errors.popleft()
-        elif limit and took > limit:
-            took = limit
-            error = TimeoutError("the attempt has reached its StartToClose timeout")
-        else:
-            try:
-                result = await self._call(task)
-            except Exception as raised:  # noqa: BLE001 - every error of the function is that of the attempt
-                error = raised
         arguments = _value(command.arguments[0]) if command.arguments else None
-        self.calls.append(Call(command.activity_type, command.activity_id, arguments or {}, task.attempt, time, error))
-        self._after(took, partial(self._attempt_ended, task, result, error))
+        call = Call(command.activity_type, command.activity_id, arguments or {}, task.attempt, self.now)
+        ending = await self.ending(task, call)
+        task.call = len(self.calls)
+        self.calls.append(call)
+        limit, name = _delta(command.start_to_close_timeout), "StartToClose"
+        if ending.takes is None and command.HasField("heartbeat_timeout"):
+            limit, name = _delta(command.heartbeat_timeout), "Heartbeat"
+        if limit and (ending.takes is None or ending.takes > limit):
+            ending = Ending(error=TimeoutError(f"the attempt has reached its {name} timeout"), takes=limit)
+        if ending.takes is not None:
+            self._after(ending.takes, partial(self._attempt_ended, task, ending))
+
+    async def ending(self, task: _Task, call: Call) -> Ending:  # noqa: ARG002 - scenarios decide by the call
+        """Decide how an attempt ends: as a test says, or as the function does."""
+        script = self._scripts[task.command.activity_type]
+        if script.errors:
+            return Ending(error=script.errors.popleft(), takes=script.takes)
+        limit = _delta(task.command.start_to_close_timeout)
+        if limit and script.takes > limit:
+            return Ending(takes=script.takes)
+        try:
+            return Ending(result=await self._call(task), takes=script.takes)
+        except Exception as error:  # noqa: BLE001 - every error of the function is that of the attempt
+            return Ending(error=error, takes=script.takes)
+
+    def _end_call(self, task: _Task, outcome: Outcome, error: BaseException | None) -> None:
+        """Record how an attempt has ended; nothing if none runs."""
+        if task.call >= 0:
+            self.calls[task.call] = replace(self.calls[task.call], outcome=outcome, error=error)
+            task.call = -1
 
     async def _call(self, task: _Task) -> Any:
         command = task.command
@@ -537,12 +588,14 @@ class LocalRun:
         other = self._scripts[activity.name].function
         return activity.run if other is None else activity.replaced(other).run
 
-    def _attempt_ended(self, task: _Task, result: Any, error: BaseException | None) -> _Action:
+    def _attempt_ended(self, task: _Task, ending: Ending) -> _Action:
         """End the activity, or repeat a failed attempt."""
         if not task.open:
             return None
+        error = ending.error
+        self._end_call(task, _outcome(error), error)
         if error is None:
-            return self._resolve(task, completed=result)
+            return self._resolve(task, completed=ending.result)
         policy = task.command.retry_policy
         delay = _next_delay(policy, task.attempt, error)
         limit = _delta(task.command.schedule_to_close_timeout)
@@ -567,6 +620,7 @@ class LocalRun:
         if task is None or not task.open:
             return None
         task.open = False
+        self._end_call(task, "Cancelled", CancelledError("cancelled"))
         failure = Failure(message="cancelled", canceled_failure_info=CanceledFailureInfo())
         resolution = activity_result.ActivityResolution()
         resolution.cancelled.failure.CopyFrom(_activity_failure(task, failure))
@@ -605,6 +659,12 @@ def _next_delay(policy: Any, attempt: int, error: BaseException) -> timedelta | 
         return min(initial * (policy.backoff_coefficient or 2.0) ** (attempt - 1), longest)
     except OverflowError:
         return longest
+
+
+def _outcome(error: BaseException | None) -> Outcome:
+    if error is None:
+        return "Completed"
+    return "Lost" if isinstance(error, PodLostError) else "TimedOut" if isinstance(error, TimeoutError) else "Failed"
 
 
 def _type_of(error: BaseException) -> str:

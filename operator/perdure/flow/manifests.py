@@ -41,7 +41,7 @@ class Placement:
 
 
 def manifests_of(environment: Environment, placement: Placement) -> list[Object]:
-    """Return the objects that run the flows of an environment."""
+    """Return the objects that run the flows and the activities of an environment. One without flows needs no worker."""
     name = f"{environment.name}-worker"
     account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     binding: Object = {
@@ -51,7 +51,9 @@ def manifests_of(environment: Environment, placement: Placement) -> list[Object]
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": _WORKER_ROLE},
         "subjects": [{"kind": "ServiceAccount", "name": name}],
     }
-    found = [account, binding, workflow_of(environment, placement), _worker(environment, name, placement)]
+    found = [workflow_of(environment, placement)]
+    if environment.flows:
+        found = [account, binding, *found, _worker(environment, name, placement)]
     if placement.source is not None:
         code = {placement.module: placement.source}
         metadata = {"name": _code_name(environment, placement.source)}
@@ -93,11 +95,12 @@ def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
     if environment.service_account is not None:
         spec["serviceAccountName"] = environment.service_account
     _mount_code(spec, environment, placement)
+    template: Object = {"metadata": {"labels": environment.labels}} if environment.labels else {}
     found: Object = {
         "name": activity.name,
         "startToCloseTimeout": format_duration(options.timeout),
         "retryPolicy": {"exponential": _policy(options.retry)},
-        "podTemplate": {"spec": spec},
+        "podTemplate": {**template, "spec": spec},
     }
     if options.total_timeout is not None:
         found["scheduleToCloseTimeout"] = format_duration(options.total_timeout)

@@ -123,4 +123,5 @@ async def _run(flow: Flow[..., Any], arguments: Any) -> Any:
     except (FailureError, workflow.NondeterminismError, workflow.ReadOnlyContextError):
         raise
     except Exception as error:
-        raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
+        kind = type(error).__name__
+        raise ApplicationError(str(error) or kind, type=kind, non_retryable=True) from error

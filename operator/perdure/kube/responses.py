@@ -269,6 +269,7 @@ class Metadata(TypedDict, total=False):
     namespace: str
     uid: str
     creationTimestamp: str
+    deletionTimestamp: str
     labels: dict[str, str]
     annotations: dict[str, str]
 

@@ -148,6 +148,11 @@ class Template:
         return f"Template(sources={self.sources!r})"
 
     @property
+    def path(self) -> str:
+        """The path of the value in its manifest."""
+        return self._path
+
+    @property
     def pieces(self) -> tuple[str | None, ...]:
         """The pieces of a text: literal text, and None for each expression."""
         parts = self._part.parts if isinstance(self._part, _Text) else (self._part,)

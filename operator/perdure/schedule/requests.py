@@ -79,6 +79,12 @@ def _add_backfill(draft: ScheduleDraft, request: inp.BackfillRequested, times: T
         message = f"`backfill.startTime`: {time_text(request.start)} is before {time_text(EARLIEST)}, the earliest time"
         draft.answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
         return
+    if request.start > draft.now:
+        message = (
+            f"`backfill.startTime`: {time_text(request.start)} is in the future; a backfill starts runs of past times"
+        )
+        draft.answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
+        return
     after, end = request.start - timedelta(microseconds=1), min(request.end, draft.now)
     backfill = PendingBackfill(
         request=request.request_id,
@@ -101,7 +107,7 @@ def _announce_backfill(
         return f"Starts the runs up to the first time that cannot be computed: {error.message}"
     number = f"more than {MAX_TIMES_PER_STEP}" if count > MAX_TIMES_PER_STEP else str(count)
     message = (
-        f"Starts runs for {number} times from {time_text(request.start)} to {time_text(end)} "
+        f"Starts runs for {number} {'time' if count == 1 else 'times'} from {time_text(request.start)} to {time_text(end)} "
         f"with overlap policy {request.overlap_policy}"
     )
     if request.max_concurrency is not None:

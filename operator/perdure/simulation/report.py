@@ -1,9 +1,11 @@
 """The outcome of a simulation as JSON, and its comparison with the expectations."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.api.phases import Phase
 from perdure.api.times import format_decimal_duration, format_time
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -158,30 +160,56 @@ class Report:
 
     def unmet(self, expect: Expect) -> list[str]:
         """One sentence for each unmet expectation; empty if all are met."""
-        return list(self._unmet(expect))
-
-    def _unmet(self, expect: Expect) -> Iterator[str]:
         failure = self.failure
-        because = f" ({failure.full_message})" if failure else ""
-        if expect.phase is not None and expect.phase.value != self.phase:
-            yield f"phase: expected {expect.phase.value}, got {self.phase}{because}"
-        if "output" in expect.model_fields_set and (
-            self.output != expect.output or self.root.status is not RunStatus.COMPLETED
-        ):
-            got = format_value(self.output) if self.root.status is RunStatus.COMPLETED else f"none, it is {self.phase}"
-            yield f"output: expected {format_value(expect.output)}, got {got}"
-        if expect.failure_type is not None and not (failure and matches(failure, [expect.failure_type])):
-            types = " > ".join(min(node.type_names()) for node in failure.chain()) if failure else "no failure"
-            yield f"failureType: expected {expect.failure_type}, got {types}"
-        if expect.elapsed is not None and not _within(self.elapsed, expect.elapsed):
-            yield f"elapsed: expected {_expected_text(expect.elapsed)}, got {format_decimal_duration(self.elapsed)}"
-        if expect.runs is not None and expect.runs != len(self.root.runs):
-            yield f"runs: expected {expect.runs}, got {len(self.root.runs)}"
-        for activity, wanted in expect.attempts.items():
-            outcomes = [attempt.outcome for attempt in self.attempts.get(activity, ())]
-            if wanted not in (outcomes, len(outcomes)):
-                expected = ", ".join(wanted) or "none" if isinstance(wanted, list) else wanted
-                yield f"attempts.{activity}: expected {expected}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
+        ended = Ended(
+            phase=self.phase,
+            output=self.output,
+            failure_types=tuple(min(node.type_names()) for node in failure.chain()) if failure else (),
+            message=failure.full_message if failure else "",
+            elapsed=self.elapsed,
+            runs=len(self.root.runs),
+            attempts={activity: [each.outcome for each in attempts] for activity, attempts in self.attempts.items()},
+            has_failure_type=lambda name: failure is not None and matches(failure, [name]),
+        )
+        return list(unmet(expect, ended))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What expectations are about."""
+
+    phase: str
+    output: Any
+    failure_types: tuple[str, ...]
+    """The types of the failure and of its causes."""
+    message: str
+    elapsed: timedelta
+    runs: int
+    attempts: Mapping[str, Sequence[str]]
+    """The outcomes by activity."""
+    has_failure_type: Callable[[str], bool]
+
+
+def unmet(expect: Expect, ended: Ended) -> Iterator[str]:
+    """Yield one sentence for each unmet expectation."""
+    completed = ended.phase == Phase.COMPLETED
+    because = f" ({ended.message})" if ended.message else ""
+    if expect.phase is not None and expect.phase.value != ended.phase:
+        yield f"phase: expected {expect.phase.value}, got {ended.phase}{because}"
+    if "output" in expect.model_fields_set and (ended.output != expect.output or not completed):
+        got = format_value(ended.output) if completed else f"none, it is {ended.phase}"
+        yield f"output: expected {format_value(expect.output)}, got {got}"
+    if expect.failure_type is not None and not ended.has_failure_type(expect.failure_type):
+        yield f"failureType: expected {expect.failure_type}, got {' > '.join(ended.failure_types) or 'no failure'}"
+    if expect.elapsed is not None and not _within(ended.elapsed, expect.elapsed):
+        yield f"elapsed: expected {_expected_text(expect.elapsed)}, got {format_decimal_duration(ended.elapsed)}"
+    if expect.runs is not None and expect.runs != ended.runs:
+        yield f"runs: expected {expect.runs}, got {ended.runs}"
+    for activity, wanted in expect.attempts.items():
+        outcomes = list(ended.attempts.get(activity, ()))
+        if wanted not in (outcomes, len(outcomes)):
+            expected = ", ".join(wanted) or "none" if isinstance(wanted, list) else wanted
+            yield f"attempts.{activity}: expected {expected}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
 
 
 def target_of(step: StepNode) -> str:

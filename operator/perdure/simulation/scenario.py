@@ -311,8 +311,8 @@ class Scenario(ScenarioModel):
     retry_policies: list[str] = Field(default_factory=list)
     """Paths of the manifests of RetryPolicies."""
 
-    workflow: ResourceName | None = None
-    """Name of the Workflow or WorkflowRun to simulate, if the files contain several."""
+    workflow: Identifier | None = None
+    """Name of the Workflow, WorkflowRun, or flow in Python to simulate, if the files contain several."""
 
     schedule: ScheduledTime | None = None
     """Simulate the run that a Schedule in the files starts. Default: no Schedule starts the run."""

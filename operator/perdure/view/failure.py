@@ -41,7 +41,8 @@ def summary(failure: Mapping[str, Any]) -> str:
     if failure.get("kind") in {"Activity", "ChildWorkflow"}:  # which usually contain the reason already
         return text.one_line(with_cause(head, failure))
     cause = failure.get("cause")
-    return text.one_line(f"{head}, after {_sentence(cause)}" if isinstance(cause, dict) else head)
+    before = _sentence(cause) if isinstance(cause, dict) else ""
+    return text.one_line(f"{head}, after {before}" if before and before != head else head)
 
 
 def task_failure(event: Mapping[str, Any]) -> str:

@@ -208,8 +208,11 @@ def _of_closed(run: RunView, page: Page) -> Iterator[Hint]:
         and (run.steps or run.code is not None)
         and (run.phase not in _ENDED_BY_REQUEST or any(step.state == "Failed" for step in run.every_step()))
     ):
+        what = "run the failed steps again in a new run, and keep the other results"
+        if run.code is not None:
+            what = "run it again in a new run, from the workflow task that started what failed"
         yield (
-            "after you fix the cause: run the failed steps again in a new run, and keep the other results",
+            f"after you fix the cause: {what}",
             (
                 page.perdure(run.namespace, "retry", run.name)
                 if run.code is None or run.failed_from is not None

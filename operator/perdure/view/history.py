@@ -36,6 +36,8 @@ _ENDED = {
     "NexusOperationTimedOut": "Failed",
     "NexusOperationCanceled": "Cancelled",
 }
+_KEPT = {"ActivityTaskCompleted", "ChildWorkflowExecutionCompleted"}
+"""The events with results that a retry can keep."""
 
 
 @dataclass(slots=True)
@@ -147,8 +149,7 @@ def _assign_earlier_run(
 ) -> None:
     """Note the earlier run in which an entry ended; otherwise, count its time from the reset."""
     recorder = reset.recorder(entry.closing_id) if entry.closing_id else None
-    # The first step of a retry completes the activities whose later results it keeps; no other ends so early.
-    base = resets.get(entry.end) if entry.end and entry.closed_by == "ActivityTaskCompleted" else None
+    base = _base_of_kept(entry, resets)
     if kept := next((each for each in reset.lineage if each.run_id == base), None):
         entry.earlier_run = kept.name
         entry.start = entry.end = entry.attempt = None
@@ -156,6 +157,20 @@ def _assign_earlier_run(
         entry.earlier_run = recorder.name
     elif entry.start is not None:
         entry.start = max(entry.start, last)
+
+
+def _base_of_kept(entry: HistoryEntry, resets: Mapping[datetime, str]) -> str | None:
+    """Return the ID of the run whose result an entry has, if a retry has kept it.
+
+    A retry completes what it keeps in the step that schedules it, or in its first step if it was open before. An attempt
+    takes longer: its pod is created after the step that schedules it.
+    """
+    if entry.closed_by not in _KEPT or entry.cached:
+        return None
+    begun = max((time for time in resets if entry.end is not None and time <= entry.end), default=None)
+    if begun is None or entry.start is None or entry.end != max(entry.start, begun):
+        return None
+    return resets[begun]
 
 
 def _task_failed(before: Json, kind: str, event: Json) -> Json:

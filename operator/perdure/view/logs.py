@@ -142,14 +142,20 @@ def earlier_logs(run: RunView, name: str, pods: Iterable[Json]) -> Iterator[Atte
         The logs; for a step that has no pod any more, one without a pod.
     """
     steps = [step for step in run.every_step() if step.earlier_run == name and step.kind == "activity"]
+    titles = run.titles()
     found: dict[str, list[AttemptLog]] = {step.path: [] for step in steps if not step.steps and not step.task_queue}
     for log in sorted((log for pod in pods for log in _logs_in(name, pod)), key=lambda log: log.order):
         if log.step in found:
-            found[log.step].append(log)
+            found[log.step].append(replace(log, label=titles[log.step]))
     for step in steps:
         if step.path in found:
             gone = AttemptLog(
-                run=name, step=step.path, attempt=step.attempt or 1, pod="", failed=step.state == "Failed"
+                run=name,
+                step=step.path,
+                label=titles[step.path],
+                attempt=step.attempt or 1,
+                pod="",
+                failed=step.state == "Failed",
             )
             yield from found[step.path] or [gone]
 

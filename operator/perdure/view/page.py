@@ -121,9 +121,8 @@ class Page:
         return self._command(f"{self.program} {verb}", namespace, arguments)
 
     def pollers(self, namespace: str, task_queue: str) -> str:
-        """Return a command of Temporal's CLI that shows the pollers of a task queue."""
-        options = ("--namespace", namespace, "--task-queue", text.one_line(task_queue))
-        return f"temporal task-queue describe {shlex.join(options)}"
+        """Return a command that shows the pollers of a task queue."""
+        return self.perdure(namespace, "task-queue describe", task_queue)
 
     def endpoint(self, name: str) -> str:
         """Return a command of Temporal's CLI that shows the namespace and task queue of a Nexus endpoint."""

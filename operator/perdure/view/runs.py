@@ -12,7 +12,7 @@ from rich.text import Text
 
 from perdure.api.json_values import mapping, mappings
 from perdure.api.labels import ARCHIVED_ANNOTATION
-from perdure.api.phases import CLOSED
+from perdure.api.phases import CLOSED, listed_phase
 from perdure.api.times import read_kubernetes_time
 from perdure.view import tables, text
 from perdure.view.failure import with_cause
@@ -34,6 +34,8 @@ class RunSummary:
     workflow_id: str
     """The workflow ID; for a standalone activity or Nexus operation, its ID."""
     phase: str
+    listed_phase: str
+    """What lists show as its phase."""
     reason: str
     message: str
     created: datetime | None
@@ -60,6 +62,7 @@ def read_summary(obj: Mapping[str, Any]) -> RunSummary:
     reference, operation = mapping(spec.get("workflow")), mapping(spec.get("nexusOperation"))
     conditions = mappings(status.get("conditions"))
     succeeded = next((each for each in conditions if each.get("type") == "Succeeded"), None)
+    phase = str(status.get("phase") or "Pending")
     return RunSummary(
         name=name,
         namespace=str(metadata.get("namespace") or "default"),
@@ -67,7 +70,8 @@ def read_summary(obj: Mapping[str, Any]) -> RunSummary:
         activity=mapping(spec.get("activity")).get("type"),
         operation=f"{operation.get('service')}.{operation.get('operation')}" if operation else None,
         workflow_id=str(spec.get("workflowId") or name),
-        phase=str(status.get("phase") or "Pending"),
+        phase=phase,
+        listed_phase=listed_phase(metadata, phase),
         reason=str(succeeded.get("reason") or "") if succeeded else "",
         message=with_cause(str(succeeded.get("message") or ""), mapping(status.get("failure")))
         if succeeded
@@ -126,7 +130,7 @@ class GrowingTable:
         length = run.duration(page.now)
         cells = [
             run.name,
-            run.phase,
+            run.listed_phase,
             run.progress,
             run.reason,
             tables.ago(run.start, page),

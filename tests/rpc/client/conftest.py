@@ -70,11 +70,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 @pytest.fixture
 async def worker(server: Server) -> AsyncIterator[None]:
     """Decides for the flows."""
-    from support.example_runs import billing  # noqa: PLC0415 - after the listener
+    from support.example_runs import billing, due  # noqa: PLC0415 - after the listener
 
     client = await TemporalClient.connect(server.address, namespace=server.namespace)
     stop = asyncio.Event()
-    running = asyncio.create_task(serve(client, [billing], stop))
+    running = asyncio.create_task(serve(client, [billing, due], stop))
     yield
     stop.set()
     await running

@@ -1,7 +1,7 @@
 """`perdure.client` against an operator: flows, Workflows, Schedules, and errors."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -172,6 +172,18 @@ async def test_schedules_are_created_triggered_and_paused(client: AsyncClient) -
     await schedules.delete("daily")
     with pytest.raises(NotFoundError):
         await schedules.get("daily")
+
+
+async def test_a_flow_knows_when_its_schedule_was_due(client: AsyncClient) -> None:
+    from support.example_runs import due  # noqa: PLC0415 - after the listener of the worker
+
+    request = RunRequest.of_flow(due)
+    assert await (await client.submit(request)).result() == "None"
+    await client.schedules.create("dated", request, cron="30 2 * * *", time_zone="Europe/Berlin")
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    await client.schedules.backfill("dated", begin, begin + timedelta(days=1))
+    (run,) = await client.list(selector="perdure.dev/schedule=dated")
+    assert await client.run(run.name, due).result() == "2026-01-01 01:30:00+00:00"
 
 
 async def test_a_program_without_an_event_loop_does_the_same(server: Server, worker: None) -> None:  # noqa: ARG001

@@ -66,6 +66,22 @@ async def test_a_run_that_only_refers_to_an_open_run_is_not_listed(here: Served)
 
 
 @served
+async def test_a_run_that_a_finalizer_keeps_in_deletion_is_not_listed(here: Served) -> None:
+    """kestra#8459: it is gone for everyone but its own finalizer."""
+    await here.start("w")
+    (name,) = here.world.runs()
+    here.world.edit("workflowruns", name, lambda obj: obj["metadata"].update(finalizers=["example.com/audit"]))
+    await asyncio.sleep(10)
+    assert await listed(here, "") == ["w"]
+    here.world.delete("workflowruns", name)
+    await asyncio.sleep(10)
+    assert here.world.run(name)["metadata"]["deletionTimestamp"]
+    assert await listed(here, "") == []
+    assert (await here.call("CountWorkflowExecutions")).count == 0
+    here.world.edit("workflowruns", name, lambda obj: obj["metadata"].update(finalizers=[]))
+
+
+@served
 async def test_filters_accept_durations_and_all_spellings_of_a_status(here: Served) -> None:
     for name, minutes in (("short", 1), ("long", 90)):
         await here.start(name)

@@ -168,6 +168,30 @@ def test_an_attempt_that_a_client_fails_while_it_waits_does_not_let_the_next_one
     assert _simulate(scenario) == []
 
 
+@pytest.mark.parametrize("moment", [5, _TIMEOUT + 6], ids=["while it runs", "while the next one waits"])
+def test_an_attempt_after_a_reset_of_the_activity_does_not_overlap(moment: int) -> None:
+    """kubernetes#115844 for attempts that `reset-activity` starts from 1 again."""
+
+    async def scenario(world: World) -> None:
+        pods, later = Pods(world), list[float]()
+
+        def observe(write: Write) -> None:
+            if write.type == "ADDED" and write.key.name != "run-2-1":
+                later.append(write.time)
+
+        world.server.observers.append(observe, "pods")
+        world.begin()
+        world.create("WorkflowRun", "run", _run())
+        await asyncio.sleep(moment)
+        world.operate("reset", "run", resetActivity={"step": "hang"})
+        await world.rest()
+        assert phases(world) == {"run": "Completed"}
+        assert later
+        assert min(later) > pods.ended["run-2-1"]
+
+    assert _simulate(scenario) == []
+
+
 def test_an_attempt_waits_also_after_a_restart_of_the_operator() -> None:
     async def scenario(world: World) -> None:
         pods = Pods(world)

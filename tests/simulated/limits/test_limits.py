@@ -166,7 +166,7 @@ def test_what_takes_two_limits_holds_none_while_it_waits(taker: str, order: list
 
 
 def test_others_overtake_what_takes_two_limits_for_a_minute() -> None:
-    """No place of one limit is kept while the other one is full, and then it gets its turn."""
+    """No place of one limit is kept while the other one is full, and then it gets its turn (argo-workflows#13630)."""
 
     async def scenario(world: World) -> None:
         PodWatch(world)
@@ -267,7 +267,7 @@ def test_a_limit_that_selects_other_runs_lets_those_that_wait_start_and_not_dela
         for name in "ab":
             world.create("Workflow", name, _working(60))
         world.create("WorkflowRun", "before", {"workflow": {"name": "a"}})
-        await asyncio.sleep(2)
+        await asyncio.sleep(5)
         world.create("WorkflowLimit", "one", {"appliesTo": {"workflows": ["a"]}})
         await asyncio.sleep(2)
         for i in range(3):

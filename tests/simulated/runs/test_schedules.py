@@ -132,6 +132,33 @@ def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expre
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
 
 
+def test_a_reset_and_a_retry_of_a_scheduled_run_keep_the_values_of_its_schedule() -> None:
+    """Issue 44, B2: a rerun of last Friday's load silently used the day of the rerun."""
+
+    async def scenario(world: World) -> None:
+        day = "${schedule.name} ${schedule.localTime} ${schedule.timeZone} ${string(schedule.previousTime)}"
+        steps = [{"name": name, "set": {name: day}} for name in ("first", "second")]
+        world.begin()
+        world.create("Workflow", "w", {"steps": steps, "output": ["${vars.first}", "${vars.second}"]})
+        template = {"spec": {"workflow": {"name": "w"}}}
+        rare = {"intervals": [{"every": "1h"}], "timeZone": "Asia/Kolkata", "workflowRunTemplate": template}
+        world.create("Schedule", "s", rare)
+        await asyncio.sleep(3600 + SECONDS)
+        (original,) = world.runs()
+        world.edit("schedules", "s", lambda obj: obj["spec"].update(paused=True, timeZone="Europe/Berlin"))
+        world.operate("reset", original, reset={"to": "FirstWorkflowTask"})
+        await asyncio.sleep(SECONDS)
+        world.operate("retry", original, retry={"from": ["second"]})
+        await asyncio.sleep(SECONDS)
+        outputs = [run["status"].get("output") for run in world.runs().values()]
+        assert len(outputs) == 3
+        first = outputs[0]
+        assert "Asia/Kolkata" in first[0]
+        assert outputs == [first] * 3
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
 def test_a_schedule_does_not_count_a_run_that_repeats_one_of_its_runs() -> None:
     """A run with the spec of a scheduled one, such as that of `perdure rerun`, does not block the next run."""
 

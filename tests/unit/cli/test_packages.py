@@ -51,16 +51,21 @@ def distributions(requirements: list[str]) -> set[str]:
     return found
 
 
+MODULES = {
+    "googleapis-common-protos": "google.api",
+    "grpcio": "grpc",
+    "python-json-logger": "pythonjsonlogger",
+    "websocket-client": "websocket",
+}
+"""The modules of packages that are named otherwise."""
+
+
 def modules_without(*extras: str) -> list[str]:
-    """The top-level modules that are installed here, and would not be with only these extras."""
+    """The modules of the packages that other extras bring."""
     optional = PROJECT["optional-dependencies"]
     brought = distributions([*PROJECT["dependencies"], *(line for extra in extras for line in optional[extra])])
-    by_module = metadata.packages_distributions()
-    return sorted(
-        module
-        for module, owners in by_module.items()
-        if not {canonicalize_name(owner) for owner in owners} & {*brought, "perdure"}
-    )
+    every = distributions([line for lines in optional.values() for line in lines])
+    return sorted(MODULES.get(name, name.replace("-", "_")) for name in every - brought)
 
 
 def run(code: str, *arguments: str, without: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -59,6 +59,22 @@ def test_list_filters_runs(arguments: list[str], want: list[str]) -> None:
     assert listed(*arguments) == want
 
 
+def test_a_run_in_deletion_is_not_listed_as_open(server: ApiServer) -> None:
+    """A finalizer of another controller can keep it for long (kestra#8459)."""
+    leaving, ended = run("leaving", "Running"), run("ended", days=1)
+    for each in (leaving, ended):
+        each["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
+    server.answers[RUNS] = items(leaving, ended)
+    server.answers |= {f"{RUNS}/{each['metadata']['name']}": each for each in (leaving, ended)}
+    assert listed("--running") == listed("--phase", "Running") == []
+    assert listed("--completed") == ["ended"]
+    assert [line.split()[:2] for line in perdure("list").stdout.splitlines()[1:]] == [
+        ["leaving", "Deleting"],
+        ["ended", "Completed"],
+    ]
+    assert json.loads(perdure("count", "-o", "json").stdout)["phases"] == {"Completed": 1, "Deleting": 1}
+
+
 def test_labels_are_matched_by_the_api_server(runs: ApiServer) -> None:
     listed("-l", "team=shop,tier!=a")
     assert runs.asked[0][1]["labelSelector"] == ["team=shop,tier!=a"]
@@ -134,7 +150,7 @@ def test_count_sums_runs_by_phase(runs: ApiServer) -> None:
         *("Total", "1"),
     ]
     # Search attributes are in the status of a run of code, so those are read whole.
-    assert [query.get("includeObject") for _, query in runs.asked] == [["None"], ["Metadata"], None]
+    assert [query.get("includeObject") for _, query in runs.asked] == [["Metadata"], ["Metadata"], None]
     assert perdure("count", "--prefix", "o").stdout.splitlines() == ["Running    1", "Completed  1", "Total      2"]
 
 

@@ -50,6 +50,17 @@ async def test_the_run_that_closed_last_is_found_unless_it_was_rejected(server: 
     assert await name_of(cluster, "b") == "last"
 
 
+async def test_a_run_in_deletion_is_not_open(server: ApiServer, cluster: Cluster) -> None:
+    """A finalizer of another controller can keep a run in deletion for long (kestra#8459)."""
+    leaving = named("leaving", "c", phase="Running")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:30Z"
+    serve(server, leaving, named("ended", "c", **ENDED))
+    assert await cluster.runs.open_run("c") is None
+    assert await name_of(cluster, "c") == "leaving"
+    serve(server, leaving, named("open", "c", phase="Pending"))
+    assert await cluster.runs.open_run("c") == "open"
+
+
 async def test_a_name_is_the_workflow_id_of_a_run_without_one(server: ApiServer, cluster: Cluster) -> None:
     serve(server, named("order-7", None), named("other", "order-7", **ENDED), named("x", "y"))
     assert await name_of(cluster, "order-7") == "order-7"

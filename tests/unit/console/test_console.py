@@ -120,7 +120,9 @@ async def test_runs_are_listed_newest_first_and_filtered_by_phase(api: ApiServer
         }
         for day in range(120)
     ]
-    api.answers[f"{PERDURE}/workflowruns"] = console.items(*({**run, "spec": {}, "status": {}} for run in runs))
+    api.answers[f"{PERDURE}/workflowruns"] = console.items(
+        *({**run, "spec": {}, "status": {"phase": "Failed"}} for run in runs)
+    )
     async with opened() as browser:
         first = await browser.get("/namespaces/shop/runs?phase=Failed")
         last = await browser.get("/namespaces/shop/runs?phase=Failed&page=3")
@@ -130,6 +132,16 @@ async def test_runs_are_listed_newest_first_and_filtered_by_phase(api: ApiServer
     assert "Next page" not in last
     asked = [query for where, query in api.asked if where == f"{PERDURE}/workflowruns"]
     assert asked[-1]["fieldSelector"] == ["status.phase=Failed"]
+
+
+async def test_a_run_in_deletion_is_not_listed_as_running(api: ApiServer) -> None:
+    """A finalizer of another controller can keep it for long (kestra#8459)."""
+    meta = {**console.meta("leaving"), "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    leaving = {"metadata": meta, "spec": {}, "status": {"phase": "Running"}}
+    api.answers[f"{PERDURE}/workflowruns"] = console.items(leaving)
+    async with opened() as browser:
+        assert "Deleting" in await browser.get("/namespaces/shop/runs")
+        assert "leaving" not in await browser.get("/namespaces/shop/runs?phase=Running")
 
 
 @pytest.mark.usefixtures("api")

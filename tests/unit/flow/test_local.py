@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from enum import StrEnum
 
 import msgspec
@@ -118,7 +118,31 @@ def test_an_error_of_the_flow_fails_it() -> None:
 def test_a_signal_that_does_not_arrive_in_time() -> None:
     with pytest.raises(ApplicationError) as caught:
         pf.LocalRun(start=START).run(nightly, day=date(2026, 11, 27))
-    assert caught.value.type == "TimeoutError"
+    assert (caught.value.type, str(caught.value)) == (
+        "TimeoutError",
+        "TimeoutError: the signal approve did not arrive within 1d",
+    )
+
+
+@etl.flow
+async def dated() -> str:
+    time = pf.scheduled_time()
+    return "" if time is None else time.isoformat()
+
+
+@etl.flow
+async def dated_with_child() -> list[str]:
+    return [await dated(), f"{pf.scheduled_time()}"]
+
+
+def test_a_flow_knows_when_its_schedule_was_due_in_utc() -> None:
+    assert dated.run_local() == ""
+    berlin = datetime(2026, 11, 28, 0, 30, tzinfo=timezone(timedelta(hours=1)))
+    run = pf.LocalRun(start=START, scheduled_time=berlin)
+    assert run.run(dated) == "2026-11-27T23:30:00+00:00"
+    run = pf.LocalRun()
+    run.scheduled_time = berlin
+    assert run.run(dated_with_child) == ["", "2026-11-27 23:30:00+00:00"], "the Schedule did not start the child"
 
 
 @etl.flow

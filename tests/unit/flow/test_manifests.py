@@ -33,6 +33,11 @@ def fit(lr: float) -> float:
     return lr
 
 
+@train.flow
+async def search(rates: list[float]) -> float:
+    return max(await pf.map(fit, rates))
+
+
 def deploy(*arguments: str) -> Result:
     return perdure("deploy", *arguments)
 
@@ -74,6 +79,18 @@ def test_a_mounted_module_reaches_the_worker_and_the_activities() -> None:
     for spec in (workflow["spec"]["activities"][0]["podTemplate"]["spec"], worker["spec"]["podTemplate"]["spec"]):
         assert {"name": "code", "configMap": {"name": name}} in spec["volumes"]
         assert spec["containers"][0]["command"][-1] == "/flow/etl.py"
+
+
+def test_an_environment_without_flows_needs_no_worker_and_labels_its_pods() -> None:
+    tools = pf.Environment("tools", labels={"sandbox": "tools"})
+
+    @tools.activity()
+    def run(code: str) -> str:
+        return code
+
+    (workflow,) = manifests_of(tools, Placement(image="python", module="tools"))
+    WorkflowSpec.model_validate(workflow["spec"])
+    assert workflow["spec"]["activities"][0]["podTemplate"]["metadata"] == {"labels": {"sandbox": "tools"}}
 
 
 def test_changed_code_is_another_version_of_the_worker_and_leaves_that_of_open_runs() -> None:

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 import trustme
 from cryptography import x509
+from structlog.testing import capture_logs
 
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.server import serve
@@ -141,8 +142,11 @@ class Store:
         return [each for key, each in self.objects.items() if key.split("/")[-2] == kind]
 
     async def create(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
+        where = f"{url}/{body['metadata']['name']}"
+        if where in self.objects:
+            raise kube.AlreadyExistsError(409, "AlreadyExists", "exists")
         self.writes.append(url)
-        self.put(f"{url}/{body['metadata']['name']}", body)
+        self.put(where, body)
         return body
 
     async def replace(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -184,6 +188,28 @@ async def test_the_bundle_is_written_only_to_namespaces_where_it_differs() -> No
     await trust.publish("second")
     found = {url.split("/")[4]: each["data"]["ca.crt"] for url, each in store.objects.items() if "/configmaps/" in url}
     assert found == {"a": "second", "b": "second", "perdure-system": "second"}
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["created", "replaced"])
+async def test_an_operator_that_is_not_the_first_to_publish_does_not_warn(exists: bool) -> None:
+    store = Store()
+    url = "/api/v1/namespaces/perdure-system/configmaps/perdure-temporal-ca"
+    if exists:
+        store.put(url, {"metadata": {"name": "perdure-temporal-ca", "namespace": "perdure-system"}})
+        store.writes.append(url)
+    first, second = (Trust(store, "perdure-temporal-ca", "perdure-system", None) for _ in range(2))  # type: ignore[arg-type]
+    listed = store.all
+
+    async def overtaken(url: str, **query: str) -> list[dict[str, Any]]:
+        found = await listed(url, **query)
+        store.all = listed  # type: ignore[method-assign]
+        await first.publish("bundle")
+        return found
+
+    store.all = overtaken  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        await second.publish("bundle")
+    assert (logs, store.objects[url]["data"]) == ([], {"ca.crt": "bundle"})
 
 
 # --- By real handshakes -----------------------------------------------------------------------------------------------

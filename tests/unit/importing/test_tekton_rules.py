@@ -50,14 +50,19 @@ def complete(task: Json) -> Json:
     return {**{key: each for key, each in task.items() if key != "results"}, "taskSpec": spec}
 
 
-def imported(folder: Path, group: Json, case: Json) -> Result:
-    """The pipeline of a group, for a case."""
+def run_of(group: Json, case: Json) -> Json:
+    """The PipelineRun of a group, for a case."""
     made = replaced({key: each for key, each in group.items() if key != "cases"}, case.get("with", {}))
     spec = {"params": made.get("params", []), **made.get("pipeline", {})}
     spec |= {field: [complete(each) for each in made[field]] for field in ("tasks", "finally") if field in made}
     run: Json = {"pipelineSpec": spec, **made.get("run", {})}
     run["params"] = [{"name": name, "value": value} for name, value in case.get("given", {}).items()]
-    return tekton(folder, json.dumps({"kind": "PipelineRun", "metadata": {"name": "made"}, "spec": run}))
+    return {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {"name": "made"}, "spec": run}
+
+
+def imported(folder: Path, group: Json, case: Json) -> Result:
+    """The pipeline of a group, for a case."""
+    return tekton(folder, json.dumps(run_of(group, case)))
 
 
 @pytest.mark.parametrize(("group", "case"), list(cases()))

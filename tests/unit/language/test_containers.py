@@ -230,6 +230,49 @@ def test_an_expression_next_to_a_program_is_safe(container: str) -> None:
     assert findings_of(f"container: {{image: i, {container}}}") == []
 
 
+@pytest.mark.parametrize(
+    ("part", "where"),
+    [
+        ("steps: [{name: t, waitForSignal: {name: 'sig-${input.x}'}}]", "spec.steps[0].waitForSignal.name"),
+        ("steps: [{name: t, fail: {type: '${input.x}'}}]", "spec.steps[0].fail.type"),
+        (
+            (
+                "{steps: [{name: t, sleep: {duration: 1s}, catch: [{errorTypes: ['${input.x}'], call: {block: b}}]}], "
+                "blocks: [{name: b, steps: [{name: n, set: {x: 1}}]}]}"
+            ),
+            "spec.steps[0].catch[0].errorTypes[0]",
+        ),
+        ("steps: [{name: t, set: {x: 1}, limits: [{name: 'l-${input.x}'}]}]", "spec.steps[0].limits[0].name"),
+        (
+            (
+                "{steps: [{name: t, set: {x: 1}}], activities: [{name: a, startToCloseTimeout: 1m, container: {image: i}, "
+                "failureTypes: [{exitCodes: [3], type: '${input.x}'}]}]}"
+            ),
+            "spec.activities[0].failureTypes[0].type",
+        ),
+        (
+            "{steps: [{name: t, set: {x: 1}}], input: {schema: {properties: {x: {type: string, default: '${now}'}}}}}",
+            "spec.input.schema.properties.x.default",
+        ),
+        ("{steps: [{name: t, set: {x: 1}}], input: {schema: {description: 'As in `${input.x}`'}}}", None),
+        ("steps: [{name: t, signal: {workflowId: 'w-${input.x}', name: 'go-${input.x}'}}]", None),
+        ("{steps: [{name: t, set: {x: 1}}], stepsTimeout: '${input.x}'}", None),
+        (
+            (
+                "{steps: [{name: t, set: {x: 1}}], activities: [{name: a, startToCloseTimeout: 1m, container: {image: i}, "
+                "limits: [{name: l, key: '${input.x}'}], podSpecPatch: {nodeSelector: {zone: '${input.x}'}}}]}"
+            ),
+            None,
+        ),
+    ],
+)
+def test_an_expression_in_any_text_that_is_used_unchanged_is_an_error(part: str, where: str | None) -> None:
+    """Found by an audit: names of signals and types of errors kept `${…}` without a finding."""
+    spec = WorkflowSpec.parse(yaml.safe_load(part if part.startswith("{") else f"{{{part}}}"))
+    found = [each.path for each in check(spec).findings if "is not evaluated here" in each.message]
+    assert found == ([where] if where else [])
+
+
 def test_argo_tags_cause_a_warning_in_every_field() -> None:
     (finding,) = findings_of('container: {image: i, command: [echo, "{{inputs.parameters.name}}"]}')
     assert finding.startswith(

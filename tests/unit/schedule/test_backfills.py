@@ -84,6 +84,15 @@ def test_a_backfill_never_includes_the_future() -> None:
     assert len(drive.made) == 3
 
 
+def test_a_backfill_that_starts_in_the_future_is_rejected() -> None:
+    drive = Drive(rules(cron=["0 * * * *"]))
+    later = T0 + timedelta(days=1)
+    answer = drive.advance(inp.BackfillRequested(request_id="b", start=later, end=later + H))["b"]
+    assert (answer.ok, answer.reason) == (False, "InvalidSpec")
+    assert "is in the future" in answer.message
+    assert drive.state.backfills == ()
+
+
 def test_a_backfill_of_too_many_times_is_rejected() -> None:
     drive = Drive(rules())
     asked = inp.BackfillRequested(request_id="b", start=datetime(1, 1, 1, tzinfo=UTC), end=T0)

@@ -274,6 +274,20 @@ def test_a_search_among_exclusions_is_limited_by_its_cost(exclude: list[dict[str
         list(times(calendars=many, exclude=exclude).nominal(utc(2026, 1, 1)))
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"cron": ["30 0-11 * * *", "30 12-23 * * *"]},
+        {"calendars": [{"hour": "0-4,6-23", "minute": "30"}]},
+    ],
+    ids=["two lines", "without an hour"],
+)
+def test_each_calendar_decides_for_itself_whether_it_follows_elapsed_hours(spec: dict[str, Any]) -> None:
+    """As docs/schedules.md says: the repeated 02:30 is left out, though all lines together have every hour."""
+    found = [*islice(times(timeZone="Europe/Berlin", **spec).nominal(datetime(2026, 10, 25, 0, tzinfo=UTC)), 2)]
+    assert [time.hour for time in found] == [0, 2]
+
+
 @pytest.mark.parametrize("hours", ["*", "0-23", "*/1", "0-11,12-23", "0/2,1/2"])
 def test_the_set_of_hours_decides_whether_a_calendar_follows_elapsed_hours(hours: str) -> None:
     """systemd#8647: spelled as 0-23, the hour that clocks repeat was left out."""

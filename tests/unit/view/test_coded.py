@@ -84,7 +84,7 @@ def test_an_activity_of_a_worker_shows_task_queue_and_worker_but_no_pods() -> No
             Attempt:      1
             Task queue:   orders
     """) in shown(run)
-    assert "temporal task-queue describe --namespace shop --task-queue orders" in shown(run)
+    assert "perdure task-queue describe -n shop orders" in shown(run)
     run.ask(inp.ActivityReported, 3, **held, result=1)
     assert "├─ 1  ✓ Succeeded  activity work  1      +1s    2s\n│    task queue orders, worker 77@worker" in steps_of(
         run
@@ -239,7 +239,7 @@ def test_a_task_without_a_worker_shows_its_age_and_task_queue() -> None:
     assert golden("""
         What next
           no worker has answered; see which workers poll task queue `orders`:
-            temporal task-queue describe --namespace shop --task-queue orders
+            perdure task-queue describe -n shop orders
     """) in shown(run)
     assert as_data(view_of(run), page(run))["code"] == {
         "taskQueue": "orders",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.cli.files.documents import STDIN, UnreadableFileError, read_documents
 from perdure.simulation.manifests import BadFileError, Manifest, read_definitions, read_scenario
@@ -11,14 +11,17 @@ from perdure.simulation.scenario import Scenario
 from perdure.simulation.simulator import Simulator
 from perdure.simulation.transcript import EndlessError
 
-Result = tuple[Scenario, Report]
+if TYPE_CHECKING:
+    from perdure.flow.scenarios import FlowReport
+
+Result = tuple[Scenario, "Report | FlowReport"]
 
 
 def simulate_scenario(files: Iterable[str], scenario_file: str | None, input_: Any = None) -> Result:
     """Simulate the scenario of some files.
 
     Args:
-        files: Manifests; `-` is standard input.
+        files: Manifests, or a Python module with flows; `-` is standard input.
         scenario_file: The scenario, which may reference further files; None for a scenario of defaults.
         input_: Input of the run, instead of the input in the scenario; None to use the scenario.
 
@@ -41,14 +44,26 @@ def simulate_scenario(files: Iterable[str], scenario_file: str | None, input_: A
     if input_ is not None:
         data = {**(data or {}), "input": input_}
     scenario = read_scenario(data, source)
+    files = list(files)
     folder = Path(scenario_file).parent if scenario_file not in {None, STDIN} and scenario_file else Path()
-    manifests = list(_manifests(list(files), scenario, folder))
+    modules = [file for file in (*files, *(str(folder / name) for name in scenario.files)) if file.endswith(".py")]
+    if modules:
+        return scenario, _simulate_flow(modules, scenario, source)
+    manifests = list(_manifests(files, scenario, folder))
     world = Simulator(read_definitions(manifests, scenario, source), scenario)
     try:
         world.run()
     except EndlessError as error:
         raise BadFileError(f"{source}: {error}") from error
     return scenario, Report(world)
+
+
+def _simulate_flow(modules: list[str], scenario: Scenario, source: str) -> "FlowReport":
+    if len({Path(module).resolve() for module in modules}) > 1:
+        raise BadFileError(f"{source}: a scenario has one module with flows, but {', '.join(modules)} are several")
+    from perdure.flow.scenarios import simulate_flow  # noqa: PLC0415 - the Temporal SDK is slow to import
+
+    return simulate_flow(modules[0], scenario, source)
 
 
 def _manifests(files: list[str], scenario: Scenario, folder: Path) -> Iterator[Manifest]:

@@ -21,6 +21,8 @@ with lazily():
     from perdure.importing.tekton import manifests as tekton_manifests
     from perdure.language import program
     from perdure.simulation import manifests as simulation_manifests
+    from perdure.simulation import report as simulation_report
+    from perdure.view import flow_simulation as flow_view
     from perdure.view import simulation as view
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def lint(context: click.Context, *, file: tuple[str, ...], strict: bool, output:
     "--file",
     "-f",
     multiple=True,
-    help="Manifests of Workflow, WorkflowRun, RetryPolicy; - for standard input; repeatable",
+    help="Manifests of Workflow, WorkflowRun, RetryPolicy, or a Python file with flows; - for standard input; repeatable",
 )
 @option("--scenario", help="Scenario: what happens, and the expected outcome")
 @option("--input", "-i", "input_text", help="Input: JSON, @FILE, or @- for standard input")
@@ -109,7 +111,8 @@ def simulate(
     """Run a workflow in virtual time, without a cluster.
 
     Uses the real engine and interpreter. Activities behave as the scenario says,
-    or complete immediately. 30 days pass in milliseconds.
+    or complete immediately. 30 days pass in milliseconds. A flow in Python runs
+    with the functions of its activities, except where the scenario has entries.
 
     Exit status: 0 the run ended (with any outcome), 1 it does not match the
     scenario, 2 a file is invalid or the run does not end.
@@ -119,6 +122,7 @@ def simulate(
       {program} simulate --file order.yaml --input @order.json
       {program} simulate --file order.yaml --scenario declined.yaml
       {program} simulate --scenario declined.yaml --output json
+      {program} simulate --file etl.py --scenario lost.yaml
     """
     if not file and scenario is None:
         raise click.BadParameter("set a manifest, or a scenario that names one", param_hint="--file")
@@ -133,7 +137,12 @@ def simulate(
     if output != "text":
         screen.write_data(output, report.as_json() | ({} if unmet is None else {"unmet": unmet}))
     else:
-        screen.show(view.show(report, unmet, page_of(context, screen, times=times)))
+        page = page_of(context, screen, times=times)
+        screen.show(
+            view.show(report, unmet, page)
+            if isinstance(report, simulation_report.Report)
+            else flow_view.show(report, unmet, page)
+        )
     raise Exit(ExitCode.NO if unmet else ExitCode.YES)
 
 

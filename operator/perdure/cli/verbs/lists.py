@@ -443,7 +443,7 @@ class RunWatcher:
     def _changed_line(self, run: Object) -> RunSummary | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
         shown = runs_view.read_summary(run)
-        contents = (shown.phase, shown.progress, shown.reason, shown.start)
+        contents = (shown.listed_phase, shown.progress, shown.reason, shown.start)
         uid = run["metadata"]["uid"]
         if self._shown.get(uid) == contents:
             return None

@@ -192,7 +192,7 @@ class RunResets:
         self._runs.add_created(new.object)
         text = _message(new.name, new.event_id, entry.name)
         if new.kept:
-            text += f" and keeps {new.kept} later results"
+            text += f" and keeps {new.kept} later {'result' if new.kept == 1 else 'results'}"
         if new.left_out:
             text += f"; {new.left_out} more would be too large, so their activities run again"
         if isinstance(wanted, Retry) and not wanted.from_ and (earlier := await self._completed_retry(entry)):

@@ -190,6 +190,8 @@ class Trust:
                 continue
             try:
                 await self._write(namespace, known, bundle)
+            except (kube.AlreadyExistsError, kube.ConflictError):
+                pass  # another operator was first; the next publication compares again
             except kube.RequestError as error:  # a terminating namespace, or a quota
                 structlog.get_logger("perdure.frontend").warning(
                     "The TLS authority could not be published",

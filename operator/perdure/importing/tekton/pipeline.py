@@ -217,6 +217,7 @@ class Pipeline:
     def _tasks(self, tasks: list[Fields], scope: PipelineScope, known: Object) -> tuple[list[Object], PipelineScope]:
         steps: Object = {}
         skippable = self._skippable
+        present: dict[str, set[str]] = {}  # what must be true so that a task, and all before it, have their results
         pending = {str(each.data.get("name")): each for each in tasks}
         for each in tasks:
             for name in set(map(str, each.data.get("runAfter") or [])) - pending.keys():
@@ -228,9 +229,14 @@ class Pipeline:
                 read = results_read(task.data)
                 if "when" in task or read & skippable:
                     skippable.add(name)
-                guards = [
-                    f"{member('steps', valid_name(each))}.status != 'Skipped'" for each in sorted(read & skippable)
-                ]
+                # A task that is skipped for a missing result also skips those after it; one skipped by its `when` does not.
+                present[name] = {
+                    *(f"{member('steps', valid_name(each))}.status != 'Skipped'" for each in read & skippable),
+                    *(each for before in _needs(task) for each in present.get(before, ())),
+                }
+                guards = sorted(present[name])
+                if guards:
+                    skippable.add(name)
                 needs = [valid_name(each) for each in sorted(_needs(task)) if each in steps]
                 step, ran = self._task(task, scope, known, guards)
                 steps[name] = {"name": step.pop("name"), "needs": needs, **step}

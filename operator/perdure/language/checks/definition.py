@@ -3,6 +3,7 @@
 Such references are children, RetryPolicies, WorkflowLimits, signals, and the inputs of runs.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -234,7 +235,7 @@ def check(
 def _check(spec: WorkflowSpec) -> CheckedDefinition:
     """Check a definition that copies nothing."""
     program, broken = compile_partially(spec)
-    checks = _Checks(spec, program)
+    checks = _Checks(spec, program, broken)
     checks.run()
     reported = {finding.path for finding in broken}
     signals = signals_of(program)
@@ -258,10 +259,12 @@ def _moved(path: str, where: str) -> str:
 
 
 class _Checks:
-    def __init__(self, spec: WorkflowSpec, program: Program) -> None:
+    def __init__(self, spec: WorkflowSpec, program: Program, broken: Iterable[Finding]) -> None:
         self.spec = spec
         self.program = program
         self.findings: list[Finding] = []
+        self.evaluated = {template.path for template in program.templates()} | {_part_of(each.path) for each in broken}
+        """The paths of the values in which expressions are evaluated, and of the parts that did not compile."""
         self.children: list[ChildCall] = []
         lists = [spec.steps, *(block.steps for block in spec.blocks)]
         self.variables = {name for steps in lists for step in steps for name in step.set_ or ()}
@@ -296,6 +299,9 @@ class _Checks:
             if known:
                 scope["services"] = object_shape(known)
             self.findings += flows.of_flow(path, flow)
+            if isinstance(flow.steps_timeout, Template):
+                guards = guards_of([flow.steps_timeout])
+                self.template(f"{path}.stepsTimeout", flow.steps_timeout, scope, guards, _DURATION)
             self.flow(path, flow, scope)
         for attribute, name in HANDLERS.items():
             handler = getattr(spec, attribute)
@@ -308,6 +314,8 @@ class _Checks:
             template = program.handlers[name].input
             self.template(f"spec.{name}.input", template, scope, guards_of([template]))
             self.block_input(f"spec.{name}", handler.block, handler.input, scope)
+        reported = {finding.path for finding in self.findings}
+        self.findings += (each for each in texts.of_definition(spec, self.evaluated) if each.path not in reported)
 
     def activity(self, path: str, activity: Activity) -> None:
         if activity.from_ is not None:
@@ -345,6 +353,7 @@ class _Checks:
         check = self.program.flows[block].params if block else self.program.input
         for where, message in default_mismatches(check):
             self.report(f"{path}.default{where}", f"does not match `{path}.schema`: {message}", Severity.ERROR)
+        self.evaluated.add(f"{path}.default")
         self.findings += texts.in_data(f"{path}.default", check.default, "it is data; write the expression in a step")
 
     # Steps
@@ -420,6 +429,7 @@ class _Checks:
         guards: frozenset[Path],
         expected: tuple[set[str], str] | None = None,
     ) -> None:
+        self.evaluated.add(template.path)
         self.findings += of_template(path, template, scope, guards, expected, self.variables)
 
     def constant(self, path: str, key: str, template: Template) -> None:
@@ -465,6 +475,12 @@ class _Checks:
                         f"`{format_path(path[:2])}.status == 'Succeeded'` first, or give this step the same `when`",
                     )
                     break
+
+
+def _part_of(path: str) -> str:
+    """The step or the field of a definition that a path is in."""
+    found = re.match(r".*\bsteps\[\d+\]|spec\.[^.\[]+(?:\[\d+\])?", path)
+    return found[0] if found else path
 
 
 def _literals(attributes: Mapping[str, Any]) -> dict[str, Any]:

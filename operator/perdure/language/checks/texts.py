@@ -1,7 +1,7 @@
 """Finds texts that look like expressions but are not evaluated, and expressions in dangerous places."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -88,6 +88,39 @@ def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
         yield from _programs(f"{path}.{where}", container)
     if activity.script is not None and _has_expression(activity.script.source):
         yield _injected(f"{path}.script.source", PurePosixPath(activity.script.command[0]).name)
+
+
+_OF_PODS: Final = re.compile(r"spec\.activities\[\d+\]\.(?:container|podTemplate|script)\b|.*\bservices\[\d+\]")
+"""Paths that `in_containers` checks."""
+_PROSE: Final = frozenset({"description", "title", "examples", "$comment", "pattern"})
+"""Fields for people, and regular expressions."""
+
+
+def of_definition(spec: WorkflowSpec, evaluated: Collection[str]) -> Iterator[Finding]:
+    """Find expressions in all texts of a definition that are used unchanged, such as names and the types of errors.
+
+    Args:
+        spec: The definition.
+        evaluated: The paths of the values in which expressions are evaluated.
+    """
+    for where, text in _texts("spec", _without_prose(spec.dump())):
+        if "${" not in text or _OF_PODS.match(where) or any(_is_within(where, path) for path in evaluated):
+            continue
+        found = _expressions_in(text)
+        if found:
+            is_certain = not all(map(_SHELL_VARIABLE.fullmatch, found))
+            severity = Severity.ERROR if is_certain else Severity.WARNING
+            yield Finding(where, "`${…}` is not evaluated here: this text is used unchanged", severity, local=True)
+
+
+def _is_within(where: str, path: str) -> bool:
+    return where == path or where.startswith((f"{path}.", f"{path}["))
+
+
+def _without_prose(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_prose(entry) for key, entry in value.items() if key not in _PROSE}
+    return [_without_prose(entry) for entry in value] if isinstance(value, list) else value
 
 
 def of_argo(spec: WorkflowSpec) -> Iterator[Finding]:

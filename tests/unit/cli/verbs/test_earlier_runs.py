@@ -27,6 +27,15 @@ steps:
 - {name: right, needs: [nap], activity: {name: ask}}
 """
 
+LOOP = """
+activities:
+- {name: fit, startToCloseTimeout: 5m, container: {image: shop}}
+steps:
+- name: train
+  forEach: {items: "${[1, 2, 3, 4]}", maxConcurrency: 1, failurePolicy: Continue}
+  activity: {name: fit, input: "${item}"}
+"""
+
 
 def failed() -> Flow:
     """`first` ran for 2 s; `left` failed; `right` then succeeded at the second attempt."""
@@ -35,11 +44,23 @@ def failed() -> Flow:
     return flow.completed(17, "two", "right").failed(18, declined(non_retryable=True), "left")
 
 
+def looped() -> Flow:
+    """The second of four items, which run one after the other, failed."""
+    flow = Flow(LOOP, input={})
+    for item in range(4):
+        flow.started(10 * item + 1)
+        if item == 1:
+            flow.failed(10 * item + 2, declined(non_retryable=True))
+        else:
+            flow.completed(10 * item + 2, "fitted")
+    return flow
+
+
 def retried(flow: Flow, offset: float) -> dict[str, Any]:
     """The new run: it repeats `left`, has kept the result of `right`, which ended after the point, and has run for 1 s."""
     stored = flow.status["history"]["events"]
     events = history.decode_events(stored)
-    point = next(each.event_id for each in events if isinstance(each, ev.TimerFired))
+    point = next((each.event_id for each in events if isinstance(each, ev.TimerFired)), 1)
     kept = tuple(each.event_id for each in events[point:] if isinstance(each, ev.ActivityTaskCompleted))
     first = events[0]
     assert isinstance(first, ev.WorkflowExecutionStarted)
@@ -82,6 +103,21 @@ def test_kept_steps_name_the_earlier_run_and_repeated_ones_count_from_the_reset(
     assert (data["first"].get("pods"), data["left"]["pods"]) == (None, ["order-42-retry-1-8-1"])
 
 
+def test_kept_items_that_wait_for_a_repeated_one_name_the_earlier_run() -> None:
+    found = retried(looped(), 60)
+    for view in (read_run(found, now=at(63), trace=trace(found)), read_run(found, now=at(63))):
+        steps = {step.path: step for step in view.every_step()}
+        assert {path: step.earlier_run for path, step in steps.items()} == {
+            "train": "",
+            "train[0]": "order-42",
+            "train[1]": "",
+            "train[2]": "order-42",
+            "train[3]": "order-42",
+        }
+        assert [path for path, step in steps.items() if step.pods] == ["train[1]"]
+        assert (steps["train[2]"].attempt, steps["train[2]"].start) == (None, None)
+
+
 def pod(run: str, step: str, event: int, attempt: int) -> dict[str, Any]:
     return {
         "metadata": {
@@ -114,3 +150,22 @@ def test_the_logs_of_kept_steps_are_read_from_the_pods_of_the_earlier_run(server
     assert done.stderr.splitlines() == [
         "first: ran in the earlier run `order-42`, and its pod was deleted; see `perdure logs -n shop order-42`"
     ]
+
+
+def test_the_logs_of_kept_items_have_the_names_of_other_items(server: ApiServer) -> None:
+    found = retried(looped(), 60)
+
+    def pods() -> dict[str, Any]:
+        (selector,) = server.asked[-1][1]["labelSelector"]
+        new = selector.endswith("uid-new")
+        return items(pod("order-42-retry-1", "train[1]", 6, 1) if new else pod("order-42", "train[2]", 8, 1))
+
+    server.answers |= {
+        RUN: found,
+        PODS: pods,
+        f"{PODS}/order-42-8-1/log": Log("2026-01-01T12:00:01Z fitted\n"),
+        f"{PODS}/order-42-retry-1-6-1/log": Log("2026-01-01T12:01:01Z done\n"),
+    }
+    done = perdure("logs", "order-42-retry-1", "-n", "shop")
+    assert sorted(done.stdout.splitlines()) == ["train[1: 2]#1: done", "train[2: 3]#1: fitted"]
+    assert [line.partition(": ran")[0] for line in done.stderr.splitlines()] == ["train[0: 1]", "train[3: 4]"]

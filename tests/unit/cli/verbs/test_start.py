@@ -88,7 +88,11 @@ def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[s
     [
         (condition("Running"), 0, ""),
         (condition("Failed", "Boom: it broke", "False"), 0, ""),
-        (condition("WorkflowNotFound", "there is no Workflow"), 0, ""),
+        (
+            condition("WorkflowNotFound", "Workflow `flow` cannot be run: there is no Workflow `library`"),
+            0,
+            "Warning: the run `order` waits: Workflow `flow` cannot be run: there is no Workflow `library`",
+        ),
         (
             condition("RetryPolicyNotFound", "there is no RetryPolicy"),
             0,
@@ -110,7 +114,7 @@ def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[s
     ids=[
         "accepted",
         "accepted and failed",
-        "no Workflow",
+        "no library",
         "no RetryPolicy",
         "limit",
         "full",

@@ -80,10 +80,41 @@ def test_logs_of_a_run_that_takes_too_long_end_with_its_timeout(server: ApiServe
     assert "the run `order` has not ended within 100ms; it keeps running" in done.stderr
 
 
+LARGE = "12345678901234567890"
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        (("-p", f"a={LARGE}"), {"a": LARGE}),
+        (("-p", f"a=[{LARGE}, -{LARGE}, 7]"), {"a": [LARGE, f"-{LARGE}", 7]}),
+        (("--input", f'{{"a": {{"b": {LARGE}}}, "c": 1.5}}'), {"a": {"b": LARGE}, "c": 1.5}),
+        (("-p", "a=1e400"), {"a": "1e400"}),
+        (("-p", "a=NaN"), {"a": "NaN"}),
+        (("-p", 'a={"b": [1e3]}'), {"a": {"b": [1000]}}),
+    ],
+)
+def test_digits_of_an_input_are_kept(server: ApiServer, given: tuple[str, ...], want: Any) -> None:
+    """argo-workflows#3990, in lists and objects too: the API server would round such integers."""
+    server.answers[WORKFLOW] = {**DEFINITION, "spec": {**DEFINITION["spec"], "input": {}}}
+    assert start("--no-wait", *given).exit_code == 0
+    assert server.created[0]["spec"]["input"] == want
+
+
+@pytest.mark.parametrize("given", [("-p", 'a={"b": 1e400}'), ("-p", "a=[NaN]"), ("--input", '{"a": -1e400}')])
+def test_a_number_that_cannot_be_stored_is_rejected(server: ApiServer, given: tuple[str, ...]) -> None:
+    """It became `.inf` in a dry run, and null in a simulation."""
+    server.answers[WORKFLOW] = DEFINITION
+    done = start("--no-wait", *given)
+    assert (done.exit_code, server.created) == (2, [])
+    assert "is not a number that Kubernetes can store" in done.stderr
+
+
 @pytest.mark.parametrize(
     "declared",
     [
         {"default": {"version": "1.0", "count": 1}},
+        {"schema": {"type": "object", "properties": {"version": {"type": ["string", "null"]}}}},
         {"schema": {"type": "object", "properties": {"version": {"type": "string"}, "count": {"type": "integer"}}}},
     ],
 )

@@ -40,7 +40,8 @@ LEDGER = "drill-ledger"
 EFFECT = f"""python3 -c '
 import http.client, os
 server = http.client.HTTPConnection("ledger.{LEDGER}", 8000)
-server.request("GET", "/" + os.environ["PERDURE_WORKFLOW_ID"] + "/" + os.environ["PERDURE_ACTIVITY_ID"])
+names = ("PERDURE_NAMESPACE", "PERDURE_WORKFLOW_ID", "PERDURE_ACTIVITY_ID")
+server.request("GET", "/" + "/".join(os.environ[name] for name in names))
 server.getresponse()
 '"""
 """What each attempt does: a request that the ledger logs."""
@@ -84,10 +85,11 @@ class Drill:
     def _operators(self) -> list[Json]:
         return self.system.list("pods", "-l=app.kubernetes.io/component=operator")
 
-    def ledger(self) -> Counter[str]:
-        """How often each piece of work was done, by workflow ID and activity."""
+    def ledger(self, namespace: Cluster) -> Counter[str]:
+        """How often each piece of work was done in a namespace, by workflow ID and activity."""
         lines = self.system("logs", "ledger", f"--namespace={LEDGER}").splitlines()
-        return Counter(line.split('"GET /')[1].split()[0] for line in lines if '"GET /' in line)
+        head = f'"GET /{namespace.namespace}/'
+        return Counter(line.split(head)[1].split()[0] for line in lines if head in line)
 
 
 def cluster(verb: str, *arguments: str) -> None:
@@ -174,10 +176,10 @@ def finish(namespace: Cluster, runs: dict[str, Kind], *, stage: int) -> dict[str
     return {name: namespace.closed(name, seconds=900)["phase"] for name in runs}
 
 
-def twice(drill: Drill, runs: dict[str, Kind]) -> dict[str, set[str]]:
+def twice(drill: Drill, namespace: Cluster, runs: dict[str, Kind]) -> dict[str, set[str]]:
     """The activities of each run that were done more often than they should be."""
     found: dict[str, set[str]] = {name: set() for name in runs}
-    for key, times in drill.ledger().items():
+    for key, times in drill.ledger(namespace).items():
         run, _, activity = key.partition("/")
         if run in runs and times > runs[run].attempts:
             found[run].add(activity)
@@ -212,7 +214,7 @@ def test_runs_continue_after_a_restore_of_etcd(drill: Drill, namespace: Cluster)
     # What happens from here on is lost, with all that it has done.
     signal(namespace, 2, runs)
     await_stage(namespace, runs, 1)
-    done = drill.ledger()
+    done = drill.ledger(namespace)
     # A worker that keeps running remembers workflows as they are now.
     namespace("scale", "deployment/orders-worker", "--replicas=0")
     namespace.wait("the worker to stop", lambda: not namespace.list("pods", "-l=app=orders-worker"))
@@ -223,7 +225,7 @@ def test_runs_continue_after_a_restore_of_etcd(drill: Drill, namespace: Cluster)
     assert all(signals(namespace, name) == 1 for name in runs)
     damaged = reported(namespace, runs)
     phases = finish(namespace, runs, stage=2)
-    again = twice(drill, runs)
+    again = twice(drill, namespace, runs)
     rows = {name: {"phase": phases[name], "reported": name in damaged, "twice": again[name]} for name in runs}
     show("etcd, restored from a snapshot:", before, rows)
     assert set(phases.values()) == {"Completed"}
@@ -279,15 +281,15 @@ def test_runs_continue_after_their_objects_were_created_again(drill: Drill, name
     worker(namespace, IMAGE)
     store(namespace, IMAGE)
     restore(namespace, saved)
-    done = drill.ledger()
+    done = drill.ledger(namespace)
     drill.scale(1)
     namespace.wait("reports", lambda: len(reported(namespace, runs)) == len(runs))
     damaged = reported(namespace, runs)
-    assert drill.ledger() == done, "nothing starts before it is accepted"
+    assert drill.ledger(namespace) == done, "nothing starts before it is accepted"
     children = [each["metadata"]["name"] for each in saved["workflowruns"] if each["metadata"]["name"] not in runs]
     accept(namespace, damaged)
     phases = finish(namespace, runs, stage=2)
-    again = twice(drill, runs)
+    again = twice(drill, namespace, runs)
     rows = {name: {"phase": phases[name], "reported": name in damaged, "twice": again[name]} for name in runs}
     show("Objects, created again with their statuses:", before, rows)
     print(f"{len(children)} other runs (children and runs of the Schedule) were restored as well")

@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down store image wheels version release install test test-all test-unit test-python simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint audit format generate clean
+.PHONY: help setup quickstart cluster cluster-down store image wheels version release install test test-all test-unit test-python drill simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint audit format generate clean
 
 # kind: a new kind cluster. existing: the cluster of KUBECONFIG.
 CLUSTER ?= kind
@@ -68,6 +68,9 @@ test-unit: setup ## Run the tests that need no cluster
 
 test-python: setup ## Run the tests that need nothing but Python on the image's version of Python: ARGS="tests/unit/api", or --short
 	$(RUN) python hack/image_tests.py $(ARGS)
+
+drill: setup ## Restore etcd and a namespace under runs of every kind, on a cluster of its own, and print what happens to them
+	$(RUN) pytest -q -rP -m bench tests/drill
 
 simulate: setup ## Run the operator in virtual time with random faults: ARGS="--scenario rough --seeds 100", or ARGS=--help
 	PYTHONPATH=operator:tests PYTHONHASHSEED=0 $(RUN) python -m simulated $(ARGS)

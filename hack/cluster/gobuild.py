@@ -143,6 +143,8 @@ ARGO = GoProgram("argo", "github.com/argoproj/argo-workflows/v4")
 TEKTON = GoProgram("tekton", "github.com/tektoncd/pipeline")
 """Tekton's controller, in the same way (``tests/fidelity/tekton``)."""
 VERSITYGW = GoProgram("versitygw", "github.com/versity/versitygw")
+ETCD_TOOLS = GoProgram("etcd", "go.etcd.io/etcd/etcdutl/v3")
+"""etcdctl and etcdutl, which save and restore a snapshot."""
 REGISTRY = GoProgram(
     "registry",
     "github.com/distribution/distribution/v3",

@@ -73,6 +73,16 @@ TOOLS = {
         ("--version",),
         lambda version: version == version_in(gobuild.VERSITYGW.version),
     ),
+    **{
+        name: Tool(
+            name,
+            gobuild.ETCD_TOOLS,
+            name,
+            ("version",),
+            lambda version: version == version_in(gobuild.ETCD_TOOLS.version),
+        )
+        for name in ("etcdctl", "etcdutl")
+    },
     "registry": Tool(
         "registry",
         gobuild.REGISTRY,

@@ -27,129 +27,16 @@ from cluster.paths import REPOSITORY, Cache
 from deploy import Target, kind_cluster
 from perdure.api.state_versions import NEWEST
 from perdure.engine import events as ev
-from perdure.engine.events import AnyEvent
-from support.cluster.artifacts import store
-from support.cluster.namespace import SYSTEM, Cluster, Json, check_history, recorded, run_manifest, temporary_namespace
+from support.cluster.namespace import SYSTEM, Cluster, Json, check_history, recorded, temporary_namespace
+from support.cluster.stages import EVERY_SECONDS, KINDS, STAGES, Kind, begin, in_flight, pieces, send, signals, started
 from version import declared_version
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 
 CACHE = Cache.from_environment(os.environ)
 NAME = "perdure-upgrades"
-STAGES = 5
 COPIES = 6
-EVERY_SECONDS = 10
 IMAGE = f"localhost/perdure:{declared_version(REPOSITORY)}-upgraded"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Runs that do the same work in each stage."""
-
-    work: Json
-    """The step."""
-    activities: int = 0
-    """How many activities complete in each stage, and how many attempts each has."""
-    attempts: int = 1
-    children: int = 0
-    timers: int = 0
-    copies: int = COPIES
-
-
-def activity(name: str, script: str, image: str, **options: object) -> Json:
-    resources = {"requests": {"cpu": "5m", "memory": "8Mi"}}
-    container = {"image": image, "command": ["sh", "-c", script], "resources": resources}
-    return {"name": name, "startToCloseTimeout": "5m", "container": container, **options}
-
-
-RESULT = 'printf %s "$PERDURE_INPUT" > /dev/termination-log'
-REPORT = {"outputs": [{"name": "report", "path": "/out/report"}]}
-RETRY = {"exponential": {"initialInterval": "15s", "backoffCoefficient": "1", "maximumAttempts": 5}}
-KINDS = {
-    "sleep": Kind({"sleep": {"duration": "20s"}}, timers=1),
-    "pod": Kind({"activity": {"name": "slow", "input": "${1}"}}, activities=1),
-    "retry": Kind({"activity": {"name": "flaky", "input": "${1}"}}, activities=1, attempts=2),
-    "child": Kind({"childWorkflow": {"workflow": {"name": "nap"}}}, children=1),
-    "loop": Kind({"forEach": {"items": "${lists.range(4)}", "maxConcurrency": 2}, "call": {"block": "nap"}}, timers=4),
-    "branches": Kind(
-        {"parallel": {"wait": "All", "branches": [{"name": "a", "block": "nap"}, {"name": "b", "block": "pod"}]}},
-        activities=1,
-        timers=1,
-    ),
-    "limited": Kind({"activity": {"name": "licensed", "input": "${1}"}}, activities=1),
-    "files": Kind({"activity": {"name": "keep", "input": "${1}"}}, activities=1),
-    "signal": Kind({"set": {"waited": "${true}"}}),
-    "code": Kind({}, activities=1, copies=4),
-}
-
-
-def spec(kind: Kind, image: str) -> Json:
-    """A definition with the work of each stage, and a signal before each but the first."""
-    steps = []
-    for stage in range(STAGES):
-        if stage:
-            steps.append({"name": f"wait-{stage}", "waitForSignal": {"name": f"go-{stage}", "timeout": "1h"}})
-        steps.append({"name": f"work-{stage}", **kind.work})
-    blocks: list[Json] = [
-        {"name": "nap", "steps": [{"name": "nap", "sleep": {"duration": "10s"}}]},
-        {"name": "pod", "steps": [{"name": "pod", "activity": {"name": "slow", "input": "${1}"}}]},
-    ]
-    activities = [
-        activity("slow", f"sleep 20; {RESULT}", image),
-        activity("flaky", f'[ "$PERDURE_ATTEMPT" = 2 ] && {RESULT}', image, retryPolicy=RETRY),
-        activity("keep", f"echo done > /out/report; {RESULT}", image, artifacts=REPORT),
-        activity("licensed", f"sleep 3; {RESULT}", image, limits=[{"name": "licenses"}]),
-    ]
-    return {"inline": {"activities": activities, "blocks": blocks, "steps": steps}}
-
-
-WORKER = f"""\
-import asyncio, os
-from collections.abc import Sequence
-from datetime import timedelta
-from temporalio import activity, workflow
-from temporalio.client import Client
-from temporalio.common import RawValue
-from temporalio.service import TLSConfig
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
-
-@activity.defn
-async def slow(stage: int) -> int:
-    await asyncio.sleep(5)
-    return stage
-
-@workflow.defn
-class Stages:
-    def __init__(self) -> None:
-        self.gone = 0
-
-    @workflow.run
-    async def run(self) -> int:
-        total = 0
-        for stage in range({STAGES}):
-            await workflow.wait_condition(lambda: self.gone >= stage)
-            total += await workflow.execute_activity(slow, stage, start_to_close_timeout=timedelta(minutes=1))
-        return total
-
-    @workflow.signal(dynamic=True)
-    def go(self, name: str, args: Sequence[RawValue]) -> None:
-        self.gone += 1
-
-async def main() -> None:
-    here = "/var/run/perdure"
-    client = await Client.connect(
-        os.environ["TEMPORAL_ADDRESS"],
-        namespace=os.environ["TEMPORAL_NAMESPACE"],
-        api_key=open(f"{{here}}/token").read(),
-        tls=TLSConfig(server_root_ca_cert=open(f"{{here}}/ca.crt", "rb").read()),
-    )
-    worker = Worker(
-        client, task_queue="stages", workflows=[Stages], activities=[slow], workflow_runner=UnsandboxedWorkflowRunner()
-    )
-    await worker.run()
-
-asyncio.run(main())
-"""
 
 
 @dataclass(frozen=True)
@@ -238,79 +125,10 @@ def namespace(installation: Installation) -> Iterator[Cluster]:
         yield made
 
 
-def begin(namespace: Cluster, image: str) -> dict[str, Kind]:
-    """Start the runs, a Schedule, and the worker; return the runs by their names."""
-    worker(namespace, image)
-    store(namespace, image)
-    count = [{"name": "count", "return": {"output": "${schedule.scheduledTime}"}}]
-    nap = [{"name": "nap", "sleep": {"duration": "15s"}}]
-    head: Json = {"apiVersion": "perdure.dev/v1alpha1"}
-    schedule = {
-        "intervals": [{"every": f"{EVERY_SECONDS}s"}],
-        "overlapPolicy": "AllowAll",
-        "catchupWindow": "10m",
-        "successfulRunsHistoryLimit": 1000,
-        "workflowRunTemplate": {"spec": {"workflow": {"name": "count"}}},
-    }
-    namespace.apply(
-        head | {"kind": "Workflow", "metadata": {"name": "nap"}, "spec": {"steps": nap}},
-        head | {"kind": "Workflow", "metadata": {"name": "count"}, "spec": {"steps": count}},
-        head | {"kind": "WorkflowLimit", "metadata": {"name": "licenses"}, "spec": {"capacity": 2}},
-        head | {"kind": "Schedule", "metadata": {"name": "often"}, "spec": schedule},
-    )
-    runs = {}
-    for name, kind in KINDS.items():
-        for number in range(kind.copies):
-            run = f"{name}-{number}"
-            code = {"workflow": {"type": "Stages", "taskQueue": "stages"}}
-            namespace.create(run_manifest(run, code if name == "code" else spec(kind, image)))
-            runs[run] = kind
-    return runs
-
-
-def worker(namespace: Cluster, image: str) -> None:
-    """The worker of the example, with other code; it lives through all upgrades."""
-    namespace.apply(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orders-app"}, "data": {"app.py": WORKER}}
-    )
-    text = (REPOSITORY / "examples" / "temporal" / "worker.yaml").read_text(encoding="utf-8")
-    for each in yaml.safe_load_all(text):
-        if each["kind"] == "Deployment":
-            each["spec"]["template"]["spec"]["containers"][0]["image"] = image
-        namespace.apply(each)
-
-
-def send(namespace: Cluster, stage: int, runs: dict[str, Kind]) -> None:
-    for name in runs:
-        namespace.create(
-            {
-                "apiVersion": "perdure.dev/v1alpha1",
-                "kind": "Operation",
-                "metadata": {"name": f"go-{stage}-{name}"},
-                "spec": {"target": {"kind": "WorkflowRun", "name": name}, "signal": {"name": f"go-{stage}"}},
-            }
-        )
-
-
-def in_flight(namespace: Cluster, runs: dict[str, Kind]) -> dict[str, Counter[str]]:
-    """What each kind of run does now: what is pending, or else its phase. The timeout of a signal is a timer."""
-    found: dict[str, Counter[str]] = {}
-    for each in namespace.list("workflowruns"):
-        name, status = each["metadata"]["name"], each.get("status") or {}
-        if name in runs:
-            doing = [each for each in ("Activities", "Timers", "Children") if status.get(f"pending{each}")]
-            found.setdefault(name.rpartition("-")[0], Counter())[", ".join(doing) or status.get("phase", "new")] += 1
-    return found
-
-
-def pieces(events: tuple[AnyEvent, ...]) -> Counter[str]:
-    return Counter(type(each).__name__ for each in events)
-
-
 def test_runs_of_every_kind_survive_an_upgrade_a_rollback_and_the_next_upgrade(
     installation: Installation, namespace: Cluster
 ) -> None:
-    runs = begin(namespace, installation.previous.image)
+    runs = begin(namespace, installation.previous.image, copies=COPIES)
     namespace.wait("all runs to begin", lambda: all(started(namespace, name) for name in runs))
     observations = [in_flight(namespace, runs)]
     if missing := installation.missing_values():
@@ -362,15 +180,6 @@ def without_conditions(namespace: Cluster, name: str) -> tuple[Json, Json]:
     return run["spec"], {key: each for key, each in run["status"].items() if key != "conditions"}
 
 
-def started(namespace: Cluster, name: str) -> bool:
-    run = namespace.get("workflowrun", name)
-    return bool(run and (run.get("status") or {}).get("phase") not in (None, "Pending"))
-
-
-def signals(namespace: Cluster, name: str) -> int:
-    return pieces(recorded(namespace.with_history(name)))["WorkflowExecutionSignaled"]
-
-
 def check_once(run: Json, kind: Kind) -> None:
     """Each piece of work of the run is in its history exactly once; today's code decides the same."""
     events = recorded(run)
@@ -409,9 +218,9 @@ def check_schedule(times: list[str]) -> list[str]:
 def table(observations: list[dict[str, Counter[str]]]) -> str:
     stages = ("upgrade", "rollback", "second upgrade", "rollback from the new form")
     lines = [" | ".join(["kind", "runs", *(f"during the {each}" for each in stages), "at the end"])]
-    for name, kind in KINDS.items():
+    for name in KINDS:
         cells = [
             ", ".join(f"{number} {what}" for what, number in each.get(name, Counter()).items()) for each in observations
         ]
-        lines.append(" | ".join([name, str(kind.copies), *cells, "all completed, once"]))
+        lines.append(" | ".join([name, str(COPIES), *cells, "all completed, once"]))
     return "\n".join(lines)

@@ -92,9 +92,9 @@ def _operate(environment: dict[str, str], log: Path) -> None:
 
 
 @contextmanager
-def operator(cluster: Cluster, log: Path) -> Iterator[Process]:
-    """An operator of the namespace of `cluster`, killed with -9 at the end of the block."""
-    process = Process(cluster, log)
+def operator(cluster: Cluster, log: Path, **options: str) -> Iterator[Process]:
+    """An operator of the namespace of `cluster` with variables, killed with -9 at the end of the block."""
+    process = Process(cluster, log, options)
     try:
         process.start()
         yield process

@@ -9,7 +9,8 @@ from cluster.tools import kubectl_suits, version_in
 
 KUBERNETES = [gobuild.KUBERNETES, *gobuild.OTHER_KUBERNETES]
 PROGRAMS = [*KUBERNETES, *gobuild.NODE_PROGRAMS, gobuild.KIND, gobuild.HELM, gobuild.KWOK]
-PROGRAMS += [gobuild.TEMPORAL, gobuild.UI, gobuild.VERSITYGW, gobuild.REGISTRY, gobuild.ARGO, gobuild.TEKTON]
+PROGRAMS += [gobuild.TEMPORAL, gobuild.UI, gobuild.VERSITYGW, gobuild.REGISTRY, gobuild.ETCD_TOOLS, gobuild.ARGO]
+PROGRAMS += [gobuild.TEKTON]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: f"{program.name} {program.version}")

@@ -1,4 +1,4 @@
-"""Measures how much memory an action leaves allocated."""
+"""Measures how much memory is allocated, or left by an action."""
 
 import gc
 import tracemalloc
@@ -18,3 +18,9 @@ def bounded_memory(limit: int) -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert left <= limit, f"{left:,} bytes are left"
+
+
+def traced() -> int:
+    """Bytes that are in use, without garbage that waits to be collected, while memory is traced."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]

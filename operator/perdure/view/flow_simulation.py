@@ -9,6 +9,7 @@ from rich.text import Text
 
 from perdure.simulation.transcript import length
 from perdure.view import failure, text
+from perdure.view.simulation import expectations, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from perdure.view.page import Page
 
 _GAP = "  "
-_LABEL = 14
 
 
 class FlowReport(Protocol):
@@ -63,25 +63,18 @@ def show(report: FlowReport, unmet: Sequence[str] | None, page: Page) -> Iterato
     yield from _attempts(report, page)
     yield Text()
     yield Text("Outcome", style="bold")
-    yield Text(text.pad("Status:", _LABEL)).append_text(page.status(report.phase))
     rows = [("Duration", length(report.elapsed))]
     if report.output is not None:
         rows.append(("Output", text.value(report.output)))
     if report.waits_for:
         rows.append(("Waits for", report.waits_for))
-    for label, what in rows:
-        yield Text(text.pad(f"{label}:", _LABEL) + page.shorten(text.one_line(what), page.width - _LABEL))
+    yield from outcome(report.phase, rows, page)
     if report.failure is not None:
         yield Text()
         yield Text("Failure", style="bold")
         yield from failure.chain(report.failure, page)
     if unmet is not None:
-        yield Text()
-        yield Text("Expectations", style="bold")
-        if not unmet:
-            yield Text().append(f"{page.glyphs.icons['Succeeded']} met", style="green")
-        for sentence in unmet:
-            yield Text().append(f"{page.glyphs.icons['Failed']} {text.one_line(sentence)}", style="red")
+        yield from expectations(unmet, page)
 
 
 def _attempts(report: FlowReport, page: Page) -> Iterator[Text]:
@@ -92,7 +85,7 @@ def _attempts(report: FlowReport, page: Page) -> Iterator[Text]:
     ]
     widths = [max(cell_len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     yield Text(_GAP.join(map(text.pad, head, widths)).rstrip(), style="dim")
-    for *cells, outcome, why in rows:
-        line = Text(_GAP.join(map(text.pad, cells, widths)) + _GAP).append_text(page.status(outcome))
+    for *cells, ended, why in rows:
+        line = Text(_GAP.join(map(text.pad, cells, widths)) + _GAP).append_text(page.status(ended))
         line.append(f"{_GAP}{page.shorten(why, page.width)}" if why else "")
         yield line

@@ -1,7 +1,7 @@
 """Formats a simulation: the timeline, the tree of steps, and the result."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -48,9 +48,7 @@ def show(report: Report, unmet: Sequence[str] | None, page: Page) -> Iterator[Te
         yield Text("Failure", style="bold")
         yield from failure.chain(as_json(report.failure), page)
     if unmet is not None:
-        yield Text()
-        yield Text("Expectations", style="bold")
-        yield from _unmet(unmet, page)
+        yield from expectations(unmet, page)
 
 
 def _timeline(report: Report, page: Page) -> Iterator[Text]:
@@ -121,7 +119,6 @@ def _stems(steps: Sequence[StepNode], before: str, page: Page) -> Iterator[tuple
 
 
 def _outcome(report: Report, page: Page) -> Iterator[Text]:
-    yield Text(text.pad("Status:", _LABEL)).append_text(page.status(report.phase))
     rows = [("Duration", length(report.elapsed))]
     if len(report.root.runs) > 1:
         rows.append(("Runs", str(len(report.root.runs))))
@@ -133,16 +130,42 @@ def _outcome(report: Report, page: Page) -> Iterator[Text]:
         counted[f"service {service}" if service else each.activity] += 1
     rows += [("Attempts", ", ".join(f"{name} {count}" for name, count in counted.items()))]
     rows += [("Waits for", what) for what in report.waits_for]
+    yield from outcome(report.phase, rows, page)
+
+
+def outcome(phase: str, rows: Iterable[tuple[str, str]], page: Page) -> Iterator[Text]:
+    """Show how a simulation ended.
+
+    Args:
+        phase: The phase of the run.
+        rows: Labels and texts; those without a text are left out.
+        page: The page for the output.
+
+    Yields:
+        Lines.
+    """
+    yield Text(text.pad("Status:", _LABEL)).append_text(page.status(phase))
     for label, what in rows:
         if what:
             yield Text(text.pad(f"{label}:", _LABEL) + page.shorten(text.one_line(what), page.width - _LABEL))
 
 
-def _unmet(unmet: Sequence[str], page: Page, indent: str = "") -> Iterator[Text]:
+def expectations(unmet: Sequence[str], page: Page) -> Iterator[Text]:
+    """Show which expectations of a scenario are not met, or that all are.
+
+    Args:
+        unmet: A sentence for each.
+        page: The page for the output.
+
+    Yields:
+        Lines.
+    """
+    yield Text()
+    yield Text("Expectations", style="bold")
     if not unmet:
-        yield Text(indent).append(f"{page.glyphs.icons['Succeeded']} met", style="green")
+        yield Text().append(f"{page.glyphs.icons['Succeeded']} met", style="green")
     for sentence in unmet:
-        yield Text(indent).append(f"{page.glyphs.icons['Failed']} {text.one_line(sentence)}", style="red")
+        yield Text().append(f"{page.glyphs.icons['Failed']} {text.one_line(sentence)}", style="red")
 
 
 def verdict(result: Mapping[str, Any], page: Page) -> Iterator[Text]:

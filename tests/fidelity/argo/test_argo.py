@@ -1,6 +1,6 @@
 """Imported workflows of Argo go as they do on Argo's own controller: the same tasks run, with the same input, to the same end.
 
-The workflows are random. How they go on Argo is recorded, so that only recording needs its controller:
+The workflows are random. Their outcome on Argo is recorded, so that only recording needs its controller:
 
     pytest tests/fidelity/argo --record
 

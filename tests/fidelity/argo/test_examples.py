@@ -1,7 +1,7 @@
 """The examples of Argo Workflows have the same outcome here as on Argo's own controller.
 
 The same outcome means: the same templates run, equally often and with the same input, and the workflow ends as it does there,
-with the same outputs. How they go on Argo is recorded, with the examples themselves, so that only recording needs its controller:
+with the same outputs. Their outcome on Argo is recorded with the examples, so that only recording needs its controller:
 
     pytest tests/fidelity/argo/test_examples.py --record
 

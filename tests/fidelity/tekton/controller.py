@@ -357,7 +357,7 @@ def _seconds(text: str | None, default: float | None) -> float | None:
 
 
 def _progress(run: Json) -> Json:
-    """Return what changes in the status of a run when it goes on: its conditions get new times even if nothing happens."""
+    """Return what changes in the status of a run that makes progress. Its conditions also get new times without any progress."""
     status = run.get("status") or {}
     conditions = [{**each, "lastTransitionTime": None} for each in status.get("conditions") or []]
     kept = ("podName", "startTime", "finallyStartTime", "childReferences", "retriesStatus")

@@ -1,7 +1,7 @@
 """The examples of Tekton Pipelines have the same outcome here as on Tekton's own controller.
 
 The same outcome means: the same tasks run, equally often and with the same parameters, and the run ends as it does there, with
-the same results. How they go on Tekton is recorded, with the examples themselves, so that only recording needs its controller:
+the same results. Their outcome on Tekton is recorded with the examples, so that only recording needs its controller:
 
     pytest tests/fidelity/tekton/test_examples.py --record
 

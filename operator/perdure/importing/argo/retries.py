@@ -37,7 +37,7 @@ def timeout(template: Fields, *names: str) -> str | None:
 
 
 def attempt_limit(template: Fields) -> str:
-    """Take the time limit of an attempt; one that is explicitly zero is no limit in Argo."""
+    """Take the time limit of an attempt. In Argo, an explicit zero means no limit."""
     names = ("activeDeadlineSeconds", "timeout")
     default = NO_LIMIT if any(name in template for name in names) else MAX_ATTEMPT
     return timeout(template, *names) or default

@@ -1,8 +1,5 @@
 """The operator keeps little memory of each finished run, whatever its size."""
 
-import gc
-import tracemalloc
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import orjson
@@ -12,6 +9,7 @@ from perdure.controller.dispatch.index import Index
 from perdure.controller.manager import Manager
 from perdure.kube.clock import now
 from support.managers import client_without_server, manager_over
+from support.memory import traced
 from support.recorded_runs import recorded
 
 Json = dict[str, Any]
@@ -31,25 +29,6 @@ def finished(number: int, size: int) -> Json:
     run["spec"]["searchAttributes"] = {"customer": f"customer-{number:08}"}
     decoded: Json = orjson.loads(orjson.dumps(run))
     return decoded
-
-
-@pytest.fixture
-async def manager() -> AsyncIterator[Manager]:
-    async with client_without_server() as client:
-        yield manager_over(client)
-
-
-@pytest.fixture
-def memory() -> Iterator[None]:
-    tracemalloc.start()
-    yield
-    tracemalloc.stop()
-
-
-def traced() -> int:
-    """Bytes that are in use, without garbage that waits to be collected."""
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0]
 
 
 @pytest.mark.usefixtures("memory")

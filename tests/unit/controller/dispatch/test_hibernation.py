@@ -1,8 +1,5 @@
 """A run that only waits takes little memory."""
 
-import gc
-import tracemalloc
-from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -16,7 +13,7 @@ from simulated.loop import START
 from simulated.scenarios.hibernation import SUBSCRIPTION
 from simulated.world import Setting, World, simulate
 from support.clock import stopped_clock
-from support.managers import client_without_server, manager_over
+from support.memory import traced
 
 Json = dict[str, Any]
 
@@ -49,25 +46,6 @@ def copy(number: int) -> Json:
 def played() -> None:
     """Play the run before a test has an event loop of its own."""
     subscription()
-
-
-@pytest.fixture
-async def manager() -> AsyncIterator[Manager]:
-    async with client_without_server() as client:
-        yield manager_over(client)
-
-
-@pytest.fixture
-def memory() -> Iterator[None]:
-    tracemalloc.start()
-    yield
-    tracemalloc.stop()
-
-
-def traced() -> int:
-    """Bytes that are in use, without garbage that waits to be collected."""
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0]
 
 
 @pytest.mark.usefixtures("memory")

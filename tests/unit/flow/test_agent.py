@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from click.testing import CliRunner
 from temporalio.exceptions import ApplicationError
 
 import perdure.flow as pf
 from perdure import activity
-from perdure.cli.app import verb_of
+from support.cli import perdure
 from support.http_server import Server
 from support.manuals import REPOSITORY
 
@@ -127,7 +126,7 @@ def test_tools_run_in_pods_that_the_network_policy_selects(tmp_path: Path) -> No
     assert ("WorkerDeployment", "agent-sandbox") not in found, "it has no flows"
     file = tmp_path / "agent.yaml"
     file.write_text(yaml.safe_dump_all(found.values()))
-    linted = CliRunner().invoke(verb_of("lint"), ["--file", str(file)])
+    linted = perdure("lint", "--file", str(file))
     assert linted.exit_code == 0, linted.output
 
 

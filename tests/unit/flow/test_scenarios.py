@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from perdure.cli.app import verb_of
+from support.cli import perdure
 from support.manuals import REPOSITORY
 
 MODULE = """
@@ -55,7 +54,7 @@ def simulated(folder: Path, *, code: int = 0, **scenario: Any) -> dict[str, Any]
 def invoked(folder: Path, *arguments: str, **scenario: Any) -> Any:
     (folder / "orders.py").write_text(MODULE)
     (folder / "scenario.yaml").write_text(yaml.safe_dump({"files": ["orders.py"], "workflow": "order", **scenario}))
-    return CliRunner().invoke(verb_of("simulate"), ["--scenario", str(folder / "scenario.yaml"), *arguments])
+    return perdure("simulate", "--scenario", str(folder / "scenario.yaml"), *arguments)
 
 
 @pytest.fixture(autouse=True)
@@ -166,12 +165,12 @@ def test_what_a_scenario_of_a_flow_cannot_say_is_an_error(
     given = {key: value for key, value in {"workflow": "order", **scenario}.items() if value is not None}
     (tmp_path / "orders.py").write_text(MODULE)
     (tmp_path / "scenario.yaml").write_text(yaml.safe_dump({"files": ["orders.py"], **given}))
-    result = CliRunner().invoke(verb_of("simulate"), ["--scenario", str(tmp_path / "scenario.yaml")])
+    result = perdure("simulate", "--scenario", str(tmp_path / "scenario.yaml"))
     assert result.exit_code == 2
     assert message in result.output
 
 
 def test_the_scenarios_of_the_example_are_met() -> None:
-    result = CliRunner().invoke(verb_of("test"), [str(REPOSITORY / "examples" / "flow")])
+    result = perdure("test", str(REPOSITORY / "examples" / "flow"))
     assert result.exit_code == 0, result.output
     assert "2 as expected" in result.output

@@ -175,7 +175,7 @@ class Pages:
             graph=lay_out(shown.steps, definition_of(found)) if shown.steps else None,
             steps=steps[:STEPS],
             more=max(len(steps) - STEPS, 0),
-            titles=shown.titles(),
+            message=failure.titled(shown.message, shown.titles),
             logs=sorted(logs, key=lambda log: (order.get(log.step, len(order)), log.attempt)),
             archived=_archived(shown, definition_of(found)),
             retries=[rows.retry(each) for each in later],

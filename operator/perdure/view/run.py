@@ -138,6 +138,8 @@ class RunView(RunSummary):
     cancel: OpenRequest | None
     """The cancellation request; None if there is none."""
     steps: tuple[StepView, ...]
+    titles: Mapping[str, str]
+    """The names of all steps for users, by their paths: items of loops also by their values, as in `train[3: lr=0.1]/fit`."""
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
     children: tuple[OpenChild, ...]
@@ -151,10 +153,6 @@ class RunView(RunSummary):
     """When the run will be removed, if it is closed and this is known. A history limit may remove it sooner."""
     live: LiveState | None
     """The state in the cluster; None if the cluster was not queried."""
-
-    def titles(self) -> dict[str, str]:
-        """Name all steps for users, by their paths: items of loops also by their values, as in `train[3: lr=0.1]/fit`."""
-        return titles(self.steps)
 
     def every_step(self) -> Iterator[StepView]:
         """Yield all steps, including nested ones."""
@@ -205,6 +203,8 @@ def read_run(
         base_run=reset.base.name if reset is not None else "",
         trace=trace,
     )
+    by_workers = code is not None or standalone or operation
+    steps = read_code_steps(source) if by_workers else read_steps(source)
     return RunView(
         **{field.name: getattr(listed, field.name) for field in fields(listed)},
         uid=str(metadata.get("uid") or ""),
@@ -227,7 +227,8 @@ def read_run(
         conditions=conditions,
         paused=_pause(state, conditions) if listed.phase == "Paused" else None,
         cancel=_cancel(state, history, conditions),
-        steps=read_code_steps(source) if code is not None or standalone or operation else read_steps(source),
+        steps=steps,
+        titles=titles(steps),
         activities=open_.activities,
         timers=open_.timers,
         children=open_.children,

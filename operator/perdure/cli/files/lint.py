@@ -381,7 +381,7 @@ def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
 
 
 def _of_values(document: Document) -> Iterator[Finding]:
-    """Warn about booleans that are probably texts (as the rule `truthy` of yamllint does), and about integers that are rounded."""
+    """Warn about integers that are rounded, and booleans that are probably texts (as the rule `truthy` of yamllint does)."""
     for path, (_, written) in document.large_integers.items():
         yield Finding(path, rounded(written), Severity.WARNING)
     for path, (_, written) in document.misread_values.items():

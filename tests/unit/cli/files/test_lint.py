@@ -198,7 +198,8 @@ def test_names_that_yaml_reads_as_booleans_are_reported_once_and_keep_their_text
 def test_integers_that_the_api_server_rounds_are_reported() -> None:
     values = "{most: 9223372036854775807, least: -9223372036854775808, text: '99999999999999999999', float: 1e30}"
     text = GOOD.replace(
-        "sleep: {duration: 1s}}", f"set: {values}}}\n  - {{name: large, set: {{a: [-9223372036854775809], b: 0x{'f' * 16}}}}}"
+        "sleep: {duration: 1s}}",
+        f"set: {values}}}\n  - {{name: large, set: {{a: [-9223372036854775809], b: 0x{'f' * 16}}}}}",
     )
     done = call("-f", "-", "-o", "json", stdin=text)
     found = json.loads(done.stdout)["findings"]

@@ -124,8 +124,8 @@ def test_integers_that_the_api_server_rounds_are_reported_on_standard_error(fold
     done = perdure("simulate", "--file", "sum.yaml", "-o", "json")
     assert (done.exit_code, json.loads(done.stdout)["phase"]) == (0, "Completed")
     assert done.stderr == (
-        "Warning: sum.yaml:4:40: spec.steps[0].set.order: the API server stores `12345678901234567890` as a floating-point number "
-        "with about 16 digits, because it has more than 64 bits; write it in quotes\n"
+        "Warning: sum.yaml:4:40: spec.steps[0].set.order: the API server stores `12345678901234567890` as a floating-point "
+        "number with about 16 digits, because it has more than 64 bits; write it in quotes\n"
     )
 
 

@@ -138,6 +138,10 @@ def _chain(run: RunView) -> Iterator[Text]:
         yield _field("After", chain.continues)
     if chain.continued_as:
         yield _field("Continues as", chain.continued_as)
+    if chain.base:
+        yield _field("Retries", chain.base)
+    if run.retries:
+        yield _field("Retried as", ", ".join(f"{each.name} ({each.phase})" for each in run.retries))
 
 
 def _sources(run: RunView) -> Iterator[Text]:
@@ -508,6 +512,7 @@ _NAMES = {
     "end": "completionTime",
     "fires": "fireTime",
     "continued_as": "newWorkflowRun",
+    "base": "retriedWorkflowRun",
     "continues": "continuedWorkflowRun",
     "heartbeat": "lastHeartbeatTime",
     "last_start": "lastAttemptStartTime",
@@ -547,7 +552,7 @@ def as_data(run: RunView, page: Page) -> dict[str, Any]:
         JSON with the names of a run's status; unknown values are omitted.
     """
     data = asdict(run)
-    for name in ("live", "observed", "failed_from"):
+    for name in ("live", "observed", "failed_from", "titles"):
         del data[name]
     for step in data["steps"]:
         _prune(step)

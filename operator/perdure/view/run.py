@@ -76,6 +76,16 @@ class ChainView:
     """Name of the next run."""
     parent: str = ""
     """Name of the parent run, which started it or must start it."""
+    base: str = ""
+    """Name of the run that it retries, or that was reset to create it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A run that retries another one, or that a reset of it created."""
+
+    name: str
+    phase: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +130,8 @@ class RunView(RunSummary):
     output: Any
     failure: Json | None
     chain: ChainView
+    retries: tuple[Retry, ...]
+    """The runs that retry it, or that resets of it created, the oldest first, if the cluster was queried."""
     revision: str
     """Name of the WorkflowRevision that it executes; empty if it has its own definition."""
     sources: tuple[Json, ...]
@@ -167,6 +179,7 @@ def read_run(
     live: LiveState | None = None,
     trace: Mapping[str, TracedStep] | None = None,
     retention: Policy | None = None,
+    retries: Iterable[Mapping[str, Any]] = (),
 ) -> RunView:
     """Read a WorkflowRun.
 
@@ -176,6 +189,7 @@ def read_run(
         live: The state of its attempts in the cluster, if the cluster was queried.
         trace: The outcomes of its steps by path; None to use only the object.
         retention: How long its namespace keeps runs; None if this is not known.
+        retries: The WorkflowRuns that retry it, or that resets of it created, if the cluster was queried.
 
     Returns:
         The run.
@@ -218,6 +232,7 @@ def read_run(
         output=readable(status.get("output")),
         failure=failure or None,
         chain=_chain(metadata, status, history),
+        retries=tuple(Retry(name=each.name, phase=each.phase) for each in sorted(map(read_summary, retries), key=_age)),
         revision=str(mapping(status.get("revision")).get("name") or ""),
         sources=tuple(mappings(status.get("sources"))),
         claims=tuple(_claims(obj, source.definition)),
@@ -239,6 +254,10 @@ def read_run(
         removed_at=_removed_at(spec, listed.phase, listed.end, retention),
         live=live,
     )
+
+
+def _age(run: RunSummary) -> tuple[str, str]:
+    return text.iso(run.created) if run.created else "", run.name
 
 
 def _versioning(versioning: Mapping[str, Any]) -> str:
@@ -277,13 +296,14 @@ def _condition(entry: Json) -> ConditionView:
 
 def _chain(metadata: Json, status: Json, history: HistoryView) -> ChainView:
     first, uid = str(status.get("firstRunId") or ""), metadata.get("uid")
-    annotations = mapping(metadata.get("annotations"))
+    annotations, reset = mapping(metadata.get("annotations")), reset_of({"metadata": metadata})
     return ChainView(
         attempt=integer(status.get("attempt")) or 1,
         first_run_id="" if first == uid else first,
         continues=name_in(annotations.get(CONTINUES_ANNOTATION)),
         continued_as=str(history.last.get("newWorkflowRun") or ""),
         parent=name_in(annotations.get(PARENT_ANNOTATION)),
+        base=reset.base.name if reset is not None else "",
     )
 
 

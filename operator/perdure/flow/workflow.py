@@ -124,4 +124,5 @@ async def _run(flow: Flow[..., Any], arguments: Any) -> Any:
         raise
     except Exception as error:
         kind = type(error).__name__
-        raise ApplicationError(str(error) or kind, type=kind, non_retryable=True) from error
+        failure = ApplicationError(str(error) or kind, type=kind, non_retryable=True)
+        raise failure.with_traceback(error.__traceback__) from error.__cause__  # as its cause, it would be told twice

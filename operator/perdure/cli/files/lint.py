@@ -27,7 +27,7 @@ from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
-from perdure.cli.files.documents import Document, Position, UnreadableFileError, read_files
+from perdure.cli.files.documents import Document, Position, UnreadableFileError, read_files, rounded
 from perdure.kube import clock
 from perdure.language import checks
 from perdure.language.checks import (
@@ -381,7 +381,9 @@ def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
 
 
 def _of_values(document: Document) -> Iterator[Finding]:
-    """Warn about booleans that are probably texts (as the rule `truthy` of yamllint does)."""
+    """Warn about integers that are rounded, and booleans that are probably texts (as the rule `truthy` of yamllint does)."""
+    for path, (_, written) in document.large_integers.items():
+        yield Finding(path, rounded(written), Severity.WARNING)
     for path, (_, written) in document.misread_values.items():
         message = f"kubectl reads the value `{written}` as a boolean; write '{written}' if you mean the text, else true or false"
         yield Finding(path, message, Severity.WARNING)

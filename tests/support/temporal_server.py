@@ -19,7 +19,7 @@ SWITCHED_ON = (
 
 
 @contextmanager
-def reference(*dynamic_config: str) -> Iterator[Server]:
+def temporal_server(*dynamic_config: str) -> Iterator[Server]:
     """A server with a namespace of its own, on loopback ports; gone at the end of the block.
 
     Args:

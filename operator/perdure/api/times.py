@@ -50,7 +50,7 @@ DECIMAL_MESSAGE = "must be a duration such as `90s`, `1h30m` or `30d`, or decima
 DURATION_SIZES = (
     "with days first, at most four other parts, and at most 5 digits of days and hours, 7 of minutes, and 9 of others"
 )
-"""What else is said of a text that is no duration although all its parts have numbers and units."""
+"""What else is said of an invalid text whose parts all have numbers and units."""
 
 LONGEST = timedelta(days=99_999)
 """The maximum duration, 273 years. A longer sum of parts becomes this one."""

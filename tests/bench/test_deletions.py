@@ -23,10 +23,10 @@ import pytest
 import yaml
 
 from bench import deletions
-from fidelity.reference import DurableServer
 from support.cluster.namespace import IMAGE, SYSTEM, Cluster, temporary_namespace
 from support.manuals import REPOSITORY
 from support.sdk.server import serving
+from support.temporal_server import DurableServer
 
 pytestmark = [pytest.mark.alone, pytest.mark.bench, pytest.mark.timeout(7200)]
 

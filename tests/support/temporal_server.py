@@ -28,7 +28,7 @@ def _program() -> Path:
 
 
 @contextmanager
-def reference(*dynamic_config: str) -> Iterator[Server]:
+def temporal_server(*dynamic_config: str) -> Iterator[Server]:
     """A server with a namespace of its own, in memory, on loopback ports; gone at the end of the block.
 
     Args:

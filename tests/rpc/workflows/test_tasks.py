@@ -220,6 +220,20 @@ async def test_a_worker_gets_eager_activities_with_the_response(here: Served) ->
 
 
 @served
+async def test_a_worker_gets_eager_activities_from_the_next_operator_if_the_response_was_lost(here: Served) -> None:
+    """The operator is killed between the commit, which records that they have started, and its response."""
+    await here.start()
+    task = await here.task()
+    first = (await here.complete(task, eager("one"))).activity_tasks
+    await here.operator.kill()
+    here.world.operators.remove(here.operator)
+    here.restart()
+    await here.operator.do(here.frontend.ready())
+    again = (await here.complete(task, eager("one"))).activity_tasks
+    assert list(first) == list(again) != []
+
+
+@served
 async def test_an_eager_activity_that_takes_all_its_time_times_out_by_schedule_to_close(here: Served) -> None:
     """Both timeouts end at the same time: a start-to-close timeout that is not set is the schedule-to-close timeout."""
     await here.start()

@@ -482,18 +482,20 @@ class WorkflowTasks:
         return await self._endpoints.all()
 
     def _eager_activities(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
-        """The IDs of the activities that a worker requests with its response. An activity that takes a limit must wait for it."""
+        """The IDs of the activities that a worker requests with its response. An activity that takes a limit must wait for it.
+
+        If the state is not known yet, the response can only be a repeated one, which an earlier process has recorded. The
+        worker then gets those that it had started.
+        """
         code, found = self._runs.code(entry.uid), list[str]()
         for command in request.commands:
             each = command.schedule_activity_task_command_attributes
-            if not each.request_eager_execution or code is None:
-                continue
             taker = LimitTaker(
                 kind=LimitTakers.ACTIVITIES,
                 type=each.activity_type.name,
-                task_queue=each.task_queue.name or code.task_queue,
+                task_queue=each.task_queue.name or (code.task_queue if code is not None else ""),
             )
-            if not self._limits.selecting(entry.namespace, taker):
+            if each.request_eager_execution and (code is None or not self._limits.selecting(entry.namespace, taker)):
                 found.append(each.activity_id)
         return tuple(found)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from perdure.cli.files.lint import lint
 from perdure.kube import clock
+from perdure.language.program import Severity
 from perdure.view.page import ASCII, Page
 from perdure.view.tables import webhooks as table
 from support.apiserver import ApiServer, items
@@ -56,5 +57,6 @@ def test_an_invalid_expression_is_found_without_a_cluster(tmp_path: Any) -> None
         "  workflowId: order-${input.order}\n"
         "  start: {workflow: {name: build}}\n"
     )
-    (found,) = lint([str(file)]).found
+    found, other = lint([str(file)]).found
+    assert (other.finding.path, other.finding.severity) == ("spec.start.workflow.name", Severity.NOTE)
     assert (found.finding.path, found.position.line) == ("spec.workflowId", 6)

@@ -23,10 +23,12 @@ _STREAMS = 500
 """Maximum number of concurrent RPCs per connection, which is enough for a worker with many pollers."""
 _GRACE_SECONDS = 0.5
 """How long open calls may continue when the operator stops."""
-_QUIET_SECONDS = 0.05
-"""When no call has arrived for this time, the server stops."""
-_LONGEST_DRAIN_SECONDS = 3.0
-"""How long the server waits for such a moment."""
+_ROUND_SECONDS = 0.05
+_QUIET_ROUNDS = 6
+"""When no call has arrived in so many rounds one after the other, the server stops. The time alone would not show that none
+waits: on a busy node, the event loop may not have run for longer."""
+_LONGEST_DRAIN_SECONDS = 8.0
+"""How long the server waits for that."""
 _ABORT_SECONDS = 5.0
 """How long a caller may take to receive its answer."""
 
@@ -39,8 +41,8 @@ class OpenCalls:
         """The tasks of the open calls, in order."""
         self._stopping: asyncio.Future[None] | None = None
         """While new calls are held, the future that they wait for; None before."""
-        self._arrived = 0.0
-        """When the last call arrived that was held, on the clock of the event loop."""
+        self._held = 0
+        """How many calls have arrived that were held."""
 
     async def handle(self, answer: Awaitable[Answer]) -> Answer:
         """Handle a call in the current task.
@@ -55,7 +57,7 @@ class OpenCalls:
         self._tasks[task] = None
         try:
             if self._stopping is not None:
-                self._arrived = asyncio.get_running_loop().time()
+                self._held += 1
                 await asyncio.wait({self._stopping})
                 raise _shutting_down()
             return await answer
@@ -70,18 +72,20 @@ class OpenCalls:
             self._tasks.pop(task, None)
 
     async def drain(self) -> None:
-        """Hold new calls until hardly any arrive, and give the open ones time to end.
+        """Hold new calls until none arrive, and give the open ones time to end.
 
         When the server stops, gRPC ends the calls that it has not passed on yet with CANCELLED. It passes on one at a time, so
         under load there are many. A client whose calls are held makes no new ones, because it waits for their answers.
         """
         loop = asyncio.get_running_loop()
         self._stopping = loop.create_future()
-        began = loop.time()
-        while (time := loop.time()) < began + _GRACE_SECONDS or (  # noqa: ASYNC110 (waits for silence)
-            time < self._arrived + _QUIET_SECONDS and time < began + _LONGEST_DRAIN_SECONDS
+        began, quiet = loop.time(), 0
+        while (passed := loop.time() - began) < _GRACE_SECONDS or (
+            quiet < _QUIET_ROUNDS and passed < _LONGEST_DRAIN_SECONDS
         ):
-            await asyncio.sleep(_QUIET_SECONDS)
+            before = self._held
+            await asyncio.sleep(_ROUND_SECONDS)
+            quiet = quiet + 1 if self._held == before else 0
 
     def end(self) -> None:
         """End all open calls."""
@@ -112,7 +116,7 @@ async def stop(server: grpc.aio.Server, calls: OpenCalls, *drains: Callable[[], 
     # It sends GOAWAY, so that callers connect elsewhere. Its inner tasks may have been cancelled together with the operator's,
     # which is not a failure.
     stopping = asyncio.ensure_future(server.stop(grace=_ABORT_SECONDS))
-    await asyncio.wait({stopping}, timeout=_QUIET_SECONDS)
+    await asyncio.wait({stopping}, timeout=_ROUND_SECONDS)
     calls.end()
     await asyncio.wait({stopping})
 

@@ -40,9 +40,9 @@ def findings(*arguments: str) -> dict[str, Json]:
 
 
 def member(name: str, *members: str, ago: float = 0, release: str = __version__) -> Json:
-    settings = MemberSettings(fleet="perdure", name=name, release=release)
+    settings = MemberSettings(fleet="perdure", name=name)
     time = clock.now() - timedelta(seconds=ago)
-    versions = StateVersions(2, 2)
+    versions = StateVersions(2, 2, release)
     made = lease(settings, name, versions, time)
     renewed = renewal(settings, name, "1", members, versions, time)
     made["metadata"]["annotations"] = renewed["metadata"]["annotations"]

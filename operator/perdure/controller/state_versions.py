@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
+from perdure import __version__
 from perdure.api.labels import STATE_VERSION_ANNOTATION
 from perdure.api.state_versions import NEWEST, OLDEST, parse_version, stamped, unreadable, version_of
 
@@ -11,15 +12,24 @@ from perdure.api.state_versions import NEWEST, OLDEST, parse_version, stamped, u
 class StateVersions:
     """The state versions of one process. An upgrade changes what it writes (`upgrades.py`)."""
 
-    def __init__(self, reads: int = NEWEST, writes: int | None = None) -> None:
+    def __init__(self, reads: int = NEWEST, writes: int | None = None, release: str = __version__) -> None:
         """Create them.
 
         Args:
             reads: The newest version that the process reads.
             writes: The version that it writes; None: the newest one.
+            release: The release of the process.
         """
         self.reads = reads
         self.writes = reads if writes is None else writes
+        self.release = release
+        self.latest = release
+        """The latest release that has worked here, as far as this process knows."""
+
+    @property
+    def able(self) -> str:
+        """The releases that can read what this process cannot."""
+        return f"a version after {self.release}" if self.latest == self.release else f"version {self.latest} or later"
 
     def unreadable(self, part: Mapping[str, Any]) -> str:
         """Say why this process cannot read a status, or the spec of an object that only operators write; empty if it can."""

@@ -6,7 +6,7 @@ nothing behind that the older operators cannot read. A single operator does the 
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -20,7 +20,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-from perdure.runtime.upgrades import UpgradeRecord, advance
+from perdure.runtime.upgrades import UpgradeRecord, advance, later
 
 _LOOK_SECONDS: Final = 10.0
 """Pause between two looks at the record and at the other operators."""
@@ -70,6 +70,8 @@ class Upgrades:
         self._settings = settings
         self._url = kube.path(kube.CORE, client.access.namespace, "configmaps")
         self._trouble = ""
+        self._has_read = False
+        """Whether the record was read: it names the latest release for reports of what this one cannot read."""
         self._log = structlog.get_logger("perdure.upgrades")
         metrics.STATE_VERSION.labels("read").set(versions.reads)
         metrics.STATE_VERSION.labels("written").set(versions.writes)
@@ -88,18 +90,22 @@ class Upgrades:
 
     async def _look(self) -> None:
         """Update the record, and write the version in it from now on."""
-        if not self._shards.active:
-            return  # the other operators are not known
+        if self._has_read and not self._shards.active:
+            return
         try:
             found = await self._client.get(f"{self._url}/{self._settings.record}")
         except kube.NotFoundError:
             found = None
+        self._has_read = True
         before = None if found is None else UpgradeRecord.read(found)
+        self._versions.latest = later(self._versions.release, before.release if before is not None else "")
+        if not self._shards.active:
+            return  # the other operators are not known
         reads = [self._versions.reads, *self._shards.others_read.values()]
         is_new = before is None and await self._is_new()
-        after = advance(before, reads, self._settings.hold_back, now(), is_new=is_new)
+        after = advance(before, reads, self._settings.hold_back, now(), release=self._versions.release, is_new=is_new)
         if after != before:
-            await self._write(found, after)
+            await self._write(found, before, after)
         self._versions.writes = min(after.writes, self._versions.reads)
         metrics.STATE_VERSION.labels("written").set(self._versions.writes)
 
@@ -111,7 +117,7 @@ class Upgrades:
                     return False
         return True
 
-    async def _write(self, found: kube.Object | None, record: UpgradeRecord) -> None:
+    async def _write(self, found: kube.Object | None, before: UpgradeRecord | None, record: UpgradeRecord) -> None:
         """Write the record, unless another operator has written it since; the next look then follows that one."""
         body = record.config_map(self._settings.record, found)
         with suppress(kube.ConflictError, kube.AlreadyExistsError):
@@ -119,7 +125,8 @@ class Upgrades:
                 stored = await self._client.create(self._url, body)
             else:
                 stored = await self._client.replace(f"{self._url}/{self._settings.record}", body)
-            self._report(stored, record)
+            if before is None or replace(before, release="") != replace(record, release=""):
+                self._report(stored, record)
 
     def _report(self, stored: kube.Object, record: UpgradeRecord) -> None:
         note = f"The operators write state version {record.writes}"

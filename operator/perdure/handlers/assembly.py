@@ -79,6 +79,8 @@ class OperatorOptions:
     """The settings of upgrades; None: this operator always writes the newest state version that it reads, as in simulations."""
     reads: int = NEWEST
     """The newest state version that it reads. Simulations of upgrades have older operators."""
+    release: str = __version__
+    """Its release. Simulations of upgrades have earlier ones."""
     address: str = ""
     """The address in its Lease at which other members of the fleet reach this one: the IP address of this pod and, if it serves
     SDKs, the port of `peer_address`."""
@@ -168,7 +170,6 @@ def _shards(client: Client, options: OperatorOptions, recorder: Recorder) -> Sha
         pod_uid=options.pod_uid,
         address=options.address,
         seconds=options.lease_seconds,
-        release=__version__,
     )
     return Membership(client, settings, recorder)
 
@@ -220,7 +221,7 @@ def assemble(client: Client, options: OperatorOptions, archive: Archive | None =
         The manager of runs and schedules, and the processor of Operations; neither is started.
     """
     writes = options.reads if options.upgrades is None else OLDEST
-    state_versions.process.set(state_versions.StateVersions(options.reads, writes))
+    state_versions.process.set(state_versions.StateVersions(options.reads, writes, options.release))
     recorder = Recorder(client, instance=options.instance, routine=options.routine_events)
     client.lists.skipped = Undecoded(recorder).report
     settings = PodSettings(

@@ -4,9 +4,10 @@
     one reads only an older version ─▶ `writes` = the older version; the hold-back begins again when it is gone
 
 The record is a ConfigMap next to the operators. Each of them reads it, and may write it by compare-and-swap. It has no state
-version, because operators of all versions agree by it: what its four entries mean never changes, and others are kept.
+version, because operators of all versions agree by it: what its five entries mean never changes, and others are kept.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,7 +17,8 @@ from perdure.api.labels import UPGRADE_RECORD_LABEL
 from perdure.api.state_versions import OLDEST, parse_version
 from perdure.api.times import format_time, read_kubernetes_time
 
-_ENTRIES: Final = ("writes", "next", "until", "finish")
+_ENTRIES: Final = ("writes", "next", "until", "finish", "release")
+_RELEASE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(-[0-9A-Za-z.-]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class UpgradeRecord:
     """When the hold-back ends."""
     finish: int = OLDEST
     """A version that `perdure fleet --finish-upgrade` allows before the end of the hold-back."""
+    release: str = ""
+    """The latest release whose operators have worked here: it can read everything; empty if none has recorded itself."""
 
     @classmethod
     def read(cls, config_map: Mapping[str, Any]) -> Self:
@@ -42,6 +46,7 @@ class UpgradeRecord:
             follows=follows if follows > OLDEST else None,
             until=read_kubernetes_time(data.get("until")),
             finish=parse_version(data.get("finish")),
+            release=later("", data.get("release") or ""),
         )
 
     def config_map(self, name: str, found: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -58,6 +63,7 @@ class UpgradeRecord:
             "next": None if self.follows is None else str(self.follows),
             "until": None if self.until is None else format_time(self.until),
             "finish": None if self.finish == OLDEST else str(self.finish),
+            "release": self.release or None,
         }
         return {
             "apiVersion": "v1",
@@ -68,7 +74,13 @@ class UpgradeRecord:
 
 
 def advance(
-    record: UpgradeRecord | None, reads: Collection[int], hold_back: timedelta, now: datetime, *, is_new: bool
+    record: UpgradeRecord | None,
+    reads: Collection[int],
+    hold_back: timedelta,
+    now: datetime,
+    *,
+    release: str,
+    is_new: bool,
 ) -> UpgradeRecord:
     """The record after a look at the live operators.
 
@@ -77,14 +89,27 @@ def advance(
         reads: The newest version that each of the live operators reads, at least one.
         hold_back: How long all of them must read a version before they write it.
         now: The time.
+        release: The release of the operator that looks.
         is_new: Whether nothing is stored that an earlier version could have written or could have to read.
     """
     lowest = min(reads)
     if record is None:
         record = UpgradeRecord(writes=lowest if is_new else OLDEST)
+    record = replace(record, release=later(record.release, release))
+    finished = UpgradeRecord(writes=lowest, release=record.release)
     if lowest <= max(record.writes, record.finish):
-        return UpgradeRecord(writes=lowest)
+        return finished
     until = now + hold_back
     if record.follows == lowest and record.until is not None:
         until = min(until, record.until)  # the earlier one if the hold-back was shortened, or the clock was set back
-    return UpgradeRecord(writes=lowest) if now >= until else replace(record, follows=lowest, until=until)
+    return finished if now >= until else replace(record, follows=lowest, until=until)
+
+
+def later(one: str, other: str) -> str:
+    """The later one of two releases, such as `0.2.0`; the first if neither is. Other texts are earlier than all releases."""
+    return max(one, other, key=_order)
+
+
+def _order(release: str) -> tuple[int, int, int, bool]:
+    found = _RELEASE.fullmatch(release)
+    return (int(found[1]), int(found[2]), int(found[3]), not found[4]) if found else (-1, 0, 0, False)

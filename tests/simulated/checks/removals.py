@@ -20,8 +20,9 @@ _GRACE = timedelta(seconds=59)
 """A run that has just finished is kept for a minute, also where a namespace has too many; clocks of operators differ a little."""
 _UNSEEN_SECONDS = 90.0
 """For so long a watch may not have shown a deletion: it has a gap of at most 70 seconds."""
-_DECIDED_SECONDS = 2.0
-"""For so long an operator may act on the spec of one object, read before it was changed, towards another object."""
+_DECIDED_SECONDS = 15.0
+"""For so long an operator may act on the spec of one object, read before it was changed, towards another object: the answers
+with the spec and the other object take up to 5 seconds each, and one of them may be requested twice."""
 _OUTDATED_SECONDS = 20.0
 """For so long an operator may use the retention of a namespace after a change: it reads it every five seconds."""
 

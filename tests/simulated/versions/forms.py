@@ -125,7 +125,7 @@ _WORKERS: Final = {
     "buildId": "v1",
     "podTemplate": {"spec": {"containers": [{"name": "worker", "image": "worker"}]}},
 }
-_CHILD: Final = {"steps": [_WAIT], "output": "${'done'}"}
+CHILD: Final = {"steps": [_WAIT], "output": "${'done'}"}
 _LOOP: Final = {
     "activities": [activity("steady")],
     "steps": [
@@ -238,17 +238,22 @@ class Recorded:
 
 
 def record(
-    more: Mapping[str, Object] | None = None, defaults: Object | None = None, *, whole: bool = True, **options: Any
+    more: Mapping[tuple[str, str], Object] | None = None,
+    defaults: Object | None = None,
+    *,
+    whole: bool = True,
+    **options: Any,
 ) -> Recorded:
     """What is stored in the middle of the story, as an operator of today's code has stored it.
 
     Args:
-        more: The specs of runs that start with those of the story, by name.
+        more: The specs of more objects by kind and name. Operations come too late for the operator.
         defaults: The spec of the WorkflowDefaults; None: there are none.
         whole: Whether to add what recordings have since state version 3.
         options: Options of the operator, in addition to its name.
     """
     again = False
+    more = more or {}
 
     def script(pod: Object) -> ContainerExit:
         name = pod["metadata"]["labels"][labels.ACTIVITY_LABEL]
@@ -266,7 +271,7 @@ def record(
         operator = stage.operator(**options, **(MEMBER if whole else {}))
         if whole:
             await stage.upgrade_record()
-        stage.create("Workflow", "child", _CHILD)
+        stage.create("Workflow", "child", CHILD)
         stage.create("Workflow", "loop", _LOOP)
         if defaults is not None:
             stage.server.create("workflowdefaults", {"metadata": {"name": DEFAULTS_NAME}, "spec": defaults})
@@ -275,9 +280,15 @@ def record(
         retries = {"initialInterval": "1s", "maximumInterval": "1s", "maximumAttempts": 12}
         stage.create("RetryPolicy", "breaker", {"exponential": retries, "circuitBreaker": breaker})
         runs = {**_runs(), **(_added_runs() if whole else {})}
-        for name, spec in {**{name: {"inline": each} for name, each in runs.items()}, **(more or {})}.items():
-            stage.create("WorkflowRun", name, {**spec, "ttlSecondsAfterFinished": 10_000_000})
-            await asyncio.sleep(0.5)
+        for (kind, name), spec in {
+            **{("WorkflowRun", name): {"inline": each} for name, each in runs.items()},
+            **more,
+        }.items():
+            if kind != "Operation":
+                stage.create(
+                    kind, name, {**spec, "ttlSecondsAfterFinished": 10_000_000} if kind == "WorkflowRun" else spec
+                )
+                await asyncio.sleep(0.5)
         if whole:
             stage.lose_service("unready")
             stage.create("Webhook", "orders", _WEBHOOK)
@@ -296,6 +307,9 @@ def record(
             target = {"kind": "DeadLetter", "name": letter["metadata"]["name"]}
             stage.create("Operation", "redrive", {"target": target, "redrive": {}})
         await asyncio.sleep(_RECORDED_AFTER.total_seconds() - stage.loop.time())
+        for (kind, name), spec in more.items():
+            if kind == "Operation":
+                stage.create(kind, name, spec)
         await operator.kill()
 
     with _playing(stage):

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from perdure.api.state_versions import FIELD, NEWEST
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.world import RECORD, Setting, World, simulate
-from support.faulty.newer import HOLD_BACK, OLDER
+from support.faulty.newer import HOLD_BACK, NEWER, OLDER, release_of
 
 NAP: Object = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
 NAPS: Object = {
@@ -26,7 +28,10 @@ def play(scenario: Callable[[World], Awaitable[None]], *, operators: int = 1) ->
 
 
 def record(world: World) -> dict[str, str]:
-    return dict(world.server.get(ObjectKey("configmaps", "default", RECORD))["data"])
+    """The upgrade record without the latest release."""
+    data = dict(world.server.get(ObjectKey("configmaps", "default", RECORD))["data"])
+    del data["release"]
+    return data
 
 
 async def version_of_run(world: World, name: str) -> int | None:
@@ -118,3 +123,25 @@ def test_an_older_operator_lowers_the_written_version_and_objects_keep_theirs() 
         assert status["commit"]["number"] > commits
 
     play(scenario, operators=2)
+
+
+@pytest.mark.parametrize("operators", [1, 2], ids=["one operator", "a fleet"])
+def test_after_a_rollback_reports_name_the_release_that_can_read_the_objects(operators: int) -> None:
+    async def scenario(world: World) -> None:
+        world.begin(reads=NEWER)
+        await asyncio.sleep(15)
+        world.create("WorkflowRun", "naps", {"inline": NAPS})
+        await asyncio.sleep(15)
+        for operator in list(world.operators):
+            await world.replace(operator, 0, reads=NEWEST)
+        await asyncio.sleep(60)
+        (report,) = [each for each in world.run("naps")["status"]["conditions"] if each["type"] == "NewerState"]
+        advice = f"Upgrade the operator to version {release_of(NEWER)} or later, or wait until the upgrade has replaced this one"
+        assert report["message"].endswith(advice)
+        world.edit("configmaps", RECORD, lambda obj: obj["data"].update(pausedBy="ops"))
+        for operator in list(world.operators):
+            await world.replace(operator, 0, reads=NEWER)
+        await world.rest()
+        assert record(world) == {"writes": str(NEWER), "pausedBy": "ops"}
+
+    play(scenario, operators=operators)

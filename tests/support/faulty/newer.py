@@ -34,6 +34,11 @@ _COVERED = {"workflowruns": OF_RUNS, "schedules": OF_SCHEDULES}
 _KINDS = {"WorkflowRun": "workflowruns", "Schedule": "schedules"}
 
 
+def release_of(reads: int) -> str:
+    """The release whose operators read the state versions up to one; each has its own."""
+    return f"0.{reads}.0"
+
+
 def as_known(obj: Object) -> Object:
     """An object as today's version would have written it."""
     plural = _KINDS.get(obj.get("kind", ""), "")

@@ -21,7 +21,7 @@ from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import Deliver, Operator, Trace
 from support.faulty.faults import Faults
 from support.faulty.network import FaultySession, LaggingWatch
-from support.faulty.newer import NEWER, NewerSession, as_known
+from support.faulty.newer import NEWER, NewerSession, as_known, release_of
 
 _Result = TypeVar("_Result")
 
@@ -96,6 +96,7 @@ class FaultyOperator(Operator):
             address=address,
             lease_seconds=lease_seconds,
             reads=reads,
+            release=release_of(reads),
             upgrades=upgrades,
             archiving=archiving or ArchiveSettings(),
             capacity=capacity or CapacitySettings(),

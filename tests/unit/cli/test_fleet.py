@@ -32,9 +32,9 @@ def run(*arguments: str) -> Result:
 
 def member(name: str, ago: float, *members: str, reads: int = 2) -> dict[str, Any]:
     """A Lease as an operator writes it."""
-    settings = MemberSettings(fleet="perdure", name=name, address=f"10.0.0.{name[-1]}:7234", release="0.1.0")
+    settings = MemberSettings(fleet="perdure", name=name, address=f"10.0.0.{name[-1]}:7234")
     time = clock.now() - timedelta(seconds=ago)
-    versions = StateVersions(reads, 1)
+    versions = StateVersions(reads, 1, "0.1.0")
     made = lease(settings, name, versions, time)
     renewed = renewal(settings, name, "1", members, versions, time)
     made["metadata"]["annotations"] = renewed["metadata"]["annotations"]

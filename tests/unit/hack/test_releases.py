@@ -15,6 +15,7 @@ import releases
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from perdure.api.state_versions import FIELD, NEWEST, version_of
+from perdure.runtime.revisions import Content
 from perdure.simulation.cluster.store import Object
 from releases import Release
 from simulated.scenarios.definitions import activity
@@ -46,17 +47,38 @@ forms.finish([each for each in json.load(sys.stdin) if each["kind"] in known])
 json.dump({"newest": NEWEST, "objects": [each for _, each in sorted(stages[0].server.objects.items())]}, sys.stdout)
 """
 """What the operator of a release makes of recorded objects, of kinds that it has; the argument: the module that finishes them."""
+Key = tuple[str, str]
+"""A kind, and the name of an object."""
 NAP = {"name": "nap", "sleep": {"duration": "2h"}}
 FOREIGN = {"name": "loop", "childWorkflow": {"workflow": {"name": "default/loop"}, "input": {"n": 0}}}
 SERVED = {"name": "served", "services": [{"name": "db", "image": "db"}], "steps": [{"name": "one", "return": {}}]}
-NEW_IN_SPECS: dict[str, Object] = {
-    "labeled": {"inline": {"activities": [activity("a", podMetadata={"labels": {"tier": "high"}})], "steps": [NAP]}},
-    "foreign": {"workflow": {"name": "default/child"}},
-    "parent-of-foreign": {"inline": {"steps": [NAP, FOREIGN]}},
-    "served": {"inline": {"services": [{"name": "db", "image": "db"}], "steps": [NAP]}},
-    "caller-of-served": {"inline": {"blocks": [SERVED], "steps": [NAP, {"name": "call", "call": {"block": "served"}}]}},
+REVISION = Content(workflow="child", definition=forms.CHILD).build("default", 1)
+REVISED = {"workflow": {"name": "child", "revision": REVISION["metadata"]["name"]}}
+NEW_IN_DEFINITIONS: dict[str, Object] = {
+    "labeled": {"activities": [activity("a", podMetadata={"labels": {"tier": "high"}})], "steps": [NAP]},
+    "served": {"services": [{"name": "db", "image": "db"}], "steps": [NAP]},
+    "caller-of-served": {"blocks": [SERVED], "steps": [NAP, {"name": "call", "call": {"block": "served"}}]},
 }
-"""Runs with what the newest release does not know in the spec of a run: new fields, and new values of fields that it has."""
+"""Definitions with fields that the newest release does not know."""
+IN_RUNS = {**{name: {"inline": each} for name, each in NEW_IN_DEFINITIONS.items()}, "revised": REVISED}
+NEW_IN_SPECS: dict[Key, Object] = {
+    **{("WorkflowRun", name): spec for name, spec in IN_RUNS.items()},
+    **{("Workflow", name): spec for name, spec in NEW_IN_DEFINITIONS.items()},
+    **{
+        ("Schedule", name): {"intervals": [{"every": "1h"}], "workflowRunTemplate": {"spec": spec}}
+        for name, spec in IN_RUNS.items()
+    },
+    ("Operation", "start-revised"): {
+        "target": {"kind": "WorkflowRun", "workflowId": "signaled-first"},
+        "signalWithStart": {"name": "go", "start": REVISED},
+    },
+}
+"""Specs with every field that the newest release does not know."""
+NEW_VALUES: dict[Key, Object] = {
+    ("WorkflowRun", "foreign"): {"workflow": {"name": "default/child"}},
+    ("WorkflowRun", "parent-of-foreign"): {"inline": {"steps": [NAP, FOREIGN]}},
+}
+"""Specs with new values of fields that the newest release has."""
 DEFAULTS = {
     "runMetadata": {"labels": {"team": "ours"}},
     "retention": {"ttlSecondsAfterFinished": 10_000_000, "failedRunsHistoryLimit": 100},
@@ -106,9 +128,6 @@ def test_released_state_versions_keep_their_recorded_forms(cache: Cache) -> None
         for file in recorded.rglob("*.json"):
             kept = forms.FORMS / file.relative_to(recorded)
             assert kept.read_bytes() == file.read_bytes(), f"{release.version} is released: add a state version"
-
-
-Key = tuple[str, str]
 
 
 def finished_by(source: Path, objects: list[Object]) -> dict[Key, Object]:
@@ -202,45 +221,97 @@ def version_in(obj: Object) -> int:
     return max(version_of(obj.get(part) or {}) for part in ("spec", "status"))
 
 
-def test_the_newest_release_reports_runs_with_what_is_new_in_specs_and_changes_not_a_byte_of_them(cache: Cache) -> None:
+def test_the_newest_release_does_nothing_with_what_is_new_in_specs(cache: Cache) -> None:
     source = releases.source(cache, releases.releases()[0])
-    stored = by_key(forms.record(more=NEW_IN_SPECS, whole=False, reads=newest_of(source)).objects)
+    new = {**NEW_IN_SPECS, **NEW_VALUES}
+    more = {("WorkflowRevision", REVISION["metadata"]["name"]): REVISION["spec"], **new}
+    stored = by_key(forms.record(more=more, whole=False, reads=newest_of(source)).objects)
     found = finished_by(source, list(stored.values()))
-    for name in NEW_IN_SPECS:
-        key = ("WorkflowRun", name)
-        assert newer_state(found[key]), found[key]["status"]["conditions"]
-        assert bytes_of(found[key]) == bytes_of(stored[key])
-    runs, _ = forms.finish(stored.values())
-    assert {runs[name]["status"]["phase"] for name in NEW_IN_SPECS} == {"Completed"}, "after the next upgrade"
+    for key in new:
+        assert found[key]["spec"] == stored[key]["spec"]
+        if key[0] in {"Workflow", "Schedule"}:
+            ready = ready_condition(found[key])
+            assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec"), key
+            assert ready_condition(stored[key])["status"] == "True", key
+        else:
+            assert newer_state(found[key]), found[key]["status"]["conditions"]
+        if key[0] == "WorkflowRun":
+            assert bytes_of(found[key]) == bytes_of(stored[key])
+    started = {name for kind, name in found if kind == "WorkflowRun"}
+    assert not [each for each in started if each.startswith(tuple(f"{name}-" for name in IN_RUNS))], "by no Schedule"
+    runs, others = forms.finish(stored.values())
+    assert {runs[name]["status"]["phase"] for kind, name in new if kind == "WorkflowRun"} == {"Completed"}
+    for kind, name in new:
+        if kind == "Schedule":
+            assert [each for each in runs if each.startswith(f"{name}-")], "after the next upgrade"
+        if kind == "Workflow":
+            assert ready_condition(others[f"{kind}/{name}"])["status"] == "True"
+    assert [run for run in runs.values() if run["spec"].get("workflowId") == "signaled-first"]
 
 
-def test_more_values_than_in_the_newest_release_are_only_valid_for_fields_whose_runs_get_a_newer_state_version(
-    cache: Cache,
-) -> None:
+def ready_condition(obj: Object) -> Object:
+    """The condition `Ready` of an object."""
+    (found,) = [each for each in obj["status"]["conditions"] if each["type"] == "Ready"]
+    return found
+
+
+def test_all_new_fields_of_specs_are_in_the_test_of_the_newest_release(cache: Cache) -> None:
     before, after = crds(releases.source(cache, releases.releases()[0])), crds(REPOSITORY)
     for file, crd in before.items():
-        for old in crd["spec"]["versions"]:
-            (new,) = [each for each in after[file]["spec"]["versions"] if each["name"] == old["name"]]
-            limits, now = (dict(limits_of(each["schema"]["openAPIV3Schema"])) for each in (old, new))
-            assert limits.keys() <= now.keys() | {(path, key) for path, key in limits if key in OPTIONAL}, file
-            changed = {(path, key) for path, key in limits if now.get((path, key)) != limits[path, key]}
-            assert {each for each in changed if not is_known(*each)} == set(), f"{file}: `needed` must know its values"
+        kind = crd["spec"]["names"]["kind"]
+        specs = [spec for (of, _), spec in NEW_IN_SPECS.items() if of == kind]
+        for version in ("v1alpha1", "v1beta1"):
+            known, now = fields_of(crd, version), fields_of(after[file], version)
+            assert known <= now, f"{file}: a field that users may have written is gone"
+            new = {path.removeprefix(".") for path in now - known if parent(path) in known}
+            missing = {path for path in new if not any(has(each, path.split(".")) for each in specs)}
+            assert missing == set(), f"{file}: add these fields to NEW_IN_SPECS"
+
+
+def fields_of(crd: Object, version: str) -> set[str]:
+    """The paths of the fields that users write into the spec of a kind."""
+    (found,) = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"] if each["name"] == version]
+    spec = found["properties"]["spec"]
+    if spec.get("x-kubernetes-preserve-unknown-fields"):  # operators store it in a state version
+        return set()
+    return {path for path, _ in schemas_in(spec)}
+
+
+def parent(path: str) -> str:
+    """The path of what contains a field, or the entries of a list or a map."""
+    return path.removesuffix("[]") if path.endswith("[]") else path.rpartition(".")[0]
+
+
+def has(value: Any, path: list[str]) -> bool:
+    """Whether a value has a field."""
+    if not path:
+        return True
+    name, rest = path[0].removesuffix("[]"), path[1:]
+    found = value.get(name) if isinstance(value, dict) else None
+    if not path[0].endswith("[]"):
+        return found is not None and has(found, rest)
+    entries = found.values() if isinstance(found, dict) else found or ()
+    return any(has(each, rest) for each in entries)
 
 
 OPTIONAL = {"enum", "maximum", "maxItems", "maxLength", "maxProperties", "minimum", "minItems", "minLength", "pattern"}
 """What restricts the values of a field in a CRD."""
 
 
-def limits_of(schema: Object, path: str = "") -> Iterator[tuple[tuple[str, str], Any]]:
-    """The type of each field of a schema, and what restricts its values."""
-    for key in ("type", *OPTIONAL):
-        if key in schema:
-            yield (path, key), schema[key]
+def schemas_in(schema: Object, path: str = "") -> Iterator[tuple[str, Object]]:
+    """A schema, and those of all its fields, by path; `[]` is any entry of a list or a map."""
+    yield path, schema
     for name, part in (schema.get("properties") or {}).items():
-        yield from limits_of(part, f"{path}.{name}")
+        yield from schemas_in(part, f"{path}.{name}")
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            yield from limits_of(schema[key], f"{path}[]")
+            yield from schemas_in(schema[key], f"{path}[]")
+
+
+def limits_of(schema: Object) -> dict[tuple[str, str], Any]:
+    """The type of each field of a schema, and what restricts its values."""
+    keys = ("type", *OPTIONAL)
+    return {(path, key): part[key] for path, part in schemas_in(schema) for key in keys if key in part}
 
 
 def is_known(path: str, key: str) -> bool:

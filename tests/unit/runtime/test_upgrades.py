@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.runtime.upgrades import UpgradeRecord, advance
+from perdure.runtime.upgrades import UpgradeRecord, advance, later
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -13,7 +13,7 @@ DAY = timedelta(days=1)
 def look(
     record: UpgradeRecord | None, *reads: int, after: timedelta = timedelta(0), is_new: bool = False
 ) -> UpgradeRecord:
-    return advance(record, reads, DAY, NOW + after, is_new=is_new)
+    return advance(record, reads, DAY, NOW + after, release="", is_new=is_new)
 
 
 def test_a_new_installation_writes_the_newest_version_immediately() -> None:
@@ -69,7 +69,11 @@ def test_a_request_for_an_earlier_version_does_not_allow_a_later_one() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [UpgradeRecord(), UpgradeRecord(writes=3), UpgradeRecord(writes=2, follows=3, until=NOW + DAY, finish=3)],
+    [
+        UpgradeRecord(),
+        UpgradeRecord(writes=3),
+        UpgradeRecord(writes=2, follows=3, until=NOW + DAY, finish=3, release="0.2.0"),
+    ],
     ids=["first", "finished", "waiting"],
 )
 def test_a_record_is_read_as_it_was_written(record: UpgradeRecord) -> None:
@@ -85,7 +89,13 @@ def test_entries_of_a_newer_version_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{}, {"writes": "-1"}, {"writes": "two", "next": "x", "until": "soon", "finish": ""}, {"writes": "²"}]
+    "data",
+    [
+        {},
+        {"writes": "-1"},
+        {"writes": "two", "next": "x", "until": "soon", "finish": "", "release": "soon"},
+        {"writes": "²"},
+    ],
 )
 def test_an_entry_that_is_not_valid_delays_an_upgrade(data: dict[str, str]) -> None:
     assert UpgradeRecord.read({"data": data}) == UpgradeRecord()
@@ -94,4 +104,33 @@ def test_an_entry_that_is_not_valid_delays_an_upgrade(data: dict[str, str]) -> N
 def test_a_shorter_hold_back_applies_to_an_upgrade_that_waits() -> None:
     waiting = UpgradeRecord(writes=2, follows=3, until=NOW + 9 * DAY)
     assert look(waiting, 3) == UpgradeRecord(writes=2, follows=3, until=NOW + DAY)
-    assert advance(waiting, [3], timedelta(0), NOW, is_new=False) == UpgradeRecord(writes=3)
+    assert advance(waiting, [3], timedelta(0), NOW, release="", is_new=False) == UpgradeRecord(writes=3)
+
+
+@pytest.mark.parametrize(("before", "mine", "after"), [("", "0.2.0", "0.2.0"), ("0.3.0", "0.2.0", "0.3.0")])
+@pytest.mark.parametrize("reads", [2, 3, 4], ids=["lower", "as it is", "higher"])
+def test_the_record_names_the_latest_release_through_upgrades_and_rollbacks(
+    before: str, mine: str, after: str, reads: int
+) -> None:
+    record = UpgradeRecord(writes=3, release=before)
+    assert advance(record, [reads], DAY, NOW, release=mine, is_new=False).release == after
+
+
+@pytest.mark.parametrize(
+    ("earlier", "other"),
+    [
+        ("0.9.0", "0.10.0"),
+        ("0.2.0-dev.g1a2b", "0.2.0"),
+        ("0.1.9", "0.2.0-dev"),
+        ("soon", "0.0.1"),
+        (f"{'9' * 5000}.0.0", "0.0.1"),
+        ("1.2", "0.0.1"),
+        ("", "0.2.0"),
+    ],
+)
+def test_the_later_of_two_releases(earlier: str, other: str) -> None:
+    assert later(earlier, other) == later(other, earlier) == other
+
+
+def test_builds_of_the_same_release_are_not_later_than_each_other() -> None:
+    assert later("0.2.0-dev.g2", "0.2.0-dev.g1") == "0.2.0-dev.g2"

@@ -57,8 +57,6 @@ class MemberSettings:
     """Its address for other members: IP address and port, or only the IP address if it serves no SDKs."""
     seconds: int = 10
     """The duration of its Lease."""
-    release: str = ""
-    """The version of Perdure that it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +130,7 @@ def _annotations(settings: MemberSettings, members: Collection[str], versions: S
         labels.STATE_VERSION_ANNOTATION: str(versions.writes),
         labels.MEMBER_ADDRESS_ANNOTATION: settings.address,
         labels.MEMBERS_ANNOTATION: ",".join(sorted(members)),
-        labels.MEMBER_RELEASE_ANNOTATION: settings.release,
+        labels.MEMBER_RELEASE_ANNOTATION: versions.release,
     }
 
 

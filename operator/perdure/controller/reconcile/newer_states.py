@@ -13,6 +13,7 @@ from perdure.api.json_values import mappings
 from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.controller.reconcile.record import Record, Status
+from perdure.controller.state_versions import state_versions
 from perdure.kube import client as kube
 from perdure.observe import metrics
 
@@ -21,9 +22,6 @@ Verdicts = Mapping[ConditionType, bool | None]
 
 _FIRST_PAUSE: Final = timedelta(seconds=10)
 _LONGEST_PAUSE: Final = timedelta(hours=1)
-ADVICE: Final = (
-    "this operator leaves the object as it is. Upgrade the operator, or wait until the upgrade has replaced this one"
-)
 _REPORTING: Final = (ConditionType.NEWER_STATE, ConditionType.READY)
 _LONGEST: Final = 500
 """Length to which what this version cannot read is shortened, in characters."""
@@ -36,7 +34,10 @@ class NewerStateError(Exception):
 def message_for(why: str) -> str:
     """The message of the condition for what this version cannot read."""
     short = why if len(why) <= _LONGEST else f"{why[:_LONGEST]}…"
-    return f"A newer version of Perdure has written the object, and this one cannot read it ({short}): {ADVICE}"
+    return (
+        f"A newer version of Perdure has written the object, and this one cannot read it ({short}): this operator leaves the "
+        f"object as it is. Upgrade the operator to {state_versions().able}, or wait until the upgrade has replaced this one"
+    )
 
 
 class NewerStateReports:

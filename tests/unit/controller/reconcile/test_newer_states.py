@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
+from perdure import __version__
 from perdure.api.kinds.operation import Reset
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION, START_ANNOTATION
 from perdure.api.reasons import ConditionReason
@@ -164,6 +165,7 @@ async def test_a_run_of_a_newer_version_is_reported_and_left_as_it_is(
         assert (both["Succeeded"]["status"], both["Succeeded"]["reason"]) == ("Unknown", "NewerState")
         assert "A newer version of Perdure has written the object" in both["NewerState"]["message"]
         assert message in both["NewerState"]["message"]
+        assert f"Upgrade the operator to a version after {__version__}, or" in both["NewerState"]["message"]
         await until(lambda: store.events_of("NewerState"))
         assert counted("WorkflowRun") == found + 1
         # A request stays pending, and neither it nor the end of a pod changes anything.

@@ -101,7 +101,8 @@ def _problems(run: Object, events: tuple[ev.AnyEvent, ...]) -> Iterator[str]:
     policy = str(run["spec"]["inline"]["failurePolicy"])
     before = events[: events.index(fired[0])] if fired else events
     stops = policy == "CancelRunning" and any(isinstance(event, ev.ActivityTaskFailed) for event in before)
-    if (reason == ConditionReason.DEADLINE_EXCEEDED) != bool(fired and not stops):  # what stopped the steps is the reason
+    too_late = bool(fired) and not stops  # what stopped the steps is the reason
+    if (reason == ConditionReason.DEADLINE_EXCEEDED) != too_late:
         yield f"has the reason {reason}, and its deadline has {'' if fired else 'not '}passed"
     if fired and (fired[0].event_time - started.event_time).total_seconds() < _SECONDS:
         yield "exceeds its deadline too early"

@@ -6,6 +6,7 @@ from typing import Any, Final
 import orjson
 
 from perdure.api import labels
+from perdure.api.state_versions import SERVICES
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object, Write
 from simulated.scenarios.definitions import activity, step

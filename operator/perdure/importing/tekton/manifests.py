@@ -122,8 +122,8 @@ class _Conversion:
         timeouts = run.part("timeouts")
         context = self._context(run.parts("workspaces"), self._pod(template))
         field = "pipeline" if "pipeline" in timeouts else "timeout"
-        given = limit(timeouts if field == "pipeline" else run, field)
-        total = given or _DEFAULT_LIMIT
+        written = limit(timeouts if field == "pipeline" else run, field)
+        total = written or _DEFAULT_LIMIT
         tasks, final = _parts(total, limit(timeouts, "tasks"), limit(timeouts, "finally"))
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
@@ -131,7 +131,7 @@ class _Conversion:
         options: Object = {}
         if total and total != NO_LIMIT:
             options["runTimeout"] = total
-            if given and tasks in {None, NO_LIMIT} and "finally" in (run.data.get("pipelineSpec") or {}):
+            if written and tasks in {None, NO_LIMIT} and "finally" in (run.data.get("pipelineSpec") or {}):
                 run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
         if tasks and tasks != NO_LIMIT:
             options["stepsTimeout"] = tasks

@@ -99,8 +99,8 @@ def mistake_of_type(declared: Mapping[str, Any], value: Any) -> str:
     """Return what is wrong with the type of a value of a parameter; empty if it has the declared one."""
     kinds: Mapping[type, str] = {list: "array", dict: "object"}
     by_default = "object" if declared.get("properties") else kinds.get(type(declared.get("default")), "string")
-    kind, given = str(declared.get("type") or by_default), kinds.get(type(value), "string")
-    if kind == given or kind not in _TYPES or (isinstance(value, str) and VARIABLE.fullmatch(value)):
+    kind, found = str(declared.get("type") or by_default), kinds.get(type(value), "string")
+    if kind == found or kind not in _TYPES or (isinstance(value, str) and VARIABLE.fullmatch(value)):
         return ""
     return f"must be {_TYPES[kind]}, as the parameter is declared, not {format_value(value)}"
 

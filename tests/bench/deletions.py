@@ -1,15 +1,17 @@
-"""What runs in the pod of test_deletions.py: a worker and a client that measure which workflows stall meanwhile.
+"""The load of test_deletions.py, in a pod or on this machine: a worker and a client that measure which workflows stall meanwhile.
 
-Arguments: the number of workflows. It prints a line when the first workflows run, and its figures as JSON at the end.
+It runs 30 workflows at a time until it gets SIGTERM. It prints a line when each of them ends, and its figures as JSON at the end.
 """
 
 import asyncio
 import json
 import os
-import sys
+import signal
 import time
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowHandle
@@ -21,6 +23,8 @@ AT_ONCE = 30
 TIMEOUT = timedelta(seconds=40)
 """The start-to-close timeout of the activities, which return immediately: what takes as long has stalled."""
 PERDURE = Path("/var/run/perdure")
+"""The authority and the token of a pod; a server on this machine needs neither."""
+ENDED = "ended"
 _executed: list[str] = []
 
 
@@ -38,20 +42,24 @@ class ThreeSteps:
             await workflow.execute_activity(greet, name, start_to_close_timeout=TIMEOUT)
 
 
-async def connect() -> Client:
-    tls = TLSConfig(server_root_ca_cert=(PERDURE / "ca.crt").read_bytes())
+def credentials() -> dict[str, Any]:
+    if not PERDURE.exists():
+        return {}
     token = (PERDURE / "token").read_text(encoding="ascii").strip()
+    return {"tls": TLSConfig(server_root_ca_cert=(PERDURE / "ca.crt").read_bytes()), "api_key": token}
+
+
+async def connect() -> Client:
+    address, namespace = os.environ["TEMPORAL_ADDRESS"], os.environ["TEMPORAL_NAMESPACE"]
     while True:
         try:
-            return await Client.connect(
-                os.environ["TEMPORAL_ADDRESS"], namespace=os.environ["TEMPORAL_NAMESPACE"], tls=tls, api_key=token
-            )
+            return await Client.connect(address, namespace=namespace, **credentials())
         except (RPCError, RuntimeError):
             await asyncio.sleep(1)
 
 
 async def insist(client: Client, name: str) -> None:
-    """Run a workflow to its end, however often the operator does not answer."""
+    """Run a workflow to its end, however often the server does not answer."""
     handle: WorkflowHandle[ThreeSteps, None] | None = None
     while True:
         try:
@@ -68,15 +76,17 @@ async def insist(client: Client, name: str) -> None:
             return
 
 
-async def main(number: int) -> None:
+async def main() -> None:
     client = await connect()
-    gate, seconds = asyncio.Semaphore(AT_ONCE), list[float]()
+    stop, seconds, numbers = asyncio.Event(), list[float](), count()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
 
-    async def one(which: int) -> None:
-        async with gate:
+    async def one_after_another() -> None:
+        while not stop.is_set():
             began = time.monotonic()
-            await insist(client, f"w{which}")
+            await insist(client, f"w{next(numbers)}")
             seconds.append(time.monotonic() - began)
+            print(ENDED, flush=True)
 
     worker = Worker(
         client,
@@ -86,14 +96,12 @@ async def main(number: int) -> None:
         workflow_runner=UnsandboxedWorkflowRunner(),
     )
     async with worker:
-        await insist(client, "first")
-        print("running", flush=True)
         began = time.monotonic()
-        await asyncio.gather(*map(one, range(number)))
+        await asyncio.gather(*(one_after_another() for _ in range(AT_ONCE)))
     figures = {
         "workflows": len(seconds),
         "stalled": sum(each >= TIMEOUT.total_seconds() for each in seconds),
-        "repeated": len(_executed) - 3 * (number + 1),
+        "repeated": len(_executed) - 3 * len(seconds),
         "seconds": round(time.monotonic() - began, 1),
         "slowest": round(max(seconds), 1),
     }
@@ -101,4 +109,4 @@ async def main(number: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main())

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from fidelity.reference import reference
 from perdure.handlers.main import tune_garbage_collector
 from support.fleet import in_memory_fleet
 from support.operator import NAMESPACE, OPEN, in_memory
+from support.temporal_server import temporal_server
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -63,7 +63,7 @@ def main() -> None:
 def _serving(options: argparse.Namespace) -> "AbstractContextManager[Any]":
     """Run the server within a block."""
     if options.reference:
-        return reference(*options.dynamic_config)
+        return temporal_server(*options.dynamic_config)
     settings = replace(OPEN, suggest_events=options.suggest_events, http_address=options.http_address)
     namespace, address = options.namespace, options.address
     if options.operators > 1:

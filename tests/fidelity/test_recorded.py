@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from fidelity.recording import NAMES, path_of, play, prepare, text_of
-from fidelity.reference import SWITCHED_ON, reference
 from support.temporal import Server
+from support.temporal_server import SWITCHED_ON, temporal_server
 
 pytestmark = [
     pytest.mark.bench,
@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def temporal() -> Iterator[Server]:
-    with reference(*SWITCHED_ON) as server:
+    with temporal_server(*SWITCHED_ON) as server:
         prepare(server)
         yield server
 

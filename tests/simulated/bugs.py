@@ -90,6 +90,7 @@ BUGS = (
         ),
         scenario="mixed",
         operators=2,
+        first_seed=2,
         found="while its run waits for it",
     ),
     Bug(
@@ -122,7 +123,7 @@ BUGS = (
             ),
         ),
         scenario="families",
-        first_seed=64,
+        first_seed=65,
         found="of ending-terminate is Completed",
     ),
     Bug(
@@ -130,7 +131,7 @@ BUGS = (
         commit="046d8ea5",
         changes=(Change(file="engine/relations.py", good="child.restarted or item.failure", bad="item.failure"),),
         scenario="mixed_with_code",
-        first_seed=302,
+        first_seed=337,
         found="that names another start than",
     ),
     Bug(
@@ -192,7 +193,7 @@ BUGS = (
         ),
         scenario="removal",
         operators=2,
-        first_seed=3,
+        first_seed=5,
         found="which is open",
     ),
     Bug(
@@ -312,7 +313,7 @@ BUGS = (
         ),
         scenario="limits",
         operators=2,
-        first_seed=12,
+        first_seed=17,
         found="is deleted although its activity has completed",
     ),
     Bug(
@@ -358,6 +359,7 @@ BUGS = (
             ),
         ),
         scenario="selecting_limits",
+        first_seed=1,
         found="is taken by",
     ),
     Bug(
@@ -384,7 +386,7 @@ BUGS = (
             ),
         ),
         scenario="newest_wins",
-        first_seed=8,
+        first_seed=11,
         found="but a newer run replaced it",
     ),
     Bug(
@@ -393,7 +395,7 @@ BUGS = (
         changes=(Change(file="controller/runs/attempts/attempts.py", good="(new and not state.closed)", bad="new"),),
         scenario="caching",
         operators=2,
-        first_seed=81,
+        first_seed=90,
         found="the loop spins",
     ),
     Bug(
@@ -522,6 +524,7 @@ BUGS = (
             ),
         ),
         scenario="libraries",
+        first_seed=5,
         found="is Pending",
     ),
     Bug(
@@ -548,6 +551,7 @@ BUGS = (
             ),
         ),
         scenario="mixed",
+        first_seed=3,
         found="whose pod was stopped and left no result",
     ),
     Bug(
@@ -618,6 +622,7 @@ BUGS = (
             ),
         ),
         scenario="revisions",
+        first_seed=5,
         found="revision",
     ),
     Bug(

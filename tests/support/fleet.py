@@ -5,7 +5,7 @@ that are ready.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context
@@ -60,6 +60,10 @@ class Member:
         return membership.shards
 
 
+async def _directly(address: str) -> str:
+    return address
+
+
 def _task_factory(loop: asyncio.AbstractEventLoop, coro: Any, context: Context | None = None) -> "asyncio.Task[Any]":
     """Create tasks that end with their operator, except for tasks that a gRPC server ends itself."""
     if coro.__qualname__ in _GRPC_TASKS:
@@ -74,6 +78,8 @@ class Fleet:
         self.members: dict[str, Member] = {}
         self.crashes: list[str] = []
         self.kubernetes = ApiServer(loop, Random(0))
+        self.reach: Callable[[str], Awaitable[str]] = _directly
+        """The address at which the others reach an operator that starts, given the one that it serves."""
         self._loop = loop
         self._namespaces = namespaces
         self._settings = settings
@@ -100,7 +106,7 @@ class Fleet:
             frontend=replace(self._settings, member=name, peer_address=peer),
             namespaces=self._namespaces,
             fleet="fleet",
-            address=peer,
+            address=await self.reach(peer),
             lease_seconds=_LEASE_SECONDS,
         )
         member = Member(name, port, operator.frontend, operator)

@@ -165,6 +165,17 @@ variables.{{ . }}.metadata.?ownerReferences.orValue([]).filter(owner,
 owner.apiVersion.startsWith('perdure.dev/') && owner.kind in ['Schedule', 'WorkflowRun', 'DeadLetter'])
 {{- end }}
 
+{{/* CEL: whether a value of any type has a text with an expression; the arguments are the value and how many levels are searched. */}}
+{{- define "perdure.hasExpression" -}}
+{{- $value := index . 0 -}}
+{{- $levels := index . 1 | int -}}
+{{- $key := printf "key%d" $levels -}}
+{{- $item := printf "item%d" $levels -}}
+type({{ $value }}) == string ? string({{ $value }}).matches(variables.expression)
+{{- if $levels }} : type({{ $value }}) == map ? dyn({{ $value }}).exists({{ $key }}, {{ include "perdure.hasExpression" (list (printf "dyn(%s)[%s]" $value $key) (sub $levels 1)) }}) : type({{ $value }}) == list ? dyn({{ $value }}).exists({{ $item }}, {{ include "perdure.hasExpression" (list $item (sub $levels 1)) }})
+{{- end }} : false
+{{- end }}
+
 {{/* A condition of a policy: ignore namespaces that another release may serve. */}}
 {{- define "perdure.notExcluded" }}
 {{- with .Values.excludeNamespaces }}

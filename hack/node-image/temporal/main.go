@@ -1,10 +1,13 @@
-// Temporal's own server, in memory, on loopback ports that it chooses: tests/fidelity compares
-// Perdure with it. Its arguments are dynamic configuration, as name=value with a value in YAML. It
-// prints its gRPC address, its namespace, and its HTTP address, and exits when its standard input
-// is closed.
+// Temporal's own server on loopback ports: tests/fidelity and tests/bench compare Perdure with it.
+//
+// By default, it keeps everything in memory, on ports that it chooses. With -file and -ports, it
+// keeps its state in a file, so that it can be killed and started again. The other arguments are
+// dynamic configuration, as name=value with a value in YAML. It prints its gRPC address, its
+// namespace, and, in memory, its HTTP address, and exits when its standard input is closed.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -20,14 +23,39 @@ import (
 )
 
 func main() {
+	file := flag.String("file", "", "a SQLite file for the state, created if it does not exist")
+	ports := flag.String("ports", "", "with -file: the ports of the frontend and of three other services")
+	flag.Parse()
+	configured := temporal.WithDynamicConfigClient(dynamicConfig(flag.Args()))
+	if *file != "" {
+		server, address, err := durable(*file, strings.Split(*ports, ","), configured)
+		if err == nil {
+			err = server.Start()
+		}
+		if err != nil {
+			fail(err)
+		}
+		fmt.Println(address, namespace)
+		wait()
+		if err := server.Stop(); err != nil {
+			fail(err)
+		}
+		return
+	}
 	httpPort := freeport.MustGetFreePort()
-	server := temporaltest.NewServer(temporaltest.WithBaseServerOptions(
-		temporal.WithDynamicConfigClient(dynamicConfig(os.Args[1:])),
-		serveHTTP(httpPort),
-	))
-	fmt.Printf("%s %s 127.0.0.1:%d\n", server.GetFrontendHostPort(), server.GetDefaultNamespace(), httpPort)
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	server := temporaltest.NewServer(temporaltest.WithBaseServerOptions(configured, serveHTTP(httpPort)))
+	fmt.Printf("%s %s %s:%d\n", server.GetFrontendHostPort(), server.GetDefaultNamespace(), loopback, httpPort)
+	wait()
 	server.Stop()
+}
+
+func wait() {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(2)
 }
 
 // Temporal's defaults, but for what tests need: new search attributes are found immediately, and
@@ -41,8 +69,7 @@ func dynamicConfig(arguments []string) dynamicconfig.StaticClient {
 		name, text, _ := strings.Cut(argument, "=")
 		var value any
 		if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", argument, err)
-			os.Exit(2)
+			fail(fmt.Errorf("%s: %w", argument, err))
 		}
 		values[dynamicconfig.MakeKey(name)] = value
 	}

@@ -47,6 +47,11 @@ DURATION_MESSAGE = "must be a duration such as `90s`, `1h30m` or `30d`"
 DECIMAL_MESSAGE = "must be a duration such as `90s`, `1h30m` or `30d`, or decimal seconds such as `3.5s`"
 """The same for fields that also take Google's form."""
 
+DURATION_SIZES = (
+    "with days first, at most four other parts, and at most 5 digits of days and hours, 7 of minutes, and 9 of others"
+)
+"""What else is said of an invalid text whose parts all have numbers and units."""
+
 LONGEST = timedelta(days=99_999)
 """The maximum duration, 273 years. A longer sum of parts becomes this one."""
 
@@ -57,6 +62,7 @@ _TIME_FORM = re.compile(TIME_PATTERN)
 _DURATION_FORM = re.compile(DURATION_PATTERN, re.ASCII)
 _DECIMAL_FORM = re.compile(DECIMAL_PATTERN, re.ASCII)
 _PART = re.compile("([0-9]+)(ms|[dhms])")
+_PARTS = re.compile(f"({_PART.pattern})+")
 _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
 
@@ -110,7 +116,7 @@ def parse_duration(text: str) -> timedelta:
         ValueError: The text is invalid; the message shows the valid form.
     """
     if not text or len(text) > DURATION_MAX_LENGTH or _DURATION_FORM.fullmatch(text) is None:
-        raise ValueError(f"{text!r} {DURATION_MESSAGE}")
+        raise ValueError(_mistake(text, DURATION_MESSAGE))
     milliseconds = sum(int(number) * _MILLISECONDS[unit] for number, unit in _PART.findall(text))
     return min(timedelta(milliseconds=milliseconds), LONGEST)
 
@@ -128,11 +134,15 @@ def parse_decimal_duration(text: str) -> timedelta:
         ValueError: The text is invalid; the message shows the valid forms.
     """
     if not text or _DECIMAL_FORM.fullmatch(text) is None:
-        raise ValueError(f"{text!r} {DECIMAL_MESSAGE}")
+        raise ValueError(_mistake(text, DECIMAL_MESSAGE))
     if "." not in text:
         return parse_duration(text)
     seconds, fraction = text.removesuffix("s").split(".")
     return min(timedelta(seconds=int(seconds), microseconds=int(fraction.ljust(9, "0")[:6])), LONGEST)
+
+
+def _mistake(text: str, message: str) -> str:
+    return f"{text!r} {message}" + (f", {DURATION_SIZES}" if _PARTS.fullmatch(text) else "")
 
 
 def format_duration(value: timedelta) -> str:

@@ -272,8 +272,10 @@ async def check_policies(api: Diagnosis, deployment: OperatorDeployment) -> Chec
     problems = []
     for policy in found:
         name = policy["metadata"]["name"]
-        if "Deny" not in bound.get(name, ()):
-            problems.append(f"`{name}` denies nothing: no binding has the action Deny")
+        only_warns = (policy.get("spec") or {}).get("failurePolicy") == "Ignore"
+        action, does = ("Warn", "warns of") if only_warns else ("Deny", "denies")
+        if action not in bound.get(name, ()):
+            problems.append(f"`{name}` {does} nothing: no binding has the action {action}")
         elif warnings := ((policy.get("status") or {}).get("typeChecking") or {}).get("expressionWarnings"):
             problems.append(f"`{name}` does not compile: {warnings[0].get('warning', '')}")
     if problems:

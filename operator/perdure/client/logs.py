@@ -29,6 +29,7 @@ from perdure.view.logs import (
     LogLines,
     LogSelection,
     earlier_logs,
+    is_in_closed_loop,
     is_part_of,
     logs_of,
     missing_logs,
@@ -89,6 +90,8 @@ class LogReader:
     """Whether the run and its children have ended."""
     unread: bool = False
     """Whether archived logs could not be read."""
+    titles: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """The names of steps by run and path, from histories that were read for items of closed loops."""
     streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOG_STREAMS))
     """Limits the number of logs that are read at the same time."""
 
@@ -98,7 +101,7 @@ class LogReader:
         Raises:
             CliError: The run has no such step, and children are not included.
         """
-        titles = (await self._read(self.run)).titles()
+        titles = (await self._read(self.run)).titles
         known = list(titles)
         names = [name for path, title in titles.items() for name in names_of(path, title)]
         for step in self.selection.steps:
@@ -184,7 +187,8 @@ class LogReader:
             run = await self._read(found) if with_history else read_run(found, now=clock.now())
             pods = await self.cluster.runs.pods(found)
             runs.append(run)
-            logs += logs_of(run, pods)
+            of_run = logs_of(run, pods)
+            logs += of_run if with_history else await self._with_titles(found, of_run)
             if with_history:
                 missing += missing_logs(run, pods)
                 earlier += await self._earlier(found, run)
@@ -193,6 +197,15 @@ class LogReader:
                     child for child in await self.cluster.runs.children(found) if child["metadata"]["uid"] not in known
                 ]
         return _Snapshot(runs=runs, logs=sorted(logs, key=lambda log: log.order), missing=missing, earlier=earlier)
+
+    async def _with_titles(self, run: Object, logs: list[AttemptLog]) -> list[AttemptLog]:
+        """Name the items of closed loops by their values, which are in the history."""
+        name = run["metadata"]["name"]
+        closed = {log.step: log.step for log in logs if is_in_closed_loop(log.step, run)}
+        titles = self.titles.get(name, {})
+        if closed.keys() - titles.keys():
+            self.titles[name] = titles = {**closed, **(await self._read(run)).titles}
+        return [replace(log, label=titles[log.step]) if log.step in closed else log for log in logs]
 
     async def _read(self, found: Object) -> RunView:
         """Read a run with its history, and with the values of the items of its loops."""

@@ -131,6 +131,15 @@ class ClusterRuns:
         uid = run["metadata"]["uid"]
         return [each for each, reset in found if reset is not None and uid in {one.run_id for one in reset.lineage}]
 
+    async def retries(self, run: Object) -> list[Object]:
+        """Read the same runs of a closed run; none for an open one, or if they cannot be read."""
+        if not (run.get("status") or {}).get("completionTime"):
+            return []
+        try:
+            return await self.later(run)
+        except CliError:
+            return []
+
     # Objects of a run
 
     async def live_state(self, run: Object) -> LiveState | None:

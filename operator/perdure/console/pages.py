@@ -162,9 +162,11 @@ class Pages:
             found = await cluster.runs.with_history(dict(read))
             live = await cluster.runs.live_state(found)
             pods = [] if live is None else await cluster.runs.pods(found)
-            later = await _later(cluster, found)
+            retries = await cluster.runs.retries(dict(found))
         now = clock.now()
-        shown = await asyncio.to_thread(lambda: read_run(found, now=now, live=live, trace=trace(found)))
+        shown = await asyncio.to_thread(
+            lambda: read_run(found, now=now, live=live, trace=trace(found), retries=retries)
+        )
         steps = list(shown.every_step())
         order = {step.path: number for number, step in enumerate(steps)}
         logs = [*logs_of(shown, pods), *missing_logs(shown, pods)]
@@ -175,10 +177,9 @@ class Pages:
             graph=lay_out(shown.steps, definition_of(found)) if shown.steps else None,
             steps=steps[:STEPS],
             more=max(len(steps) - STEPS, 0),
-            titles=shown.titles(),
+            message=failure.titled(shown.message, shown.titles),
             logs=sorted(logs, key=lambda log: (order.get(log.step, len(order)), log.attempt)),
             archived=_archived(shown, definition_of(found)),
-            retries=[rows.retry(each) for each in later],
             no_pods=live is None,
             awaited=awaited_signals(found),
             from_archive=is_archived,
@@ -274,16 +275,6 @@ def _archived(run: RunView, definition: Json) -> frozenset[str]:
         if mapping(each.get("artifacts")).get("archiveLogs")
     }
     return frozenset(step.path for step in run.every_step() if step.kind == "activity" and step.target in archiving)
-
-
-async def _later(cluster: Cluster, run: Json) -> list[Json]:
-    """Return the runs that retry or reset a closed run; none if they cannot be read."""
-    if not mapping(run.get("status")).get("completionTime"):
-        return []
-    try:
-        return await cluster.runs.later(dict(run))
-    except CliError:
-        return []
 
 
 def _chain(node: Json, page: Page) -> str:

@@ -143,11 +143,6 @@ def archived_run(obj: Json) -> Row:
     return _row(obj, facts, word=text(status.get("phase")))
 
 
-def retry(obj: Json) -> Row:
-    """Read a WorkflowRun that retries another one."""
-    return _row(obj, {}, word=text(mapping(obj.get("status")).get("phase")) or "Pending")
-
-
 def newest_first(found: Iterable[TableRow]) -> list[TableRow]:
     """Sort the objects of a table by age; those of the same age by name."""
     by_name = sorted(found, key=lambda row: row.metadata.get("name", ""))

@@ -33,6 +33,7 @@ from perdure.kube.clock import now
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
 from perdure.language.expressions import ExpressionError
+from perdure.language.program import Severity
 from perdure.language.webhooks import MAX_DELIVERY_ID, UnusableRequestError, WebhookProgram, WebhookRequest
 
 _GITHUB_DELIVERY = "x-github-delivery"
@@ -198,6 +199,7 @@ class KnownWebhook:
     program: WebhookProgram | None
     """The compiled program; None if the spec is invalid."""
     mistakes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     newer: str = ""
     """What only a newer version can read in its spec or in its status; empty if there is nothing."""
 
@@ -212,7 +214,10 @@ class KnownWebhook:
             return cls(object=obj, program=None, mistakes=tuple(mistakes(error)), newer=newer)
         except ExpressionError as error:
             return cls(object=obj, program=None, mistakes=(str(error),), newer=newer)
-        return cls(object=obj, program=program, newer=newer)
+        found = list(program.findings())
+        if wrong := tuple(str(each) for each in found if each.severity is Severity.ERROR):
+            return cls(object=obj, program=None, mistakes=wrong, newer=newer)
+        return cls(object=obj, program=program, warnings=tuple(map(str, found)), newer=newer)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -383,7 +388,7 @@ class Webhooks:
         secret = await self._secrets.find(known.metadata["namespace"], reference)
         if secret.problem:
             return False, ConditionReason.SECRET_NOT_READABLE, secret.problem
-        return True, ConditionReason.ACCEPTED, ""
+        return True, ConditionReason.ACCEPTED, "; ".join(known.warnings)
 
     def _report(self, known: KnownWebhook, verdict: tuple[bool, ConditionReason, str]) -> None:
         """Record an Event if the Webhook stopped being ready, or is not ready for another reason."""

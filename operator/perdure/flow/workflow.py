@@ -122,6 +122,7 @@ async def _run(flow: Flow[..., Any], arguments: Any) -> Any:
         return flow.signature.encode_result(result)
     except (FailureError, workflow.NondeterminismError, workflow.ReadOnlyContextError):
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - raised again, as the failure of the flow
         kind = type(error).__name__
-        raise ApplicationError(str(error) or kind, type=kind, non_retryable=True) from error
+        failure = ApplicationError(str(error) or kind, type=kind, non_retryable=True)
+        raise failure.with_traceback(error.__traceback__) from error.__cause__  # as its cause, it would be told twice

@@ -2,7 +2,7 @@
 
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import grpc
@@ -51,10 +51,13 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         if chosen.peer_address:
             ports.append(int(chosen.peer_address.rpartition(":")[2]))
         door, members = await _doors(stack, frontend, *ports)
+        drains: list[Callable[[], Awaitable[None]]] = []
         if chosen.peer_address:
-            handlers = await stack.enter_async_context(
+            router = await stack.enter_async_context(
                 serve_peers(frontend, handlers, _peers(chosen), shown.for_members() if shown else None, members)
             )
+            handlers = router.routed(handlers)
+            drains.append(router.drain)
         offered = rpcs(handlers, frontend.served, frontend.ready, door)
         calls = OpenCalls()
         server.add_generic_rpc_handlers(generic_handlers(offered, calls))
@@ -65,7 +68,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         try:
             yield port
         finally:
-            await stop(server, calls)
+            await stop(server, calls, *drains)
 
 
 def _check(settings: Settings, address: str) -> None:

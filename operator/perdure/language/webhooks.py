@@ -1,16 +1,21 @@
 """A Webhook with its expressions compiled: decides which object a request creates. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from perdure.api import labels
 from perdure.api.kinds.webhook import WebhookSpec
 from perdure.api.names import MAX_WORKFLOW_ID, delivery_name, label_value
+from perdure.language.checks import in_data
+from perdure.language.checks.shapes import ANY, TEXT, Shape
+from perdure.language.checks.templates import CONDITION, guards_of, of_template
 from perdure.language.coercion import as_text
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
+from perdure.language.program import Finding
 
-_NAMES: Final = ("body", "headers")
+_SCOPE: Final[Mapping[str, Shape]] = {"body": ANY, "headers": {"type": "object", "additionalProperties": TEXT}}
+_NAMES: Final = frozenset(_SCOPE)
 MAX_DELIVERY_ID: Final = 1_000
 """Maximum length of the ID of a request."""
 
@@ -72,6 +77,25 @@ class WebhookProgram:
             signal_name=template(signal.name, "signal.name") if signal else None,
             signal_input=template(signal.input, "signal.input") if signal else None,
         )
+
+    def findings(self) -> Iterator[Finding]:
+        """Check the types of the expressions, and find expressions that are not evaluated."""
+        templates = {
+            "when": self.when,
+            "deliveryId": self.delivery_id,
+            "workflowId": self.workflow_id,
+            "start.input": self.start_input,
+            "signal.name": self.signal_name,
+            "signal.input": self.signal_input,
+        }
+        guards = guards_of(each for each in templates.values() if each is not None)
+        for path, template in templates.items():
+            if template is not None:
+                expected = CONDITION if path == "when" else None
+                yield from of_template(f"spec.{path}", template, _SCOPE, guards, expected)
+        if self.spec.start is not None:
+            message = "a Webhook starts one Workflow; write its name, or its type and task queue"
+            yield from in_data("spec.start.workflow", self.spec.start.workflow.dump(), message, names=_NAMES)
 
     def created(self, metadata: Mapping[str, Any], request: WebhookRequest) -> Created | None:
         """Return the object that a request creates; None if `when` is false.

@@ -420,7 +420,7 @@ TOKEN_REVIEWS = Counter(
 TEMPORAL_CONNECTIONS_CLOSED = Counter(
     "perdure_temporal_connections_closed",
     "Connections to the Temporal frontend that were closed: the client sent no valid token in time, others needed them, or the "
-    " operator has lost its Lease.",
+    "operator has lost its Lease.",
     registry=REGISTRY,
 )
 DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were stored as DeadLetters.", registry=REGISTRY)

@@ -57,7 +57,7 @@ def sections(run: RunView, page: Page) -> Iterator[Text]:
         ("Search attributes", list(_named_values(run.search_attributes or {}, page))),
         ("Memo", list(_named_values(run.memo or {}, page))),
         ("Artifacts", list(tables.artifact_lines(run.artifacts or {}, page))),
-        ("Failure", list(failure.chain(run.failure, page)) if run.failure else []),
+        ("Failure", list(failure.chain(run.failure, page, run.titles)) if run.failure else []),
         ("What next", list(hints.show(hints.hints(run, page)))),
     ):
         if content:
@@ -138,6 +138,10 @@ def _chain(run: RunView) -> Iterator[Text]:
         yield _field("After", chain.continues)
     if chain.continued_as:
         yield _field("Continues as", chain.continued_as)
+    if chain.base:
+        yield _field("Retries", chain.base)
+    if run.retries:
+        yield _field("Retried as", ", ".join(f"{each.name} ({each.phase})" for each in run.retries))
 
 
 def _sources(run: RunView) -> Iterator[Text]:
@@ -192,7 +196,7 @@ def status(run: RunView, page: Page) -> Iterator[Text]:
     if run.paused is not None:
         yield from _wrapped("Paused", _request(run.paused, page), page)
     elif run.message and not run.failure:
-        yield from _wrapped("Message", run.message, page)
+        yield from _wrapped("Message", failure.titled(run.message, run.titles), page)
     if run.code is not None and not run.closed:
         yield from _task(run, run.code, page)
     if run.undecided and run.undecided.next_attempt is not None:
@@ -201,8 +205,9 @@ def status(run: RunView, page: Page) -> Iterator[Text]:
         yield from _wrapped("Cancellation", _request(run.cancel, page), page)
     for condition in run.conditions:
         if condition.type not in {"Succeeded", "Paused", "CancelRequested"}:
+            message = failure.titled(condition.message, run.titles)
             yield from _wrapped(
-                condition.type, text.join((f"{condition.status} ({condition.reason})", condition.message), ": "), page
+                condition.type, text.join((f"{condition.status} ({condition.reason})", message), ": "), page
             )
 
 
@@ -260,7 +265,7 @@ def activity_cards(run: RunView, page: Page) -> Iterator[Text]:
     """
     activities = [each for each in run.activities if each.activity != AWAIT_SERVICE]  # the tree of the steps shows them
     shown = activities[:_MAX_CARDS] if is_shortened(run, page) else activities
-    titles = run.titles()
+    titles = run.titles
     for activity in shown:
         yield from activity_card(activity, page, titles.get(activity.step, activity.step))
     if len(shown) < len(activities):
@@ -507,6 +512,7 @@ _NAMES = {
     "end": "completionTime",
     "fires": "fireTime",
     "continued_as": "newWorkflowRun",
+    "base": "retriedWorkflowRun",
     "continues": "continuedWorkflowRun",
     "heartbeat": "lastHeartbeatTime",
     "last_start": "lastAttemptStartTime",
@@ -546,7 +552,7 @@ def as_data(run: RunView, page: Page) -> dict[str, Any]:
         JSON with the names of a run's status; unknown values are omitted.
     """
     data = asdict(run)
-    for name in ("live", "observed", "failed_from"):
+    for name in ("live", "observed", "failed_from", "titles"):
         del data[name]
     for step in data["steps"]:
         _prune(step)

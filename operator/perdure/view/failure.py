@@ -1,7 +1,9 @@
 """Formats failures: in one line next to a step, or as the whole chain of causes."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -13,6 +15,9 @@ from perdure.view.page import Page
 
 _MAX_DEPTH = 50
 _TRACE_LINES = 8
+_STEP: Final = re.compile("step `([^`]*)`")
+"""How the message of a failure names a step: by its path."""
+_NO_TITLES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def title(failure: Mapping[str, Any]) -> str:
@@ -28,21 +33,35 @@ def title(failure: Mapping[str, Any]) -> str:
     return str((type_ if kind in {"", "Application"} or type_ == DEADLINE_EXCEEDED else None) or kind or "Failure")
 
 
-def summary(failure: Mapping[str, Any]) -> str:
+def titled(message: str, titles: Mapping[str, str]) -> str:
+    """Name the steps in the message of a failure for users.
+
+    Args:
+        message: The message.
+        titles: The names of the steps, by their paths.
+
+    Returns:
+        For instance "step `train[3: lr=0.1]`: ...", where the message has "step `train[3]`: ...".
+    """
+    return _STEP.sub(lambda step: f"step `{titles.get(step[1], step[1])}`", message)
+
+
+def summary(failure: Mapping[str, Any], titles: Mapping[str, str] = _NO_TITLES) -> str:
     """Format a failure in one line, with its cause if it has one.
 
     Args:
         failure: The outermost failure.
+        titles: The names of the steps of the run for users, by their paths.
 
     Returns:
         For instance `CardDeclined: no funds`.
     """
     head = _sentence(failure)
     if failure.get("kind") in {"Activity", "ChildWorkflow"}:  # which usually contain the reason already
-        return text.one_line(with_cause(head, failure))
+        return text.one_line(titled(with_cause(head, failure), titles))
     cause = failure.get("cause")
     before = _sentence(cause) if isinstance(cause, dict) else ""
-    return text.one_line(f"{head}, after {before}" if before and before != head else head)
+    return text.one_line(titled(f"{head}, after {before}" if before and before != head else head, titles))
 
 
 def task_failure(event: Mapping[str, Any]) -> str:
@@ -93,25 +112,26 @@ def _sentence(failure: Mapping[str, Any]) -> str:
     return f"{title(failure)}: {message}" if message else title(failure)
 
 
-def chain(failure: Mapping[str, Any], page: Page) -> Iterator[Text]:
+def chain(failure: Mapping[str, Any], page: Page, titles: Mapping[str, str] = _NO_TITLES) -> Iterator[Text]:
     """Show a failure and its causes, each indented below the failure that it caused.
 
     Args:
         failure: The outermost failure.
         page: The page for the output.
+        titles: The names of the steps of the run for users, by their paths.
 
     Yields:
         Lines.
     """
-    yield from _chain(failure, page, 1, "")
+    yield from _chain(failure, page, titles, 1, "")
 
 
-def _chain(node: Any, page: Page, depth: int, before: str) -> Iterator[Text]:
+def _chain(node: Any, page: Page, titles: Mapping[str, str], depth: int, before: str) -> Iterator[Text]:
     if not isinstance(node, dict) or depth > _MAX_DEPTH:
         return
     indent = "  " * depth
     name = text.one_line(title(node))
-    message = text.join((f"{before}{name}", _message_of(node)), ": ")
+    message = text.join((f"{before}{name}", titled(_message_of(node), titles)), ": ")
     lines = [
         part for line in text.paragraphs(message) for part in text.wrap(line, max(page.width - len(indent) - 2, 20))
     ]
@@ -121,9 +141,9 @@ def _chain(node: Any, page: Page, depth: int, before: str) -> Iterator[Text]:
             line.stylize("bold red", len(indent) + len(before), len(indent) + len(before) + len(name))
         yield line
     yield from _more(node, f"{indent}  ", page)
-    yield from _chain(node.get("cause"), page, depth + 1, "caused by ")
+    yield from _chain(node.get("cause"), page, titles, depth + 1, "caused by ")
     for other in mappings(node.get("suppressed")):
-        yield from _chain(other, page, depth + 1, "then failed as well: ")
+        yield from _chain(other, page, titles, depth + 1, "then failed as well: ")
 
 
 def _message_of(node: Mapping[str, Any]) -> str:

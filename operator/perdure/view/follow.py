@@ -7,7 +7,7 @@ from rich.text import Text
 
 from perdure.view import text
 from perdure.view.describe import sections
-from perdure.view.failure import summary
+from perdure.view.failure import summary, titled
 from perdure.view.page import Page
 from perdure.view.run import RunView
 from perdure.view.steps import StepView
@@ -107,7 +107,7 @@ def changes(before: RunView | None, after: RunView, page: Page) -> Iterator[str]
         A line for each step whose status has changed, and one for the run if its status has changed.
     """
     known = {step.path: step for step in before.every_step()} if before else {}
-    titles = after.titles()
+    titles = after.titles
     for step in after.every_step():
         if step.state not in _QUIET and _position(known.get(step.path)) != _position(step):
             yield _line(
@@ -127,7 +127,7 @@ def status_reason(run: RunView) -> str:
     Returns:
         The failure, or reason and message; empty if there is none.
     """
-    detail = summary(run.failure) if run.failure else run.message
+    detail = summary(run.failure, run.titles) if run.failure else titled(run.message, run.titles)
     return text.one_line(text.join((run.reason if run.reason != run.phase else None, detail)))
 
 

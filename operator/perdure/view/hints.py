@@ -194,6 +194,8 @@ def _of_completed(run: RunView, page: Page) -> Iterator[Hint]:
 def _of_closed(run: RunView, page: Page) -> Iterator[Hint]:
     if run.chain.continued_as:
         yield "the run that continues it", page.perdure(run.namespace, "describe", run.chain.continued_as)
+    if run.retries:
+        yield "the run that retries it", page.perdure(run.namespace, "describe", run.retries[-1].name)
     failed = [step for step in run.every_step() if step.state in {"Failed", "Stopped"}]
     logs = [(step, [name for name in step.pods if _exists(name, run)]) for step in failed]
     for step, pods in [(step, pods) for step, pods in logs if pods][:_MAX_ACTIVITIES]:
@@ -203,6 +205,7 @@ def _of_closed(run: RunView, page: Page) -> Iterator[Hint]:
     yield from _of_prints(run, page)
     if (
         not run.chain.continued_as
+        and not run.retries
         and run.activity is None
         and run.operation is None
         and (run.steps or run.code is not None)

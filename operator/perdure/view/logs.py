@@ -1,8 +1,9 @@
 """Finds logs: attempts with a pod, and attempts whose pod no longer exists. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from perdure.api.json_values import Json, mapping, mappings
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
@@ -14,6 +15,8 @@ _FAILED = frozenset({"Failed", "TimedOut"})
 """The states of a step whose last attempt has failed."""
 _INDEX = re.compile(r"\[\d+: ")
 """The index in the title of an item that has a label."""
+_ITEM = re.compile(r"\[\d+\]")
+"""The index of an item in the path of a step."""
 _STEP = "PERDURE_ACTIVITY_ID"
 """The variable with the path of the step, which only the containers of the activity have."""
 
@@ -74,6 +77,18 @@ def names_of(path: str, title: str) -> tuple[str, str]:
     return path, _INDEX.sub("[", title)
 
 
+def is_in_closed_loop(path: str, run: Mapping[str, Any]) -> bool:
+    """Whether a step is in an item of a loop that has closed, so that only the history has the value of the item.
+
+    Args:
+        path: The path of the step.
+        run: The WorkflowRun.
+    """
+    state = mapping(mapping(run.get("status")).get("state"))
+    loops = mapping(mapping(state.get("memory")).get("loops"))
+    return any(path[: item.start()] not in loops for item in _ITEM.finditer(path))
+
+
 def is_part_of(path: str, step: str) -> bool:
     """Whether a step is the same as another one, an item of it, or in a block of it."""
     return path == step or path.startswith((f"{step}/", f"{step}["))
@@ -89,7 +104,7 @@ def logs_of(run: RunView, pods: Iterable[Json]) -> list[AttemptLog]:
     Returns:
         The logs, the oldest attempt first, without pods that belong to no attempt.
     """
-    steps, titles = {step.path: step for step in run.every_step()}, run.titles()
+    steps, titles = {step.path: step for step in run.every_step()}, run.titles
     found = [
         replace(
             log, failed=log.failed or _attempt_failed(log, steps.get(log.step), run), label=titles.get(log.step, "")
@@ -120,7 +135,7 @@ def missing_logs(run: RunView, pods: Iterable[Json]) -> Iterator[AttemptLog]:
         The description of the missing log.
     """
     there = {str(mapping(pod.get("metadata")).get("name")) for pod in pods}
-    titles = run.titles()
+    titles = run.titles
     for step in run.every_step():
         for number, pod in enumerate(step.pods, 1):
             last = number == len(step.pods)
@@ -142,7 +157,7 @@ def earlier_logs(run: RunView, name: str, pods: Iterable[Json]) -> Iterator[Atte
         The logs; for a step that has no pod any more, one without a pod.
     """
     steps = [step for step in run.every_step() if step.earlier_run == name and step.kind == "activity"]
-    titles = run.titles()
+    titles = run.titles
     found: dict[str, list[AttemptLog]] = {step.path: [] for step in steps if not step.steps and not step.task_queue}
     for log in sorted((log for pod in pods for log in _logs_in(name, pod)), key=lambda log: log.order):
         if log.step in found:

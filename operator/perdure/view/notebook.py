@@ -46,7 +46,7 @@ def as_html(run: RunView, definition: Mapping[str, Any], now: datetime) -> str:
     if run.steps:
         parts.append(_drawing(lay_out(run.steps, definition)))
     if run.failure:
-        parts.append(f'<p style="color:{_color("Failed")}">{_escaped(summary(run.failure))}</p>')
+        parts.append(f'<p style="color:{_color("Failed")}">{_escaped(summary(run.failure, run.titles))}</p>')
     return f'<div class="perdure-run" style="overflow-x:auto">{"".join(parts)}</div>'
 
 

@@ -76,6 +76,16 @@ class ChainView:
     """Name of the next run."""
     parent: str = ""
     """Name of the parent run, which started it or must start it."""
+    base: str = ""
+    """Name of the run that it retries, or that was reset to create it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A run that retries another one, or that a reset of it created."""
+
+    name: str
+    phase: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +130,8 @@ class RunView(RunSummary):
     output: Any
     failure: Json | None
     chain: ChainView
+    retries: tuple[Retry, ...]
+    """The runs that retry it, or that resets of it created, the oldest first, if the cluster was queried."""
     revision: str
     """Name of the WorkflowRevision that it executes; empty if it has its own definition."""
     sources: tuple[Json, ...]
@@ -138,6 +150,8 @@ class RunView(RunSummary):
     cancel: OpenRequest | None
     """The cancellation request; None if there is none."""
     steps: tuple[StepView, ...]
+    titles: Mapping[str, str]
+    """The names of all steps for users, by their paths: items of loops also by their values, as in `train[3: lr=0.1]/fit`."""
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
     children: tuple[OpenChild, ...]
@@ -152,10 +166,6 @@ class RunView(RunSummary):
     live: LiveState | None
     """The state in the cluster; None if the cluster was not queried."""
 
-    def titles(self) -> dict[str, str]:
-        """Name all steps for users, by their paths: items of loops also by their values, as in `train[3: lr=0.1]/fit`."""
-        return titles(self.steps)
-
     def every_step(self) -> Iterator[StepView]:
         """Yield all steps, including nested ones."""
         for step in self.steps:
@@ -169,6 +179,7 @@ def read_run(
     live: LiveState | None = None,
     trace: Mapping[str, TracedStep] | None = None,
     retention: Policy | None = None,
+    retries: Iterable[Mapping[str, Any]] = (),
 ) -> RunView:
     """Read a WorkflowRun.
 
@@ -178,6 +189,7 @@ def read_run(
         live: The state of its attempts in the cluster, if the cluster was queried.
         trace: The outcomes of its steps by path; None to use only the object.
         retention: How long its namespace keeps runs; None if this is not known.
+        retries: The WorkflowRuns that retry it, or that resets of it created, if the cluster was queried.
 
     Returns:
         The run.
@@ -205,6 +217,8 @@ def read_run(
         base_run=reset.base.name if reset is not None else "",
         trace=trace,
     )
+    by_workers = code is not None or standalone or operation
+    steps = read_code_steps(source) if by_workers else read_steps(source)
     return RunView(
         **{field.name: getattr(listed, field.name) for field in fields(listed)},
         uid=str(metadata.get("uid") or ""),
@@ -218,6 +232,7 @@ def read_run(
         output=readable(status.get("output")),
         failure=failure or None,
         chain=_chain(metadata, status, history),
+        retries=tuple(Retry(name=each.name, phase=each.phase) for each in sorted(map(read_summary, retries), key=_age)),
         revision=str(mapping(status.get("revision")).get("name") or ""),
         sources=tuple(mappings(status.get("sources"))),
         claims=tuple(_claims(obj, source.definition)),
@@ -227,7 +242,8 @@ def read_run(
         conditions=conditions,
         paused=_pause(state, conditions) if listed.phase == "Paused" else None,
         cancel=_cancel(state, history, conditions),
-        steps=read_code_steps(source) if code is not None or standalone or operation else read_steps(source),
+        steps=steps,
+        titles=titles(steps),
         activities=open_.activities,
         timers=open_.timers,
         children=open_.children,
@@ -238,6 +254,10 @@ def read_run(
         removed_at=_removed_at(spec, listed.phase, listed.end, retention),
         live=live,
     )
+
+
+def _age(run: RunSummary) -> tuple[str, str]:
+    return text.iso(run.created) if run.created else "", run.name
 
 
 def _versioning(versioning: Mapping[str, Any]) -> str:
@@ -276,13 +296,14 @@ def _condition(entry: Json) -> ConditionView:
 
 def _chain(metadata: Json, status: Json, history: HistoryView) -> ChainView:
     first, uid = str(status.get("firstRunId") or ""), metadata.get("uid")
-    annotations = mapping(metadata.get("annotations"))
+    annotations, reset = mapping(metadata.get("annotations")), reset_of({"metadata": metadata})
     return ChainView(
         attempt=integer(status.get("attempt")) or 1,
         first_run_id="" if first == uid else first,
         continues=name_in(annotations.get(CONTINUES_ANNOTATION)),
         continued_as=str(history.last.get("newWorkflowRun") or ""),
         parent=name_in(annotations.get(PARENT_ANNOTATION)),
+        base=reset.base.name if reset is not None else "",
     )
 
 

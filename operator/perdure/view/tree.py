@@ -11,7 +11,7 @@ from rich.text import Text
 from perdure.api.json_values import mapping
 from perdure.language.step_tree import OPEN
 from perdure.view import text
-from perdure.view.failure import summary
+from perdure.view.failure import summary, titled
 from perdure.view.open_work import OpenActivity, OpenChild, OpenOperation
 from perdure.view.page import Page, elapsed, style_of
 from perdure.view.run import RunView
@@ -320,7 +320,7 @@ def note(step: StepView, run: RunView, page: Page) -> str:
         note = text.join((f"ran in the earlier run {step.earlier_run}", note))
     if step.limit is not None and not run.closed:
         note = text.join((note, f"times out {page.relative(step.limit.fires)}"))
-    return text.one_line(note)
+    return text.one_line(titled(note, run.titles))
 
 
 def _pending(step: StepView, page: Page) -> str:

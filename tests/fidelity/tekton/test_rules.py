@@ -1,4 +1,4 @@
-"""Tekton's rules (`unit/importing/tekton_rules.yaml`) are what Tekton's own controller does.
+"""Tekton's rules (`support/tekton_rules.yaml`) are what Tekton's own controller does.
 
 pytest tests/fidelity/tekton/test_rules.py -m bench
 """
@@ -16,7 +16,7 @@ from fidelity.tekton.controller import Outcome, Played, play, tekton
 from perdure.api.times import parse_duration
 from perdure.importing.durations import go_duration
 from perdure.simulation.script import matches_input
-from unit.importing.test_tekton_rules import GROUPS, run_of
+from support.tekton_rules import GROUPS, run_of
 
 Json = dict[str, Any]
 _PHASES: Final = {"True": "Completed", "False": "Failed"}

@@ -25,12 +25,12 @@ from temporalio.client import (
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.worker import Worker
 
-from fidelity.reference import reference
 from support.apiserver import ApiServer, serving
 from support.cli import perdure_in_thread
 from support.operator import OPEN, in_memory
 from support.ports import free_port
 from support.temporal import Server
+from support.temporal_server import temporal_server
 
 CUSTOMER = SearchAttributeKey.for_keyword("Customer")
 
@@ -74,7 +74,7 @@ class Poll:
 )
 def source(request: pytest.FixtureRequest) -> Iterator[Server]:
     """The server to leave: Perdure, which serves the same API, or Temporal's own."""
-    with in_memory(namespace="old") if request.param == "perdure" else reference() as server:
+    with in_memory(namespace="old") if request.param == "perdure" else temporal_server() as server:
         yield server
 
 

@@ -2,20 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import ActivityType, WorkflowExecution
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     GetSystemInfoRequest,
     GetSystemInfoResponse,
+    PollActivityTaskQueueRequest,
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
+    StartActivityExecutionRequest,
 )
 from temporalio.client import Client
 
@@ -31,6 +33,8 @@ from support.ports import free_port
 
 _TASK_TIMEOUT = timedelta(minutes=5)
 """Longer than the test: no task starts again because of it."""
+_HELD_SECONDS = 1.2
+"""How long a response is late: longer than an operator waits for open calls when it stops."""
 
 
 @dataclass
@@ -39,23 +43,35 @@ class Wire:
 
     port: int
     is_cut: bool = False
+    responds: asyncio.Event = field(default_factory=asyncio.Event)
+    """Cleared while nothing arrives at clients, which then comes late."""
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once a client has closed its connection."""
+
+    def __post_init__(self) -> None:
+        self.responds.set()
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection."""
         from_port, to_port = await asyncio.open_connection("127.0.0.1", self.port)
         self.writers += [writer, to_port]
-        await asyncio.gather(self._carry_from_client(reader, to_port), self._carry(from_port, writer))
+        await asyncio.gather(self._carry_from_client(reader, to_port), self._carry_to_client(from_port, writer))
 
     async def _carry_from_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._carry(reader, writer)
         self.left.set()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry_to_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._carry(reader, writer, self.responds)
+
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may: asyncio.Event | None = None
+    ) -> None:
         with suppress(OSError):
             while content := await reader.read(64 * 1024):
+                if may is not None:
+                    await may.wait()
                 if not self.is_cut:
                     writer.write(content)
 
@@ -234,3 +250,49 @@ async def test_a_task_that_a_remote_worker_does_not_receive_goes_to_the_next_one
         await asyncio.wrap_future(fleet.do(peers.close()))
         assert second.workflow_execution.workflow_id == workflow_id
         assert second.attempt == 1
+
+
+def test_a_task_on_its_way_through_a_leaving_operator_reaches_its_worker() -> None:
+    async def check(served: ServedFleet) -> None:
+        fleet = served.fleet
+        (leaving,) = fleet.members
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            wires: list[Wire] = []
+
+            async def reach(address: str) -> str:
+                carried, reached = await stack.enter_async_context(wire(int(address.rpartition(":")[2])))
+                wires.append(carried)
+                return reached
+
+            fleet.reach = reach
+            stays = await fleet.start()
+            await fleet.complete()
+            (carried,) = wires
+            queue, activity_id = placed(fleet, served.namespace, stays.name, stays.name)
+            worker, client = await served.connect(leaving), await served.connect(stays.name)
+            polled = asyncio.create_task(
+                worker.workflow_service.poll_activity_task_queue(
+                    PollActivityTaskQueueRequest(namespace=served.namespace, task_queue=TaskQueue(name=queue))
+                )
+            )
+            name = QueueName(served.namespace, Kind.ACTIVITY, queue)
+            await fleet.until(lambda: stays.frontend.queues.alive(name))
+            carried.responds.clear()
+            started = StartActivityExecutionRequest(
+                namespace=served.namespace,
+                activity_id=activity_id,
+                activity_type=ActivityType(name="Do"),
+                task_queue=TaskQueue(name=queue),
+            )
+            started.start_to_close_timeout.FromTimedelta(_TASK_TIMEOUT)
+            await client.workflow_service.start_activity_execution(started)
+            await fleet.until(lambda: stays.frontend.queues.load(name).last_used is not None)
+            left = asyncio.create_task(fleet.leave(leaving))
+            await fleet.until(lambda: leaving not in fleet.members)
+            await asyncio.sleep(_HELD_SECONDS)
+            carried.responds.set()
+            assert (await polled).activity_id == activity_id
+            await left
+
+    with in_memory_fleet(1) as served:
+        served.do(check(served)).result(90)

@@ -125,6 +125,11 @@ def test_a_schedule_evaluates_its_input_and_starts_nothing_with_an_invalid_expre
         condition = await ready("rare")
         assert condition["status"] == "True"
         assert "had no value at any of the times that were tried: 'Asia/Kolkata'" in condition["message"]
+        template = {"spec": {"workflow": {"name": "w"}}, "metadata": {"annotations": {"day": "${schedule.localDate}"}}}
+        world.create("Schedule", "noted", {**rare, "workflowRunTemplate": template})
+        condition = await ready("noted")
+        assert condition["status"] == "True"
+        assert "spec.workflowRunTemplate.metadata.annotations.day: `${…}` is not evaluated" in condition["message"]
         change({"day": "today"})
         await asyncio.sleep(30)
         assert (await ready()).get("message", "") == ""

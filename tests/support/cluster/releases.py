@@ -13,6 +13,7 @@ CLUSTER_WIDE = (
     "runFence.enabled",
     "deletionFence.enabled",
     "definitionFence.enabled",
+    "expressionWarnings.enabled",
     "attribution.enabled",
     "activity.createClusterRole",
     "rbac.aggregate",

@@ -65,6 +65,19 @@ def test_parse_rejects_other_forms_with_an_example(text: str) -> None:
         parse_duration(text)
 
 
+@pytest.mark.parametrize("text", ["123456d", "999999h", "1000000000000s", "1h1d", "1h1h1h1h1h"])
+def test_parse_says_what_is_too_long_or_in_the_wrong_order(text: str) -> None:
+    for parse in (parse_duration, parse_decimal_duration):
+        with pytest.raises(ValueError, match="with days first, at most four other parts, and at most 5 digits of days"):
+            parse(text)
+
+
+@pytest.mark.parametrize("text", ["1.5h", "1w", "1h 30m", ""])
+def test_parse_says_nothing_about_sizes_if_the_form_is_another_one(text: str) -> None:
+    with pytest.raises(ValueError, match=r"`30d`$"):
+        parse_duration(text)
+
+
 @pytest.mark.parametrize(
     ("value", "want"),
     [

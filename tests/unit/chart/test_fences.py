@@ -1,15 +1,18 @@
 """The admission policies of the chart, as far as they can be read without an API server."""
 
 import json
+import re
 
 import pytest
 
 from perdure.api import labels
+from perdure.language.checks.texts import KNOWN
 from perdure.runtime.pods import payloads
 from unit.chart.manifests import CHART, NAMESPACED, Helm, Render, named, of_kind, operator_container
 
 pytestmark = pytest.mark.cluster
 
+WARNS = "perdure-expressions"
 OF_THE_OPERATOR = "perdure-workers"
 """Restricts nobody but the operator of this release, and so in all namespaces."""
 
@@ -129,6 +132,22 @@ def test_the_definition_policy_trusts_the_operator_and_checks_permission_to_crea
         assert validation["expression"].endswith(may_create.format(resource))
 
 
+def test_the_policy_about_expressions_only_warns_and_knows_the_names(render: Render) -> None:
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", WARNS)["spec"]
+    assert policy["failurePolicy"] == "Ignore"
+    (condition,) = policy["matchConditions"]
+    assert condition["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
+    binding = named(render(), "ValidatingAdmissionPolicyBinding", WARNS)["spec"]
+    assert binding["validationActions"] == ["Warn"]
+    (pattern,) = [each["expression"] for each in policy["variables"] if each["name"] == "expression"]
+    (names,) = re.findall(r"\(([a-z|]+)\)", pattern)
+    assert set(names.split("|")) == KNOWN
+    assert WARNS not in [
+        each["metadata"]["name"]
+        for each in of_kind(render("expressionWarnings.enabled=false"), "ValidatingAdmissionPolicy")
+    ]
+
+
 def test_only_users_who_can_delete_runs_can_create_operations_that_delete_them(render: Render) -> None:
     """People on call may create Operations, but not delete runs."""
     policy = named(render(), "ValidatingAdmissionPolicy", "perdure-deletions")["spec"]
@@ -158,7 +177,7 @@ def test_inline_definitions_can_be_denied_only_with_the_definition_policy(helm: 
 def test_the_policies_apply_to_the_namespaces_of_the_operator(render: Render) -> None:
     bindings = of_kind(render(), "ValidatingAdmissionPolicyBinding")
     assert [x["spec"]["policyName"] for x in bindings] == [x["metadata"]["name"] for x in bindings]
-    assert all(x["spec"]["validationActions"] == ["Deny"] for x in bindings)
+    assert all(x["spec"]["validationActions"] == ["Deny"] for x in bindings if x["spec"]["policyName"] != WARNS)
     assert not any("matchResources" in x["spec"] for x in bindings)
     for binding in of_kind(render(NAMESPACED, "replicas=1"), "ValidatingAdmissionPolicyBinding"):
         if binding["spec"]["policyName"] == OF_THE_OPERATOR:
@@ -183,5 +202,5 @@ def test_the_policies_can_be_disabled(render: Render) -> None:
     without = [
         f"{fence}Fence.enabled=false" for fence in ("lease", "pod", "run", "definition", "deletion", "namespace")
     ]
-    left = render("attribution.enabled=false", *without)
+    left = render("attribution.enabled=false", "expressionWarnings.enabled=false", *without)
     assert not [x for x in left if x["kind"].startswith("ValidatingAdmission")]

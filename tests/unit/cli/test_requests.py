@@ -28,6 +28,8 @@ from support.cli import perdure
         (["pause", "a", "--timeout", "soon"], "--timeout"),
         (["reset", "a"], "--event-id, --type"),
         (["reset", "a", "--event-id", "3", "--type", "FirstWorkflowTask"], "set one of the two"),
+        (["reset", "a", "--event-id", "third"], "'third' is not a whole number"),
+        (["reset", "a", "--event-id", "0"], "0 is less than 1"),
         (["complete", "a", "--step", "s"], "one of the three"),
         (["complete", "a", "--step", "s", "--result", "1", "--cancelled"], "one of the three"),
         (["start", "flow", "--timeout", "5m"], "requires --wait"),

@@ -119,6 +119,21 @@ async def test_an_invalid_webhook_is_reported(store: GuardedStore) -> None:
     assert message.startswith("spec.workflowId: ")
 
 
+async def test_a_webhook_with_an_expression_that_always_fails_is_not_ready(store: GuardedStore) -> None:
+    store.secret("a secret of the test")
+    status, reason, message = await reconcile(store, {**SPEC, "when": "${headers.event}"})
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert (
+        message
+        == "spec.when: the value of `headers.event` has type string, but must be true or false; compare it with something"
+    )
+    # Each request evaluates only one of the two.
+    doubtful = "${headers.event == 'push' ? body.id : string(1 / 0)}"
+    status, reason, message = await reconcile(store, {**SPEC, "workflowId": doubtful})
+    assert (status, reason) == ("True", "Accepted")
+    assert message.startswith("spec.workflowId: a part of ")
+
+
 async def test_a_webhook_that_is_not_served_is_reported(store: GuardedStore) -> None:
     store.secret("a secret of the test")
     assert (await reconcile(store, served=False))[:2] == ("False", "NotServed")

@@ -113,6 +113,8 @@ def test_an_error_of_the_flow_fails_it() -> None:
     with pytest.raises(ApplicationError, match="nobody approved") as caught:
         run.run(nightly, day=date(2026, 11, 27))
     assert caught.value.type == "ValueError"
+    assert caught.value.__cause__ is None, "the error is the failure itself"
+    assert 'raise ValueError("nobody approved")' in str(caught.value.failure and caught.value.failure.stack_trace)
 
 
 def test_a_signal_that_does_not_arrive_in_time() -> None:

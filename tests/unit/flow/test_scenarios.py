@@ -99,7 +99,7 @@ def test_expectations_are_compared(tmp_path: Path) -> None:
     assert phase.startswith("phase: expected Completed, got Failed (the signal ship did not arrive within 1d")
     assert others == [
         "output: expected 1, got none, it is Failed",
-        "failureType: expected Busy, got TimeoutError > TimeoutError",
+        "failureType: expected Busy, got TimeoutError",
         "elapsed: expected 2d, got 1d",
         "runs: expected 2, got 1",
         "attempts.refund: expected 2, got 1: Completed",

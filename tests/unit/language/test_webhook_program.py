@@ -50,6 +50,14 @@ def test_a_signal_becomes_an_operation() -> None:
     assert both == {"name": "paid", "start": {"workflow": {"name": "build"}}}
 
 
+def test_an_expression_in_the_name_of_a_workflow_is_found() -> None:
+    start = {"workflow": {"type": "${body.type}", "taskQueue": "ci"}}
+    (found,) = WebhookProgram.compile(WebhookSpec.parse({**SPEC, "start": start})).findings()
+    assert str(found).startswith(
+        "spec.start.workflow.type: `${…}` is not evaluated here: a Webhook starts one Workflow"
+    )
+
+
 def test_expressions_do_not_see_credentials() -> None:
     headers = {"authorization": "Bearer x", "cookie": "c", "x-hub-signature-256": "s", "x-event": "push"}
     run = created({"start": {"workflow": {"name": "build"}, "input": "${headers}"}}, headers=headers)

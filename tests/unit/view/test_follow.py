@@ -1,5 +1,6 @@
 """The output of `wait` and `list`."""
 
+from perdure.view.describe import sections
 from perdure.view.follow import changes, window
 from perdure.view.runs import table
 from support.view.flow import Flow, charged_after_two_refusals, declined, golden, plain
@@ -36,6 +37,30 @@ def test_each_change_is_a_line() -> None:
         +16s ✗ order-42 Failed: after 16s: step `charge`: activity `charge-card` failed after 2 attempts \
 (NonRetryableFailure): CardDeclined: no funds
     """)
+
+
+SWEEP = """
+activities:
+- {name: fit, startToCloseTimeout: 5m, container: {image: shop}}
+steps:
+- {name: train, forEach: {items: "${input}", as: it, maxConcurrency: 1}, activity: {name: fit}}
+"""
+
+
+def test_a_failed_item_has_the_same_name_in_every_line() -> None:
+    flow = Flow(SWEEP, [{"lr": 0.1}, {"lr": 0.2}]).started(1).completed(2).started(3)
+    before = flow.run()
+    after = flow.failed(4, declined(non_retryable=True)).run()
+    page = flow.page(4)
+    failed = "step `train[1: lr=0.2]`: activity `fit` failed after 1 attempt"
+    assert [line.partition(" ")[2] for line in changes(before, after, page)] == [
+        "✗ train Failed",
+        "✗ train[1: lr=0.2] Failed: CardDeclined: no funds; NonRetryableFailure",
+        f"✗ order-42 Failed: after 4s: {failed} (NonRetryableFailure): CardDeclined: no funds",
+    ]
+    assert failed in plain(sections(after, page))
+    assert after.failure is not None
+    assert "step `train[1]`" in after.failure["message"], "programs that read it get the path"
 
 
 def test_a_long_run_is_shown_around_its_open_steps() -> None:

@@ -26,7 +26,7 @@ class DefaultHandler(SpecModel):
     """Name of its block."""
 
     input: Json = None
-    """Value of `params` in the block; any value, with expressions, such as `${run.name}: ${error.message}` for `onFailure`."""
+    """Value of `params` in the block; any value, with expressions, such as `${error.failure.message}` for `onFailure`."""
 
     timeout: PositiveDuration | None = None
     """Maximum time of the block. It applies even if the run has timed out. Default: 10m."""

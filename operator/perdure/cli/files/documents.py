@@ -5,20 +5,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import yaml
 
-from perdure.api.json_values import mapping
-from perdure.api.labels import API_VERSION, API_VERSIONS
+from perdure.api.json_values import exact_integer, mapping
+from perdure.api.labels import API_VERSION, API_VERSIONS, GROUP
 from perdure.api.yaml_text import Loader, MisreadKey
 from perdure.client.errors import CliError
 from perdure.client.requests import Object
 
 STDIN = "-"
+CHECK_NAME = "; check the name"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-_MERGE, _BOOLEAN = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:bool"
+_MAX_VALUES: Final = 1_000_000
+"""Maximum number of values in a document. An API server accepts 1.5 MB."""
+_MERGE, _BOOLEAN, _INTEGER = (f"tag:yaml.org,2002:{name}" for name in ("merge", "bool", "int"))
 
 
 class UnreadableFileError(CliError):
@@ -46,8 +49,21 @@ class Document:
     """The keys that kubectl reads as a different text: their paths with that text, positions, and original text."""
     misread_values: Mapping[str, tuple[Position, str]] = field(default_factory=dict)
     """The values such as `no` and `y` that kubectl reads as booleans: by their paths, their positions and original texts."""
+    large_integers: Mapping[str, tuple[Position, str]] = field(default_factory=dict)
+    """The integers of more than 64 bits, which the API server rounds, in the same way."""
     explicit: bool = True
     """Whether the file was given explicitly, and not found in a folder."""
+
+    @property
+    def is_manifest(self) -> bool:
+        """Whether it is a manifest of Perdure."""
+        return isinstance(self.data, dict) and str(self.data.get("apiVersion")).startswith(f"{GROUP}/")
+
+    def warn_of_rounding(self) -> None:
+        """Warn on standard error that the API server rounds integers of this manifest."""
+        for path, (position, written) in self.large_integers.items() if self.is_manifest else ():
+            place = f"{self.file}:{position.line}:{position.column}"
+            click.echo(f"Warning: {place}: {path}: {rounded(written)}", err=True)
 
     def position(self, path: str) -> Position:
         """The position of a field such as `spec.steps[2].activity`, or of the existing part of its path."""
@@ -69,24 +85,40 @@ def read_files(name: str) -> Iterator[Document]:
     """
     path = Path(name)
     if name == STDIN or not path.is_dir():
-        yield from _read_file(name, explicit=True)
+        yield from read_file(name)
         return
     for file in sorted(path.rglob("*")):
         if file.suffix in _SUFFIXES and file.is_file():
-            yield from _read_file(str(file), explicit=False)
+            yield from read_file(str(file), explicit=False)
 
 
-def _read_file(name: str, *, explicit: bool) -> Iterator[Document]:
+def read_file(name: str, *, explicit: bool = True, advice: str = "") -> Iterator[Document]:
+    """Read the documents of a file, or of standard input (`-`).
+
+    Args:
+        name: The file.
+        explicit: Whether the file was given explicitly.
+        advice: The end of the message about a file that does not exist, or is not text.
+
+    Raises:
+        UnreadableFileError: The file cannot be read, or is not valid YAML.
+    """
     shown = "standard input" if name == STDIN else name
-    with _explained(shown):
+    with _explained(shown, advice):
         for node in [each for root in list(yaml.compose_all(_text_of(name), Loader=Loader)) for each in _objects(root)]:
+            if _size(node, {}) > _MAX_VALUES:
+                raise ValueError(f"its aliases stand for more than {_MAX_VALUES} values")
             # Before merge keys are resolved, which adds entries to the nodes.
             keys = list(_keys(node, "", set()))
-            misread_values = {path: (_start(each), str(each.value)) for path, each in _misread_values(node, "", set())}
+            scalars = list(_scalars(node, "", set()))
+            misread, large = (
+                {path: (_start(each), str(each.value)) for path, each in scalars if so(each)}
+                for so in (_is_misread, _is_large)
+            )
             data = Loader("").construct_document(node)
             if data is not None:
                 duplicates, misread_keys = tuple(_duplicates(keys)), tuple(_misread_keys(keys))
-                yield Document(shown, data, node, duplicates, misread_keys, misread_values, explicit)
+                yield Document(shown, data, node, duplicates, misread_keys, misread, large, explicit)
 
 
 def read_documents(file: str) -> list[Any]:
@@ -95,7 +127,7 @@ def read_documents(file: str) -> list[Any]:
     Raises:
         UnreadableFileError: The file cannot be read, or is not valid YAML.
     """
-    with _explained(file, "; check the name"):
+    with _explained(file, CHECK_NAME):
         return [data for data in yaml.load_all(_text_of(file), Loader=Loader) if data is not None]
 
 
@@ -118,11 +150,21 @@ def _explained(file: str, advice: str = "") -> Iterator[None]:
         raise UnreadableFileError(f"{file}: is nested too deeply") from error
 
 
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return the number of values in a node, with those for which aliases stand: each counts as often as it is used."""
+    if id(node) not in known:
+        known[id(node)] = 1  # also for an alias of itself, which is rejected later
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        values = [each[1] if isinstance(each, tuple) else each for each in parts]
+        known[id(node)] = 1 + sum(_size(each, known) for each in values)
+    return known[id(node)]
+
+
 def _objects(node: yaml.Node) -> Iterator[yaml.Node]:
-    """Yield the objects of a document: the items of a `kind: List` (from `kubectl get -o yaml`), or the document itself."""
+    """Yield the objects of a document: the items of a `List` (from `kubectl get -o yaml`) or, say, a `CronJobList`, or itself."""
     fields = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
     kind, items = fields.get("kind"), fields.get("items")
-    if isinstance(kind, yaml.ScalarNode) and kind.value == "List" and isinstance(items, yaml.SequenceNode):
+    if isinstance(kind, yaml.ScalarNode) and kind.value.endswith("List") and isinstance(items, yaml.SequenceNode):
         for item in items.value:
             yield from _objects(item)
     else:
@@ -176,17 +218,34 @@ def _misread_keys(keys: Iterable[tuple[int, str, yaml.ScalarNode]]) -> Iterator[
     return ((path, _start(key), key) for _, path, key in keys if isinstance(key, MisreadKey))
 
 
-def _misread_values(node: yaml.Node, path: str, visited: set[int]) -> Iterator[tuple[str, yaml.ScalarNode]]:
-    """Yield the values that are booleans, but not written as `true` or `false`: their paths and nodes."""
+def _scalars(node: yaml.Node, path: str, visited: set[int]) -> Iterator[tuple[str, yaml.ScalarNode]]:
+    """Yield the values that are not maps or lists: their paths and nodes."""
     if isinstance(node, yaml.ScalarNode):
-        if node.tag == _BOOLEAN and node.style is None and node.value.lower() not in {"true", "false"}:
-            yield path, node
+        yield path, node
     elif id(node) not in visited:
         visited.add(id(node))
         is_list = isinstance(node, yaml.SequenceNode)
         for i, entry in enumerate(node.value):
             below, value = (f"{path}[{i}]", entry) if is_list else (f"{path}.{entry[0].value}", entry[1])
-            yield from _misread_values(value, below.removeprefix("."), visited)
+            yield from _scalars(value, below.removeprefix("."), visited)
+
+
+def _is_misread(node: yaml.ScalarNode) -> bool:
+    """Whether a value is a boolean, but not written as `true` or `false`."""
+    return node.tag == _BOOLEAN and node.style is None and node.value.lower() not in {"true", "false"}
+
+
+def _is_large(node: yaml.ScalarNode) -> bool:
+    """Whether a value is an integer of more than 64 bits."""
+    return node.tag == _INTEGER and isinstance(exact_integer(str(Loader("").construct_object(node))), str)
+
+
+def rounded(written: str) -> str:
+    """The message about an integer of more than 64 bits."""
+    return (
+        f"the API server stores `{written}` as a floating-point number with about 16 digits, because it has more than 64 bits; "
+        "write it in quotes"
+    )
 
 
 def _start(node: yaml.Node) -> Position:
@@ -202,7 +261,8 @@ def read_run(file: str) -> Object:
     Raises:
         CliError: The file cannot be read, or does not contain exactly one WorkflowRun, or its fields are not objects.
     """
-    found = [each.data for each in read_files(file) if isinstance(each.data, dict)]
+    documents = [each for each in read_files(file) if isinstance(each.data, dict)]
+    found = [each.data for each in documents]
     runs = [each for each in found if each.get("apiVersion") in API_VERSIONS and each.get("kind") == "WorkflowRun"]
     if len(runs) != 1:
         count = f"{len(runs)} WorkflowRuns" if runs else "no WorkflowRun"
@@ -216,6 +276,7 @@ def read_run(file: str) -> Object:
             err=True,
         )
     (run,) = runs
+    documents[found.index(run)].warn_of_rounding()
     meta, spec = run.get("metadata") or {}, run.get("spec") or {}
     workflow = mapping(spec).get("workflow", {})
     for where, value in {"metadata": meta, "spec": spec, "spec.workflow": workflow}.items():
@@ -228,16 +289,16 @@ def read_manifests(file: str) -> list[Object]:
     """Read the manifests of a file, including the items of a List.
 
     Raises:
-        CliError: The file cannot be read, or has no manifests.
+        CliError: The file cannot be read, or has no manifests, or one of them is not a map, or has a key twice.
     """
-    manifests = [item for each in read_documents(file) if isinstance(each, dict) for item in _items(each)]
+    found = list(read_file(file))
+    manifests = [each.data for each in found if isinstance(each.data, dict)]
     if not manifests:
         raise CliError(f"{file}: has no manifests; it must be YAML or JSON, such as a CronJob")
-    if not all(isinstance(each, dict) for each in manifests):
-        raise CliError(f"{file}: items: must be manifests, each a map")
+    for each in found:
+        line = f"{file}:{each.position('').line}"
+        if not isinstance(each.data, dict):
+            raise CliError(f"{line}: must be a manifest, which is a map")
+        for path, position in each.duplicates:
+            raise CliError(f"{file}:{position.line}: {path}: is set twice in the same object; remove one of them")
     return manifests
-
-
-def _items(manifest: Object) -> list[Any]:
-    found = manifest.get("items")
-    return found if isinstance(found, list) and found else [manifest]

@@ -27,12 +27,14 @@ from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
-from perdure.cli.files.documents import Document, Position, UnreadableFileError, read_files
+from perdure.api.names import MAX_RUN_NAME, is_name
+from perdure.cli.files.documents import Document, Position, UnreadableFileError, read_files, rounded
 from perdure.kube import clock
 from perdure.language import checks
 from perdure.language.checks import (
     CheckedDefinition,
     Documents,
+    annotations,
     check_references,
     default_mistakes,
     in_data,
@@ -367,8 +369,12 @@ def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
     if resource is None:
         linted.objects += 1
         return
-    if not resource.metadata.name and not resource.metadata.generate_name:
+    name = resource.metadata.name
+    if not name and not resource.metadata.generate_name:
         wrong("metadata.name", "must be set", subject=subject)
+    elif name and not (is_name(name) and len(name) <= MAX_RUN_NAME):
+        message = f"must be a DNS subdomain: lowercase letters, digits, `-`, and `.`, at most {MAX_RUN_NAME} characters"
+        wrong("metadata.name", message, subject=subject)
     yield _Object(document, resource, readable.replaced, frozenset(path for path, _ in readable.mistakes))
 
 
@@ -381,7 +387,9 @@ def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
 
 
 def _of_values(document: Document) -> Iterator[Finding]:
-    """Warn about booleans that are probably texts (as the rule `truthy` of yamllint does)."""
+    """Warn about integers that are rounded, and booleans that are probably texts (as the rule `truthy` of yamllint does)."""
+    for path, (_, written) in document.large_integers.items():
+        yield Finding(path, rounded(written), Severity.WARNING)
     for path, (_, written) in document.misread_values.items():
         message = f"kubectl reads the value `{written}` as a boolean; write '{written}' if you mean the text, else true or false"
         yield Finding(path, message, Severity.WARNING)
@@ -438,11 +446,13 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
         yield from _signals(resource.spec, documents)
         yield from _operation_inputs(resource.spec)
     if isinstance(resource, Webhook):
-        yield from _expressions(resource.spec)
+        yield from _webhook(resource.spec, documents)
     if isinstance(resource, WorkflowDefaults):
         yield from default_mistakes(resource.spec.dump())
+        yield from annotations(resource.spec.run_metadata, "spec.runMetadata")
     if isinstance(resource, WorkflowRun):
         yield from unevaluated(resource.spec)
+        yield from annotations(resource.metadata, "metadata")
         yield from _run(each, "spec", resource.spec, documents, resource.spec.input)
     elif isinstance(resource, Schedule):
         faults = faults_of(resource.spec)
@@ -453,6 +463,7 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
             yield from policies_of((("spec.retryPolicy.name", resource.spec.retry_policy.name),), documents)
         template = resource.spec.workflow_run_template
         yield from labels(template.metadata, "spec.workflowRunTemplate.metadata")
+        yield from annotations(template.metadata, "spec.workflowRunTemplate.metadata")
         path = "spec.workflowRunTemplate.spec"
         zone = resource.spec.time_zone or "UTC"
         yield from scheduled_input(template.spec, path, zone)
@@ -489,12 +500,17 @@ def _run(
         yield from run_input(spec.workflow.name, value, documents, path, knows_input=knows_input)
 
 
-def _expressions(spec: WebhookSpec) -> Iterator[Finding]:
-    """Yield a finding for the first invalid expression of a Webhook."""
+def _webhook(spec: WebhookSpec, documents: Documents) -> Iterator[Finding]:
+    """Yield the findings in the expressions of a Webhook, or its first invalid expression, and in its references."""
     try:
-        WebhookProgram.compile(spec)
+        yield from WebhookProgram.compile(spec).findings()
     except ExpressionError as error:
         yield Finding(error.path, f"${{{error.expression}}}: {error.message}")
+    workflow = spec.start.workflow.name if spec.start is not None else None
+    if workflow is not None:
+        yield from run_input(workflow, None, documents, "spec.start", knows_input=False)
+    if spec.signal is not None and "${" not in spec.signal.name:
+        yield from documents.signals.unmatched("spec.signal.name", spec.signal.name, workflow)
 
 
 def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perdure.cli.files.documents import STDIN, UnreadableFileError, read_documents
+from perdure.cli.files.documents import CHECK_NAME, STDIN, UnreadableFileError, read_documents, read_file
 from perdure.simulation.manifests import BadFileError, Manifest, read_definitions, read_scenario
 from perdure.simulation.report import Report
 from perdure.simulation.scenario import Scenario
@@ -68,14 +68,20 @@ def _simulate_flow(modules: list[str], scenario: Scenario, source: str) -> "Flow
 
 def _manifests(files: list[str], scenario: Scenario, folder: Path) -> Iterator[Manifest]:
     for file in files:
-        yield from (Manifest(file, data) for data in read_documents(file))
+        yield from _manifests_in(file)
     known = {Path(file).resolve() for file in files if file != STDIN}
     for names, extra in ((scenario.files, False), (scenario.workflows, True), (scenario.retry_policies, True)):
         for name in names:
             path = folder / name
             if path.resolve() not in known:
                 known.add(path.resolve())
-                yield from (Manifest(str(path), data, extra) for data in read_documents(str(path)))
+                yield from _manifests_in(str(path), extra=extra)
+
+
+def _manifests_in(file: str, *, extra: bool = False) -> Iterator[Manifest]:
+    for document in read_file(file, advice=CHECK_NAME):
+        document.warn_of_rounding()
+        yield Manifest(file, document.data, extra)
 
 
 def scenarios_in(folder: Path) -> list[Path]:

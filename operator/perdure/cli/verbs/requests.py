@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from perdure.api.policies import ResetPoint
-from perdure.cli.command import Decorator, Verb, Words, option, stacked, verb
+from perdure.cli.command import Decorator, Verb, WholeNumber, Words, option, stacked, verb
 from perdure.cli.connection import connect
 from perdure.cli.inputs import value
 from perdure.cli.operations import (
@@ -192,7 +192,7 @@ def complete(
 @verb()
 @run_argument
 @open_workflow_id_option
-@option("--event-id", metavar="N", type=int, help="ID of the last event to keep")
+@option("--event-id", metavar="N", type=WholeNumber(min=1), help="ID of the last event to keep")
 @option(
     "--type", "point", type=Words(ResetPoint), help="Instead of --event-id: before the first or the last workflow task"
 )

@@ -1,7 +1,6 @@
 """`schedule`: Schedules and their times."""
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, tzinfo
@@ -18,7 +17,7 @@ from perdure.api.times import format_time
 from perdure.cli.command import AnyCase, WholeNumber, Words, argument, group, option
 from perdure.cli.completion import names_of
 from perdure.cli.connection import connect
-from perdure.cli.inputs import has_zone, parse_days, parse_time
+from perdure.cli.inputs import has_zone, parse_days, parse_time, value
 from perdure.cli.operations import (
     TargetOptions,
     reason_option,
@@ -169,12 +168,12 @@ def describe(
 @schedule.command("create")
 @argument("name", metavar="NAME", help="Name of the Schedule")
 @option("--workflow", required=True, help="Name of the Workflow to run")
-@option("--input", "-i", "input_", help="Input of the runs: JSON")
+@option("--input", "-i", "input_", help="Input of the runs: JSON, @FILE, or @- for standard input")
 @option("--workflow-id", "-w", help="Workflow ID; the operator appends the time")
 @option("--cron", multiple=True, help="Cron line; repeatable")
 @option("--interval", multiple=True, help="Interval such as 90m, or 90m/13m with an offset; repeatable")
-@option("--calendar", multiple=True, help="Calendar as JSON; repeatable")
-@option("--exclude-calendar", multiple=True, help="Times to exclude, as JSON; repeatable")
+@option("--calendar", multiple=True, help="Calendar: JSON or @FILE; repeatable")
+@option("--exclude-calendar", multiple=True, help="Times to exclude: JSON or @FILE; repeatable")
 @option("--time-zone", help="IANA name, such as Europe/Berlin")
 @option("--start-time", help="No runs start before this time")
 @option("--end-time", help="No runs start after this time")
@@ -236,12 +235,12 @@ def create(
     """
     run: dict[str, Any] = {"workflow": {"name": workflow}}
     run |= {"workflowId": workflow_id} if workflow_id else {}
-    run |= {"input": _read_json("--input", input_)} if input_ is not None else {}
+    run |= {"input": value(input_, "--input")} if input_ is not None else {}
     spec = {
         "cron": list(cron),
         "intervals": [dict(zip(("every", "offset"), each.split("/", 1), strict=False)) for each in interval],
-        "calendars": [_read_json("--calendar", each) for each in calendar],
-        "exclude": [_read_json("--exclude-calendar", each) for each in exclude_calendar],
+        "calendars": [value(each, "--calendar") for each in calendar],
+        "exclude": [value(each, "--exclude-calendar") for each in exclude_calendar],
         "timeZone": time_zone,
         "jitter": jitter,
         "overlapPolicy": overlap_policy and overlap_policy.value,
@@ -583,18 +582,6 @@ def _schedule_in(file: str, name: str | None) -> dict[str, Any]:
     except CliError as error:
         raise CliError(f"{file}: {error}") from error
     return named[0]
-
-
-def _read_json(option: str, text: str) -> Any:
-    """Parse a JSON value from a user.
-
-    Raises:
-        CliError: The text is not valid JSON.
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise CliError(f"{option}: `{text}` is not valid JSON: {error}") from None
 
 
 schedule.commands = dict(sorted(schedule.commands.items()))  # the help lists them by name

@@ -132,9 +132,12 @@ async def _read_with_events(
         live = await cluster.runs.live_state(found)
         events = await cluster.runs.events(found)
         retention = await cluster.runs.retention(found)
+        retries = await cluster.runs.retries(found)
 
-    trace = replay.trace(found)
-    return run_view.read_run(found, now=clock.now(), live=live, trace=trace, retention=retention), events
+    run = run_view.read_run(
+        found, now=clock.now(), live=live, trace=replay.trace(found), retention=retention, retries=retries
+    )
+    return run, events
 
 
 _PAUSE = 0.5

@@ -438,7 +438,7 @@ async def _paths_of(context: click.Context, choice: Choice, launch: Launch, step
     view = run_view.read_run(found, now=clock.now(), trace=replay.trace(found))
     paths = []
     for step in steps:
-        matching = [path for path, title in view.titles().items() if step in logs.names_of(path, title)]
+        matching = [path for path, title in view.titles.items() if step in logs.names_of(path, title)]
         if len(matching) != 1:
             which = f"several: {', '.join(f'`{path}`' for path in matching[:10])}" if matching else "none"
             raise CliError(f"--from: the run `{view.name}` must have one step `{step}`, but has {which}")

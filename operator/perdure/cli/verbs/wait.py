@@ -139,16 +139,17 @@ def result(
         Screen().write_value(output, run.output)
         return
 
-    why = failure.summary(run.failure) if run.failure else run.message
+    why = failure.summary(run.failure, run.titles) if run.failure else run.message
     click.echo(f"Error: the run `{run.name}` ended as {run.phase}{why and f': {why}'}", err=True)
     raise Exit(ExitCode.NO)
 
 
 async def _ended(cluster: Cluster, name: str) -> "RunView":
-    """Wait until a run has ended.
+    """Wait until a run has ended; if it has failed, read its history, too, for the names of its steps.
 
     Raises:
         CliError: The run does not exist, was replaced by another one, or cannot be read.
     """
     found = await progress.ended(cluster, name, lambda text: click.echo(text, err=True))
-    return run_view.read_run(found, now=clock.now())
+    run = run_view.read_run(found, now=clock.now())
+    return await progress.view_of(cluster, found) if run.failure else run

@@ -116,6 +116,7 @@ class TemplateCheck:
             doubts = [each for each in _of_input(template, zone) if each.severity is Severity.WARNING]
         else:
             doubts = _unevaluated(template)
+        doubts += checks.annotations(template.metadata, "spec.workflowRunTemplate.metadata")
         self.warning = "; ".join(map(str, doubts))
         return (self.problem, self.warning) != before
 

@@ -20,11 +20,11 @@ from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ
 from perdure.frontend.transport.tls import ServerCertificate
 
 SERVICE: Final = "perdure.fleet.Peer"
-OFFER, TAKE, RETURN, RELOAD, RECHECK = (
-    f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload", "Recheck")
+OFFER, TAKE, RETURN, RELOAD, RECHECK, END_POLLS = (
+    f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload", "Recheck", "EndPolls")
 )
-"""Paths of calls: offer tasks for a member's task queues, take an offered task, return it, announce changed settings, and check
-again whether the client of a forwarded poll may still make it."""
+"""Paths of calls: offer tasks for a member's task queues, take an offered task, return it, announce changed settings, check
+again whether the client of a forwarded poll may still make it, and end the polls that the caller has forwarded."""
 MEMBER: Final = "perdure-member"
 """Header with the calling member."""
 PRINCIPAL: Final = "perdure-principal-bin"

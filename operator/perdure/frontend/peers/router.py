@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -18,7 +18,7 @@ from perdure.frontend.errors import RpcError, not_found, unavailable
 from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.matching.queues import queue_shard
 from perdure.frontend.messages.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
-from perdure.frontend.peers.client import RECHECK, RELOAD, NotOwnerError, PeerClient, PeerLostError
+from perdure.frontend.peers.client import END_POLLS, RECHECK, RELOAD, NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.transport.door import POLLS, WAITING
 from perdure.frontend.transport.rpc import CallContext, Handler, response_of, service_of
 from perdure.kube.clock import monotonic
@@ -34,6 +34,17 @@ _CHECKED_SECONDS: Final = 5.0
 """How long after a poll was forwarded the check at its beginning is sufficient."""
 _RECHECK_SECONDS: Final = 5.0
 """How long another check may take."""
+_DRAIN_SECONDS: Final = 2.0
+"""How long a leaving member waits for the responses to the polls that it has forwarded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ForwardedPoll:
+    """A poll that another member handles."""
+
+    call: CallContext
+    """The call of the worker."""
+    member: str
 
 
 class Router:
@@ -52,9 +63,10 @@ class Router:
         self._client = client
         self._handled: dict[asyncio.Future[None], int] = {}
         """The future that ends each RPC in progress, with the shard of the RPC."""
-        self._callers: dict[str, CallContext] = {}
+        self._polls: dict[str, _ForwardedPoll] = {}
         """The forwarded polls, by the IDs of their calls."""
         self._changed = asyncio.Event()
+        self._draining = False
 
     def routed(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
         """Return handlers that forward each RPC to the member that can handle it."""
@@ -101,6 +113,8 @@ class Router:
                 return await self._forward(owner, rpc, request, now_left)
             except (NotOwnerError, PeerLostError) as error:
                 metrics.FLEET_OWNER_MISMATCHES.inc()
+                if self._draining and rpc in POLLS:
+                    raise unavailable("this operator is shutting down; retry") from None
                 if monotonic() + _RECHECK_INTERVAL >= until:
                     raise unavailable(f"no operator owns shard {shard} at the moment: {error}; retry later") from None
             await self._wait_for_change()
@@ -110,7 +124,7 @@ class Router:
         metrics.FLEET_FORWARDED_RPCS.labels(rpc=rpc).inc()
         call_id = uuid.uuid4().hex if rpc in POLLS else ""
         if call_id:
-            self._callers[call_id] = call
+            self._polls[call_id] = _ForwardedPoll(call, member)
         try:
             return await self._client.call(
                 member,
@@ -124,7 +138,7 @@ class Router:
                 call_id=call_id,
             )
         finally:
-            self._callers.pop(call_id, None)
+            self._polls.pop(call_id, None)
 
     async def recheck(self, call_id: str) -> None:
         """Check whether the client of a forwarded poll still waits and may still poll.
@@ -132,10 +146,10 @@ class Router:
         Raises:
             RpcError: The client no longer waits, or may no longer poll.
         """
-        call = self._callers.get(call_id)
-        if call is None:
+        poll = self._polls.get(call_id)
+        if poll is None:
             raise not_found("the worker no longer waits")
-        await call.recheck()
+        await poll.call.recheck()
 
     async def recheck_at(self, member: str, call_id: str, began: float) -> None:
         """Have the member that forwarded a poll check again whether the worker may poll, unless it did so a moment ago.
@@ -154,6 +168,23 @@ class Router:
             await self._client.call(member, RECHECK, call_id, encode=str.encode, decode=bytes, seconds=_RECHECK_SECONDS)
         except (NotOwnerError, PeerLostError) as error:
             raise unavailable(str(error)) from error
+
+    async def drain(self) -> None:
+        """Have their owners respond to the forwarded polls, because this member leaves. No new ones may arrive.
+
+        If they were cancelled instead, a task whose response is on its way here would be lost: it counts as handed out. Each
+        poll gets its task, or none.
+        """
+        self._draining = True
+        until = monotonic() + _DRAIN_SECONDS
+        while self._polls and monotonic() < until:
+            # Again, because a poll may have arrived at its owner only after the last call.
+            await asyncio.gather(*map(self._end_polls, {poll.member for poll in self._polls.values()}))
+            await self._wait_for_change()
+
+    async def _end_polls(self, member: str) -> None:
+        with suppress(NotOwnerError, PeerLostError, RpcError):  # a lost member responds to nothing
+            await self._client.call(member, END_POLLS, "", encode=str.encode, decode=bytes, seconds=_DRAIN_SECONDS)
 
     async def _call_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
         """Let all other members handle an RPC, too. An unreachable member does not need it, or loses the affected state."""

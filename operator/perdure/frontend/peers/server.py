@@ -20,6 +20,7 @@ from perdure.frontend.matching.queues import OfferBatch
 from perdure.frontend.peers.client import (
     ANSWER,
     CALL,
+    END_POLLS,
     HANDLED,
     MEMBER,
     NOT_OWNER,
@@ -114,6 +115,7 @@ class PeerServer:
             (RETURN, self._reclaim),
             (RELOAD, self._reload),
             (RECHECK, self._recheck),
+            (END_POLLS, self._end_polls),
         )
 
     def _served(self, name: str, answer: _Answer) -> Callable[[Any, Any], Awaitable[bytes]]:
@@ -195,6 +197,11 @@ class PeerServer:
         await self._router.recheck(raw.decode())
         return b""
 
+    async def _end_polls(self, raw: bytes, context: Any) -> bytes:
+        """End the polls that a leaving member has forwarded. Those that have got a task respond with it."""
+        self._frontend.queues.end_polls(_header(tuple(context.invocation_metadata() or ()), MEMBER))
+        return b""
+
     async def _reload(self, raw: bytes, context: Any) -> bytes:
         """Reload settings that another member has changed: those of a namespace, or of all namespaces."""
         await self._frontend.reload(raw.decode())
@@ -248,8 +255,8 @@ async def serve_peers(
     settings: PeerSettings,
     served: ServerCertificate | None,
     door: Door,
-) -> AsyncIterator[dict[str, Handler]]:
-    """Serve other members within the block; yield handlers that forward RPCs to them.
+) -> AsyncIterator[Router]:
+    """Serve other members within the block; yield what forwards RPCs to them.
 
     Args:
         frontend: The frontend.
@@ -271,7 +278,7 @@ async def serve_peers(
     server.add_generic_rpc_handlers(PeerServer(frontend, router, handlers, door, user).generic_handlers())
     await server.start()
     try:
-        yield router.routed(handlers)
+        yield router
     finally:
         members.close()
         await asyncio.wait({asyncio.ensure_future(server.stop(grace=_STOP_SECONDS))})

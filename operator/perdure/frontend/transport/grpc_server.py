@@ -98,9 +98,17 @@ def _shutting_down() -> RpcError:
     return unavailable("this operator is shutting down; retry")
 
 
-async def stop(server: grpc.aio.Server, calls: OpenCalls) -> None:
-    """Stop a server. Each call is answered, or ends with UNAVAILABLE, so that its caller tries another operator."""
+async def stop(server: grpc.aio.Server, calls: OpenCalls, *drains: Callable[[], Awaitable[None]]) -> None:
+    """Stop a server. Each call is answered, or ends with UNAVAILABLE, so that its caller tries another operator.
+
+    Args:
+        server: The server.
+        calls: Its open calls.
+        drains: Called when no new calls are handled, before the open ones end.
+    """
     await calls.drain()
+    for drain in drains:
+        await drain()
     # It sends GOAWAY, so that callers connect elsewhere. Its inner tasks may have been cancelled together with the operator's,
     # which is not a failure.
     stopping = asyncio.ensure_future(server.stop(grace=_ABORT_SECONDS))

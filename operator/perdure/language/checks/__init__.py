@@ -18,12 +18,20 @@ In `definition`, `check` checks one definition, and `check_references` reference
 """
 
 from perdure.language.checks.definition import CheckedDefinition, Documents, check, check_references
-from perdure.language.checks.run_options import default_mistakes, labels, options, scheduled_input, unevaluated
+from perdure.language.checks.run_options import (
+    annotations,
+    default_mistakes,
+    labels,
+    options,
+    scheduled_input,
+    unevaluated,
+)
 from perdure.language.checks.texts import in_data
 
 __all__ = [
     "CheckedDefinition",
     "Documents",
+    "annotations",
     "check",
     "check_references",
     "default_mistakes",

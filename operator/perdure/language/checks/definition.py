@@ -46,7 +46,7 @@ from perdure.language.checks.shapes import (
     reads_of,
     step_shape,
 )
-from perdure.language.checks.templates import Scope, guards_of, of_template
+from perdure.language.checks.templates import CONDITION, Scope, guards_of, of_template
 from perdure.language.coercion import OF_ACTIVITY, as_duration, as_text, as_time, format_value
 from perdure.language.compiler import HANDLERS, calls_of, compile_partially
 from perdure.language.defaults import NO_DEFAULTS, NamespaceDefaults, completed, is_of_defaults, with_handlers
@@ -131,7 +131,6 @@ _ENDED: Final = object_shape({"status": TEXT, "output": ANY, "artifacts": ANY, "
 _APPROVAL: Final = object_shape({"approved": {"type": "boolean"}, "comment": ANY, "by": TEXT})
 SERVICE: Final = object_shape({"host": TEXT, "ip": TEXT, "pod": TEXT})
 """The value of `services.<name>`."""
-_CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
 """Parts of `steps.<name>.output`."""
 _RESULTS: Final[Mapping[Path, str]] = {("output",): "null", ("artifacts",): "empty"}
@@ -337,7 +336,7 @@ class _Checks:
         later, broken = activities.later_templates(path, activity)
         self.findings += broken
         for place, template, condition in later:
-            self.template(place, template, _AFTER_WORK, guards_of([template]), _CONDITION if condition else None)
+            self.template(place, template, _AFTER_WORK, guards_of([template]), CONDITION if condition else None)
 
     def services(self, path: str, spec: WorkflowSpec | Block) -> None:
         """Check the services of a list of steps."""
@@ -379,7 +378,7 @@ class _Checks:
                 visible = {**looped, step.catch[int(key[6:])].as_: ERROR}
             if key == "onEnd":
                 visible = {**looped, "step": _ENDED}
-            expected = _CONDITION if key in {"when", "condition"} or key.startswith("case/") else _EXPECTED.get(key)
+            expected = CONDITION if key in {"when", "condition"} or key.startswith("case/") else _EXPECTED.get(key)
             before = len(self.findings)
             self.template(path, template, visible, guards, expected)
             if len(self.findings) == before:

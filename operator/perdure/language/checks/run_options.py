@@ -1,7 +1,7 @@
 """Checks the options of a run, in the template of a Schedule, or in the defaults of a namespace, beyond the schema."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pydantic
 
@@ -9,7 +9,7 @@ from perdure.api.kinds.schedule import TemplateMetadata
 from perdure.api.kinds.workflow import PodTemplateMetadata
 from perdure.api.kinds.workflowdefaults import WorkflowDefaultsSpec
 from perdure.api.kinds.workflowrun import RunOptions, WorkflowRunSpec
-from perdure.api.models import mistakes_by_path
+from perdure.api.models import ObjectMeta, mistakes_by_path
 from perdure.api.names import is_label_value, is_qualified_name
 from perdure.api.search_attributes import unfit
 from perdure.language.checks.shapes import SCHEDULE, Path, reads_of
@@ -20,6 +20,8 @@ from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, Severity
 from perdure.language.schedule_input import input_template, is_evaluated, sample_input
 
+_OF_KUBECTL: Final = "kubectl.kubernetes.io/"
+"""The prefix of annotations with the whole manifest."""
 _QUALIFIED = (
     "must be a name of at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last, optionally "
     "after a DNS domain and a `/`, such as `example.com/team`"
@@ -110,6 +112,19 @@ def unevaluated(spec: RunOptions, path: str = "spec", *, evaluates_input: bool =
         if field == "input" and is_yaml and evaluates_input:
             continue
         yield from in_data(f"{path}.{field}", value, f"the run gets this text; {fix}")
+
+
+def annotations(metadata: ObjectMeta | TemplateMetadata | None, path: str) -> Iterator[Finding]:
+    """Warn about expressions in the annotations of a run, which are used unchanged. They may be for another program.
+
+    Args:
+        metadata: The metadata of the run.
+        path: Its path.
+    """
+    found = metadata.annotations.items() if metadata is not None else ()
+    own = {name: value for name, value in found if not name.startswith(_OF_KUBECTL)}
+    message = "the run gets this text; write the value itself"
+    yield from in_data(f"{path}.annotations", own, message, Severity.WARNING)
 
 
 def search_attributes(path: str, attributes: Mapping[str, Any]) -> Iterator[Finding]:

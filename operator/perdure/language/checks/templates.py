@@ -1,6 +1,7 @@
 """Checks the expressions of a template: the paths that they read, their types, and whether they have a value."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
 from perdure.language.checks.shapes import Path, Reads, Shape, kind_of_expression, look_up, reads_of
@@ -9,6 +10,8 @@ from perdure.language.program import Finding, Severity
 
 Scope = Mapping[str, Shape]
 """The shapes of the values that an expression can read, by name."""
+CONDITION: Final = ({"bool"}, "true or false; compare it with something")
+"""What a condition must be, for `of_template`."""
 
 
 def guards_of(templates: Iterable[Template]) -> frozenset[Path]:

@@ -24,7 +24,8 @@ _INTERPRETERS: Final = (
 """Programs that take a program on their command line, and the option before it, such as `-c` or `-ec`."""
 _SHELL_VARIABLE: Final = re.compile(r"\s*(?:\w+(?:\[[^\]]*\])?)?\s*")
 """An expression that a shell could also read: the name of a variable, or an entry of an array."""
-_KNOWN: Final = ROOTS | {"params", "item", "index", "error", "attempt"}
+KNOWN: Final = ROOTS | {"params", "item", "index", "error", "attempt"}
+"""The names that an expression can read somewhere. The admission policy `<release>-expressions` has the same."""
 _MAX_TEXTS: Final = 10
 _MAX_EXPRESSIONS: Final = 20
 """Of one text."""
@@ -53,7 +54,7 @@ def container_templates(path: str, activity: Activity) -> tuple[list[tuple[str, 
 
 def _remedy(error: ExpressionError) -> str:
     name = re.match("unknown name `([^`]*)`", error.message)
-    if name and name[1] in _KNOWN:
+    if name and name[1] in KNOWN:
         return _SCOPE
     if name and error.expression == name[1]:
         return f"for a shell variable, write `${name[1]}` or `$${{{name[1]}}}`"
@@ -135,21 +136,29 @@ def of_argo(spec: WorkflowSpec) -> Iterator[Finding]:
             yield Finding(where, message, Severity.WARNING, local=True)
 
 
-def in_data(path: str, value: Any, message: str) -> Iterator[Finding]:
+def in_data(
+    path: str,
+    value: Any,
+    message: str,
+    severity: Severity = Severity.ERROR,
+    names: frozenset[str] = KNOWN,
+) -> Iterator[Finding]:
     """Find expressions in data, which is used unchanged.
 
     Args:
         path: The path of the data.
         value: The data. The work is limited, so only its first texts with `${` are checked.
         message: Where expressions are evaluated instead.
+        severity: The severity of the findings.
+        names: The names that expressions could read.
     """
     candidates = (found for found in _texts(path, value) if "${" in found[1])
     for where, text in islice(candidates, _MAX_TEXTS):
-        if _expressions_in(text):
-            yield Finding(where, f"`${{…}}` is not evaluated here: {message}", local=True)
+        if _expressions_in(text, names):
+            yield Finding(where, f"`${{…}}` is not evaluated here: {message}", severity, local=True)
 
 
-def _expressions_in(text: str) -> list[str]:
+def _expressions_in(text: str, known: frozenset[str] = KNOWN) -> list[str]:
     """The expressions in a text: those that compile, with known names or a computation.
 
     Names of shell variables are not known, and `${1}` is a parameter of a shell.
@@ -157,7 +166,7 @@ def _expressions_in(text: str) -> list[str]:
     found = []
     for source in islice(sources_in(text), _MAX_EXPRESSIONS):
         try:
-            names = compile_source(source, _KNOWN).names
+            names = compile_source(source, known).names
         except CompileError:
             continue
         if names or not _SHELL_VARIABLE.fullmatch(source):

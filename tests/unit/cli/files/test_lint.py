@@ -195,6 +195,24 @@ def test_names_that_yaml_reads_as_booleans_are_reported_once_and_keep_their_text
     assert reported[3]["message"].startswith("kubectl reads the value `n` as a boolean; write 'n' if you mean the text")
 
 
+def test_integers_that_the_api_server_rounds_are_reported() -> None:
+    values = "{most: 9223372036854775807, least: -9223372036854775808, text: '99999999999999999999', float: 1e30}"
+    text = GOOD.replace(
+        "sleep: {duration: 1s}}",
+        f"set: {values}}}\n  - {{name: large, set: {{a: [-9223372036854775809], b: 0x{'f' * 16}}}}}",
+    )
+    done = call("-f", "-", "-o", "json", stdin=text)
+    found = json.loads(done.stdout)["findings"]
+    assert (done.exit_code, [(each["path"], each["severity"], each["line"]) for each in found]) == (
+        0,
+        [("spec.steps[1].set.a[0]", "Warning", 8), ("spec.steps[1].set.b", "Warning", 8)],
+    )
+    assert found[0]["message"] == (
+        "the API server stores `-9223372036854775809` as a floating-point number with about 16 digits, because it has more than "
+        "64 bits; write it in quotes"
+    )
+
+
 def test_two_steps_of_one_name_are_one_error() -> None:
     text = GOOD.replace(
         "name: nap, sleep: {duration: 1s}}",

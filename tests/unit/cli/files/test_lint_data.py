@@ -129,3 +129,91 @@ def test_the_input_of_code_is_not_evaluated(input_: str) -> None:
     ((path, message),) = linted(input_, "{type: Report, taskQueue: reports}")
     assert path == "spec.workflowRunTemplate.spec.input"
     assert "is not evaluated here" in message
+
+
+def test_expressions_in_annotations_of_runs_are_reported() -> None:
+    text = """
+apiVersion: perdure.dev/v1alpha1
+kind: Schedule
+metadata: {name: nightly, annotations: {note: "${now}"}}
+spec:
+  cron: ["@daily"]
+  workflowRunTemplate:
+    metadata: {annotations: {example.com/day: "of ${schedule.localDate}", shell: "${HOME}"}}
+    spec: {workflow: {name: good}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowRun
+metadata:
+  name: run
+  annotations: {example.com/run: "${run.name}", kubectl.kubernetes.io/last-applied-configuration: "{a: ${run.name}}"}
+spec: {workflow: {name: good}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowDefaults
+metadata: {name: default}
+spec: {runMetadata: {annotations: {link: "https://logs/${run.name}"}}}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: good}
+spec: {steps: [{name: nap, sleep: {duration: 1s}}]}
+"""
+    done = perdure("lint", "-f", "-", "--output", "json", stdin=text)
+    assert done.exit_code == 0, done.stdout
+    found = json.loads(done.stdout)["findings"]
+    assert [(each["object"], each["path"], each["severity"], each["line"]) for each in found] == [
+        ("Schedule/nightly", "spec.workflowRunTemplate.metadata.annotations.example.com/day", "Warning", 8),
+        ("WorkflowRun/run", "metadata.annotations.example.com/run", "Warning", 15),
+        ("WorkflowDefaults/default", "spec.runMetadata.annotations.link", "Warning", 21),
+    ]
+    assert found[0]["message"] == "`${…}` is not evaluated here: the run gets this text; write the value itself"
+
+
+def webhook(spec: str, workflow: str = "build") -> list[tuple[str, str, str]]:
+    """The severities, paths, and messages of the findings in a Webhook, next to a Workflow `build`."""
+    text = f"""
+apiVersion: perdure.dev/v1alpha1
+kind: Webhook
+metadata: {{name: push}}
+spec:
+  signature: {{secret: {{name: shared}}}}
+  start: {{workflow: {{name: {workflow}}}}}
+  {spec}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {{name: build}}
+spec: {{steps: [{{name: go, waitForSignal: {{name: approved, timeout: 1h}}}}]}}
+"""
+    done = perdure("lint", "-f", "-", "--output", "json", stdin=text)
+    return [(each["severity"], each["path"], each["message"]) for each in json.loads(done.stdout)["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "want"),
+    [
+        ("when: '${headers.event}'", "spec.when", "has type string, but must be true or false"),
+        ("when: '${headers.number > 3}'", "spec.when", "`headers.number > 3` always fails"),
+        ("workflowId: \"${int('x')}\"", "spec.workflowId", "always fails"),
+        ("deliveryId: '${payload.id}'", "spec.deliveryId", "unknown name `payload`"),
+    ],
+)
+def test_the_expressions_of_a_webhook_are_checked(spec: str, path: str, want: str) -> None:
+    ((severity, place, message),) = webhook(spec)
+    assert (severity, place) == ("Error", path)
+    assert want in message
+
+
+def test_a_webhook_with_valid_expressions_has_no_findings() -> None:
+    assert webhook("when: \"${headers['x-event'] == 'push' && body.ref.startsWith('refs/')}\"") == []
+    assert webhook("deliveryId: '${body.id}'") == []
+
+
+def test_the_names_in_a_webhook_are_checked() -> None:
+    assert [found[:2] for found in webhook("workflowId: w", workflow="biuld")] == [
+        ("Warning", "spec.start.workflow.name")
+    ]
+    ((severity, path, message),) = webhook("workflowId: w\n  signal: {name: aproved}")
+    assert (severity, path) == ("Warning", "spec.signal.name")
+    assert "did you mean `approved`" in message

@@ -116,6 +116,29 @@ def test_a_simulation_requires_only_a_manifest(folder: Path) -> None:
     assert json.loads(done.stdout)["failure"]["type"] == "ExpressionError", "there are no items without an input"
 
 
+def test_integers_that_the_api_server_rounds_are_reported_on_standard_error(folder: Path) -> None:
+    (folder / "sum.yaml").write_text(
+        "apiVersion: perdure.dev/v1alpha1\nkind: Workflow\nmetadata: {name: sum}\n"
+        "spec: {steps: [{name: id, set: {order: 12345678901234567890}}]}\n"
+    )
+    done = perdure("simulate", "--file", "sum.yaml", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["phase"]) == (0, "Completed")
+    assert done.stderr == (
+        "Warning: sum.yaml:4:40: spec.steps[0].set.order: the API server stores `12345678901234567890` as a floating-point "
+        "number with about 16 digits, because it has more than 64 bits; write it in quotes\n"
+    )
+
+
+def test_the_items_of_a_list_are_simulated(folder: Path) -> None:
+    (folder / "list.yaml").write_text(
+        "apiVersion: v1\nkind: List\nitems:\n"
+        "- apiVersion: perdure.dev/v1alpha1\n  kind: Workflow\n  metadata: {name: nap}\n"
+        "  spec: {steps: [{name: nap, sleep: {duration: 1s}}]}\n"
+    )
+    done = perdure("simulate", "--file", "list.yaml", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["phase"]) == (0, "Completed")
+
+
 def test_any_outcome_of_the_run_has_exit_code_0(folder: Path) -> None:
     (folder / "fails.yaml").write_text("{input: {items: []}, activities: {charge: [{exitCode: 3}]}}")
     done = perdure("simulate", "-f", "order.yaml", "-f", "policy.yaml", "--scenario", "fails.yaml")

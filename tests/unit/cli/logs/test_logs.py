@@ -176,6 +176,31 @@ def test_following_continues_with_new_pods_and_after_a_disconnect_until_the_run_
     assert "tailLines" not in again
 
 
+@pytest.mark.parametrize("options", [(), ("--step", "train[lr=0.2]")], ids=["all", "one"])
+def test_followed_items_of_a_loop_that_has_closed_have_the_names_of_other_lines(
+    server: ApiServer, options: tuple[str, ...]
+) -> None:
+    """The loop closes before the pod of its last item is seen. The run has a next step, so it is open then."""
+    steps = SWEEP + "- {name: nap, sleep: {duration: 1h}}\n"
+    flow = Flow(steps, [{"lr": 0.1}, {"lr": 0.2}]).started(1)
+    open_loop = flow.object
+    closed_loop = flow.completed(2).started(3).completed(4).object
+    looks: Iterator[Any] = iter([open_loop, open_loop, closed_loop, closed_loop])
+    seen: list[bool] = []
+    end = flow.at(2 * 3600).object
+    server.answers |= {
+        RUN: lambda: (seen.append(True), next(looks, end))[1],
+        PODS: lambda: items(
+            pod("train[0]", 2, 1, RUNS_NOW, phase="Running"),
+            *([pod("train[1]", 5, 1, DONE, phase="Succeeded")] if len(seen) > 2 else []),
+        ),
+        f"{PODS}/order-42-2-1/log": Log(line(1, "loss 3")),
+        f"{PODS}/order-42-5-1/log": Log(line(2, "loss 2")),
+    }
+    wanted = ["train[0: lr=0.1]#1: loss 3", "train[1: lr=0.2]#1: loss 2"]
+    assert logs("--follow", *options)[:2] == (0, wanted[1:] if options else wanted)
+
+
 def declined_at_once(flow: Flow) -> dict[str, Any]:
     return flow.failed(5, declined(non_retryable=True)).object
 

@@ -10,7 +10,7 @@ from perdure.view.replay import trace
 from perdure.view.run import read_run
 from perdure.view.tree import tree
 from support.apiserver import ApiServer, Log, items
-from support.cli import perdure
+from support.cli import RUNS, perdure
 from support.view.flow import UID, Flow, at, declined, golden, plain
 
 PODS = "/api/v1/namespaces/shop/pods"
@@ -169,3 +169,24 @@ def test_the_logs_of_kept_items_have_the_names_of_other_items(server: ApiServer)
     done = perdure("logs", "order-42-retry-1", "-n", "shop")
     assert sorted(done.stdout.splitlines()) == ["train[1: 2]#1: done", "train[2: 3]#1: fitted"]
     assert [line.partition(": ran")[0] for line in done.stderr.splitlines()] == ["train[0: 1]", "train[3: 4]"]
+
+
+def test_a_run_that_was_retried_names_its_retries_and_does_not_advise_another_one(server: ApiServer) -> None:
+    first, second, third = failed().object, retried(failed(), 60), retried(failed(), 60)
+    for number, run, created in ((1, second, "2026-01-01T12:01:00Z"), (2, third, "2026-01-01T12:02:00Z")):
+        name = {"name": f"order-42-retry-{number}", "uid": f"u{number}", "creationTimestamp": created}
+        run["metadata"] = {**run["metadata"], **name}
+        run["spec"] = {**run["spec"], "workflowId": "order-42"}
+    server.answers |= {f"{RUNS}/order-42": first, f"{RUNS}/order-42-retry-2": third, RUNS: items(third, second, first)}
+    shown = perdure("describe", "order-42", "-n", "shop").stdout
+    assert "Retried as:   order-42-retry-1 (Completed), order-42-retry-2 (Completed)\n" in shown
+    next_ = shown.partition("What next\n")[2]
+    assert "  the run that retries it:\n    perdure describe -n shop order-42-retry-2\n" in next_
+    assert "perdure retry" not in next_
+    assert "Retries:      order-42\n" in perdure("describe", "order-42-retry-2", "-n", "shop").stdout
+    data = json.loads(perdure("describe", "order-42", "-n", "shop", "-o", "json").stdout)
+    assert data["retries"] == [{"name": f"order-42-retry-{number}", "phase": "Completed"} for number in (1, 2)]
+    server.answers[RUNS] = items(first)
+    alone = perdure("describe", "order-42", "-n", "shop").stdout
+    assert "Retried as" not in alone
+    assert "perdure retry -n shop order-42\n" in alone

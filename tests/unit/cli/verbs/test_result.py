@@ -8,6 +8,7 @@ from click.testing import Result
 
 from support.apiserver import ApiServer
 from support.cli import perdure
+from support.view.flow import Flow, declined
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
 FAILURE = {"kind": "Application", "type": "CardDeclined", "message": "no funds"}
@@ -93,3 +94,17 @@ def test_a_run_that_is_replaced_has_no_result(server: ApiServer) -> None:
     done = result()
     assert (done.exit_code, done.stdout) == (2, "")
     assert "another one of that name was created" in done.stderr
+
+
+def test_the_failure_names_an_item_by_its_value(server: ApiServer) -> None:
+    sweep = """
+activities:
+- {name: fit, startToCloseTimeout: 5m, container: {image: shop}}
+steps:
+- {name: train, forEach: {items: "${input}", as: it}, activity: {name: fit}}
+"""
+    flow = Flow(sweep, [{"lr": 0.1}], name="order").started(1).failed(2, declined(non_retryable=True))
+    server.answers[f"{RUNS}/order"] = flow.object
+    assert result().stderr.startswith(
+        "Error: the run `order` ended as Failed: step `train[0: lr=0.1]`: activity `fit` failed after 1 attempt"
+    )

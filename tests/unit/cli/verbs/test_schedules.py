@@ -1,6 +1,7 @@
 """The output for Schedules, and checks of `schedule create` before any request."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -201,6 +202,22 @@ def test_create_notes_that_a_schedule_without_times_starts_nothing() -> None:
     assert done.exit_code == 0
     assert "Runs start only when an Operation triggers them" in done.stderr
     assert "schedule trigger never" in done.stderr
+
+
+def test_large_integers_of_an_input_keep_their_digits(tmp_path: Path) -> None:
+    file = tmp_path / "input.json"
+    file.write_text('{"id": 12345678901234567890, "day": 1}')
+    done = create("nightly", "--workflow", "w", "--cron", "@daily", "--input", f"@{file}")
+    assert done.exit_code == 0, done.stderr
+    run = yaml.safe_load(done.stdout)["spec"]["workflowRunTemplate"]["spec"]
+    assert run["input"] == {"id": "12345678901234567890", "day": 1}
+
+
+@pytest.mark.parametrize("option", ["--input", "--calendar", "--exclude-calendar"])
+def test_create_rejects_what_is_not_json(option: str) -> None:
+    done = create("nightly", "--workflow", "w", "--cron", "@daily", option, "{day")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"{option}: is not JSON" in done.stderr
 
 
 def test_the_quarterly_example_fires_four_times_a_year() -> None:

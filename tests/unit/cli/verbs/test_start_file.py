@@ -47,6 +47,15 @@ def test_a_run_can_be_started_from_a_file_and_options_override_its_fields(server
     }
 
 
+def test_integers_that_the_api_server_rounds_are_reported(server: ApiServer, file: Path) -> None:
+    file.write_text(RUN.replace("times: 1", "times: 12345678901234567890"))
+    done = perdure("start", "-f", str(file), "--no-wait")
+    assert (done.exit_code, len(server.created)) == (0, 1)
+    assert done.stderr.startswith(
+        f"Warning: {file}:6:29: spec.input.times: the API server stores `12345678901234567890` as"
+    )
+
+
 def test_a_run_of_another_served_version_is_created_in_the_version_of_the_request(
     server: ApiServer, file: Path
 ) -> None:

@@ -1,5 +1,7 @@
 """Failures that are caught, time limits, compensations, and handlers of the end of a run."""
 
+import pytest
+
 from perdure.engine import commands as cmd
 from perdure.engine.failures import FailureKind
 from unit.language.execution.play import ECHO, SEES, Play, do
@@ -148,6 +150,22 @@ def test_the_failure_handler_sees_the_failure() -> None:
     assert play.scheduled[":onFailure/note"] == "FullFailed"
     play.completes(":onFailure/note")
     assert play.failure.chain()[-1].type == "Full"
+
+
+@pytest.mark.parametrize(
+    "handler", ["onFailure: {block: tidy, input: '${error", "finally: {block: tidy, input: '${run.failure"]
+)
+def test_the_message_of_the_whole_failure_names_the_step(handler: str) -> None:
+    path = f":{handler.partition(':')[0]}/note"
+    play = Play(f"{SAGA}{handler}.message}}'}}")
+    play.fails("a", "Full", "no room is left")
+    assert play.scheduled[path] == "no room is left"
+    play = Play(f"{SAGA}{handler}.failure.message}}'}}")
+    play.fails("a", "Full", "no room is left")
+    told = play.scheduled[path]
+    assert isinstance(told, str)
+    assert told.startswith("step `a`: activity `work` failed after 1 attempt")
+    assert told.endswith(": no room is left")
 
 
 def test_a_handler_that_takes_too_long_is_stopped() -> None:

@@ -109,6 +109,8 @@ class World:
     """The clients of the frontends, which end by themselves."""
     lives: dict[str, Life] = field(default_factory=dict)
     """All processes that there were, by name; of those with the same name, the last one."""
+    oldest: int = OLDER
+    """The newest state version that the oldest operators among mixed versions read."""
     upgrades: UpgradeSettings | None = None
     """The settings of upgrades; None: all operators always write the newest state version that they read."""
     _started: int = 0
@@ -199,7 +201,8 @@ class World:
         random = self.random(f"operator {self._started}")
         name = name or f"op-{self._started}"
         if reads is None:
-            reads = self.random(f"version {self._started}").choice(_MIXED) if self.setting.mixed else NEWEST
+            some = [each for each in _MIXED if each >= self.oldest]
+            reads = self.random(f"version {self._started}").choice(some) if self.setting.mixed else NEWEST
         self.lives[name] = Life(reads, self.loop.time())
         self._started += 1
         self.names.add(name)

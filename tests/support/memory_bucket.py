@@ -34,9 +34,9 @@ class MemoryBucket:
         self.objects[key] = content
         self.times[key] = _BEGIN + timedelta(seconds=self.requests)
 
-    async def get(self, key: str, most: int | None = None) -> bytes | None:
+    async def get(self, key: str, length: int | None = None) -> bytes | None:
         content = await self.perform(lambda: self.objects.get(key))
-        return None if content is None else content[:most]
+        return None if content is None else content[:length]
 
     async def each(self, folder: str, after: str = "") -> AsyncIterator[Found]:
         for found in await self.perform(lambda: self._listed(folder, after)):

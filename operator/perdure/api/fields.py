@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 from pydantic_core import core_schema
@@ -324,9 +324,11 @@ JsonObject = Annotated[dict[str, Any], Field(json_schema_extra={"x-kubernetes-pr
 """Any JSON object, kept unchanged."""
 Flag = Annotated[bool, Field(strict=True)]
 """True or false, not a string."""
-Count = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})]
+MAX_COUNT: Final = 2**31 - 1
+"""The largest number of a `Count`."""
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT, json_schema_extra={"format": "int32"})]
 """A whole number of at least 0."""
-Positive = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1, json_schema_extra={"format": "int32"})]
+Positive = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT, json_schema_extra={"format": "int32"})]
 """A whole number of at least 1."""
 Large = Annotated[int, Field(strict=True, ge=0, le=2**53, json_schema_extra={"format": "int64"})]
 """A whole number of at least 0 that can exceed 32 bits, but not 2^53."""

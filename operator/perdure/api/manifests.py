@@ -107,7 +107,7 @@ def to_yaml(*resources: Resource, like: str = "") -> str:
     if any(
         wanted_now.get(_identity(each), found) != found for each in all_from_yaml(kept) for found in [to_manifest(each)]
     ):
-        kept = edited(like, changed, whole=True)  # such as a change of what an alias refers to
+        kept = edited(like, changed, rewrite=True)  # such as a change of what an alias refers to
     if kept and not kept.endswith("\n"):
         kept += "\n"
     added = [dump(to_manifest(each)) for each in left.values()]

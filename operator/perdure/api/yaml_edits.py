@@ -31,20 +31,20 @@ class Change:
     new: Any
 
 
-def edited(text: str, changes: Iterable[Change], *, whole: bool = False) -> str:
+def edited(text: str, changes: Iterable[Change], *, rewrite: bool = False) -> str:
     """Return a text with changes of its documents.
 
     Args:
         text: The text.
         changes: The changes, each of another document.
-        whole: Whether changed documents are written again as a whole.
+        rewrite: Whether changed documents are written again as a whole.
     """
     editor = _Editor(text)
     for change in changes:
         if change.old == change.new:
             continue
         mark = len(editor.edits)
-        if not whole:
+        if not rewrite:
             try:
                 editor.change(change.node, change.old, change.new)
                 continue

@@ -71,7 +71,7 @@ class Bucket(Protocol):
         """Write an object, in place of one with the same key."""
         ...
 
-    async def get(self, key: str, most: int | None = None) -> bytes | None:
+    async def get(self, key: str, length: int | None = None) -> bytes | None:
         """Read an object, or its first bytes; None if it does not exist."""
         ...
 
@@ -314,10 +314,10 @@ class BucketArchive:
             return None
         first, is_whole = _first_line(head)
         if not is_whole:
-            whole = await self._bucket.get(file.key)
-            if whole is None:
+            content = await self._bucket.get(file.key)
+            if content is None:
                 return None
-            first, _ = _first_line(whole)
+            first, _ = _first_line(content)
         outline: KubeObject = orjson.loads(first)
         return outline
 

@@ -41,9 +41,9 @@ class S3Bucket:
             async with asyncio.timeout(_SECONDS):
                 await obstore.put_async(self._store, key, content)
 
-    async def get(self, key: str, most: int | None = None) -> bytes | None:
+    async def get(self, key: str, length: int | None = None) -> bytes | None:
         """Read an object; see `Bucket`."""
-        options: GetOptions = {} if most is None else {"range": (0, most)}
+        options: GetOptions = {} if length is None else {"range": (0, length)}
         with _errors(f"the bucket did not return `{key}`"):
             async with asyncio.timeout(_SECONDS):
                 try:

@@ -42,7 +42,9 @@ class Named(click.ParamType[str]):
         if slash and name and kind == self._kind:
             return name
         if slash and (kind or self._of_text is str):
-            self.fail(f"{str(value)!r} is not a {self._kind}", param, ctx)
+            takes_ids = ctx is not None and any("--workflow-id" in each.opts for each in ctx.command.params)
+            hint = "; pass a workflow ID with `--workflow-id`" if takes_ids and kind is None else ""
+            self.fail(f"{str(value)!r} is not a {self._kind}{hint}", param, ctx)
         return self._of_text(str(value))
 
 

@@ -74,7 +74,8 @@ class Upgrades:
         """Whether the record was read: it names the latest release for reports of what this one cannot read."""
         self._log = structlog.get_logger("perdure.upgrades")
         metrics.STATE_VERSION.labels("read").set(versions.reads)
-        metrics.STATE_VERSION.labels("written").set(versions.writes)
+        self._write_from_now_on(versions.writes)
+        shards.subscribe(self._lower)
 
     async def run(self) -> None:
         """Look at the record and at the other operators, until cancelled."""
@@ -106,8 +107,15 @@ class Upgrades:
         after = advance(before, reads, self._settings.hold_back, now(), release=self._versions.release, is_new=is_new)
         if after != before:
             await self._write(found, before, after)
-        self._versions.writes = min(after.writes, self._versions.reads)
-        metrics.STATE_VERSION.labels("written").set(self._versions.writes)
+        self._write_from_now_on(min(after.writes, self._versions.reads))
+
+    def _lower(self) -> None:
+        """Write nothing that another operator cannot read, as soon as that one is known: the next look may be seconds away."""
+        self._write_from_now_on(min([self._versions.writes, *self._shards.others_read.values()]))
+
+    def _write_from_now_on(self, version: int) -> None:
+        self._versions.writes = version
+        metrics.STATE_VERSION.labels("written").set(version)
 
     async def _is_new(self) -> bool:
         """Whether nothing is stored yet."""

@@ -713,6 +713,11 @@ class RunState(StoredStruct, frozen=True, kw_only=True):
         return next((each.pause for each in self.open_activities() if each.paused), None)
 
     @property
+    def ended_undecided(self) -> bool:
+        """Whether the run was refused, or ended before its definition decided anything."""
+        return self.closed and self.memory is None and not self.for_clients
+
+    @property
     def for_clients(self) -> bool:
         """Whether Temporal's clients get the payloads of the run, because workers decide it or it is standalone."""
         return self.code is not None or self.standalone

@@ -1,5 +1,6 @@
 """Converts a CronJob, and what it has in common with the CronWorkflow of Argo: cron lines, policies, and missed times."""
 
+from difflib import get_close_matches
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -8,6 +9,8 @@ from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.workflow import Workflow
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
+from perdure.api.names import MAX_RUN_NAME, is_name
+from perdure.api.pod_fields import POD_SPEC, unknown_fields
 from perdure.importing.durations import NO_LIMIT
 from perdure.importing.reader import Object, Source, UnsupportedScheduleError, format_seconds, shorten
 from perdure.language.containers import without_expressions
@@ -45,6 +48,9 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
         raise pod.refuse("containers", message)
     if pod.data.get("restartPolicy") not in (None, "Never", "OnFailure"):
         raise pod.refuse("restartPolicy", f"must be Never or OnFailure, not {shorten(pod.data['restartPolicy'])}")
+    for path, field, known in unknown_fields(POD_SPEC, pod.data):  # one of a newer version is kept
+        if close := get_close_matches(field, known, n=1):
+            raise pod.refuse(f"{path}{field}", f"is not a field of Kubernetes; did you mean `{close[0]}`?")
     of_pods = _labels(template.part("metadata"))
     template.done()
     deadline = job.number("activeDeadlineSeconds", 0)
@@ -125,6 +131,8 @@ def identity(source: Source, new_name: str | None) -> Object:
         source.take(each)
     meta = source.part("metadata")
     name = new_name or meta.required("name", "set it, or use --name")
+    if not (is_name(name) and len(name) <= MAX_RUN_NAME):
+        raise meta.refuse("name", f"`{name[:MAX_RUN_NAME]}` is not the name of an object of Kubernetes; use --name")
     namespace = meta.text("namespace")
     meta.take("name")
     return {"name": name, **({"namespace": namespace} if namespace else {}), **_labels(meta)}

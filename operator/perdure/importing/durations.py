@@ -31,10 +31,10 @@ def go_duration(value: Any, *, seconds: bool = False) -> str | None:
             has no unit.
 
     Returns:
-        The duration in Perdure's format, to the millisecond and at least one; None for zero and less.
+        The duration in Perdure's format, to the millisecond and at least one; None for zero.
 
     Raises:
-        ValueError: The value is not a duration.
+        ValueError: The value is not a duration, or is below zero.
     """
     text = str(value)
     if seconds and _SECONDS.fullmatch(text):
@@ -42,8 +42,10 @@ def go_duration(value: Any, *, seconds: bool = False) -> str | None:
     if isinstance(value, bool) or not _DURATION.fullmatch(text):
         raise ValueError(f"`{text}` is not a duration such as `1h30m`, `1.5h`, or `90s`")
     total = sum((Fraction(number) * _MICROSECONDS[unit] for number, unit in _PART.findall(text)), Fraction(0))
-    if text.startswith("-") or not total:
+    if not total:
         return None
+    if text.startswith("-"):
+        raise ValueError(f"`{text}` is below zero; write a duration such as `90s`, or remove it")
     if total >= LONGEST // timedelta(microseconds=1):
         return format_duration(LONGEST)
     return format_duration(max(timedelta(microseconds=round(total)), MILLISECOND))

@@ -7,7 +7,7 @@ Sprig, whose arguments have another order than those of expr-lang, and JSON path
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,8 +15,45 @@ from perdure.language.coercion import as_text
 
 Resolve = Callable[[tuple[str, ...]], str]
 """Translates a reference, such as `("inputs", "parameters", "x")`. Raises `UntranslatableError`."""
-TAG: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-"""A tag of Argo."""
+
+
+class _Tags:
+    """Finds the tags of Argo in a text, as a pattern does.
+
+    What follows the last closing braces has none: a pattern would look from each of its opening braces to the end of the text.
+    """
+
+    _PATTERN: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+
+    @staticmethod
+    def _divided(text: str) -> tuple[str, str]:
+        end = text.rfind("}}")
+        return (text[: end + 2], text[end + 2 :]) if end >= 0 else ("", text)
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        return self._PATTERN.finditer(self._divided(text)[0])
+
+    def findall(self, text: str) -> list[str]:
+        return [found[1] for found in self.finditer(text)]
+
+    def search(self, text: str) -> re.Match[str] | None:
+        return next(self.finditer(text), None)
+
+    def fullmatch(self, text: str) -> re.Match[str] | None:
+        return self._PATTERN.fullmatch(text) if text.endswith("}}") else None
+
+    def split(self, text: str) -> list[str]:
+        head, tail = self._divided(text)
+        *parts, last = self._PATTERN.split(head)
+        return [*parts, last + tail]
+
+    def sub(self, change: str | Callable[[re.Match[str]], str], text: str) -> str:
+        head, tail = self._divided(text)
+        return self._PATTERN.sub(change, head) + tail
+
+
+TAG: Final = _Tags()
+"""The tags of Argo."""
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<tag>\{\{.*?\}\})
     |(?P<number>[0-9]+(?:\.[0-9]+)?)
@@ -226,7 +263,10 @@ class _Parser:
         if self._tokens.accept("!") or (not self._words and self._tokens.accept("not")):
             return Term(f"!{_closed_truth(self._unary())}")
         if self._tokens.accept("-"):
-            return Term(f"-{self._unary().closed}", "number")
+            inner = self._unary()
+            if inner.kind != "number":
+                return Term(f"-{_number(inner)}")
+            return Term(f"-{inner.closed}", "number", constant=inner.constant and f"-{inner.constant}")
         return self._postfix()
 
     def _postfix(self) -> Term:
@@ -288,6 +328,8 @@ class _Parser:
                 return self._word(text)
             case "sign", "(":
                 return self._group()
+            case "sign", "{":
+                return Term("{" + ", ".join(self._entries()) + "}")
             case "sign", "[":
                 return Term(f"[{', '.join(each.text for each in self._list(']'))}]")
             case "sign", "#" if self._closures:
@@ -330,6 +372,18 @@ class _Parser:
                 self._tokens.expect(end)
                 break
         return terms
+
+    def _entries(self) -> Iterator[str]:
+        """Yield the entries of a map."""
+        while not self._tokens.accept("}"):
+            kind, text = self._tokens.next()
+            if kind not in {"text", "word", "number"}:
+                raise self._tokens.error()
+            self._tokens.expect(":")
+            yield f"{literal(text[1:-1] if kind == 'text' else text)}: {self._ternary().text}"
+            if not self._tokens.accept(","):
+                self._tokens.expect("}")
+                break
 
     def _call(self, name: str) -> Term:
         self._tokens.expect("(")
@@ -378,6 +432,8 @@ def _joined(sign: str, left: Term, right: Term) -> Term:
     """Join two terms by an operator. A term that is compared with text becomes text; order compares numbers."""
     if sign in {"&&", "||"}:
         return Term(f"{_closed_truth(left)} {sign} {_closed_truth(right)}", atom=False)
+    if left.kind == right.kind == "number" and ("." in left.text) != ("." in right.text):
+        return Term(f"{_number(left)} {sign} {_number(right)}", atom=False)
     if sign in _EQUALITY:
         return Term(_equality(sign, left, right), atom=False)
     if sign in _ORDER and "reference" in (left.kind, right.kind):
@@ -473,23 +529,30 @@ def template(text: str, resolve: Resolve, known: Callable[[str], bool] = lambda 
     return result
 
 
-def value_of(value: Any, resolve: Resolve) -> str:
+def value_of(value: Any, resolve: Resolve, known: Callable[[str], bool] = lambda _: True) -> str:
     """Return the expression of a value whose texts may have tags, at any depth.
+
+    Args:
+        value: The value.
+        resolve: Translates references.
+        known: Whether the text between braces is a tag of the system; other text is kept.
 
     Raises:
         UntranslatableError: A tag has no counterpart.
     """
     if isinstance(value, list):
-        return f"[{', '.join(value_of(each, resolve) for each in value)}]"
+        return f"[{', '.join(value_of(each, resolve, known) for each in value)}]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(str(key))}: {value_of(each, resolve)}" for key, each in value.items()) + "}"
+        fields = (f"{literal(str(key))}: {value_of(each, resolve, known)}" for key, each in value.items())
+        return "{" + ", ".join(fields) + "}"
     if not isinstance(value, str):
         return literal(value)
-    pieces = [
-        (f"string({tag(piece, resolve)})" if i % 2 else literal(piece))
-        for i, piece in enumerate(TAG.split(value))
-        if piece
-    ]
+    pieces: list[str] = []
+    for i, piece in enumerate(TAG.split(value)):
+        if i % 2 and known(piece.strip()):
+            pieces.append(f"string({tag(piece, resolve)})")
+        elif piece or i % 2:
+            pieces.append(literal("{{" + piece + "}}" if i % 2 else piece))
     return " + ".join(pieces) or "''"
 
 

@@ -5,11 +5,13 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from perdure.api.fields import MAX_COUNT
 from perdure.api.times import format_duration, parse_duration
 
 Object = dict[str, Any]
@@ -32,6 +34,10 @@ class ConversionReport:
     """The parts without a counterpart, which are missing in the result."""
     notes: list[Remark] = field(default_factory=list)
     """The parts that were converted but behave differently."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to report."""
+        return bool(self.gaps or self.notes)
 
     def move(self, start: str, to: str) -> None:
         """Correct the paths of an object that was converted as a part of another one."""
@@ -124,7 +130,6 @@ class UnsupportedScheduleError(Exception):
     """A schedule has a part without an equivalent. The message is one sentence with the path of the part, and the fix."""
 
 
-_MAX_INTEGER = 2**31 - 1
 _DIGITS = re.compile("[0-9]{1,18}")
 _PROTOBUF_SECONDS = re.compile(r"([0-9]{1,12})(?:\.[0-9]*)?s")
 _SHOWN = 60
@@ -162,8 +167,8 @@ class Source:
         value = self.take(name, default)
         if isinstance(value, str) and _DIGITS.fullmatch(value):
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_INTEGER:
-            raise self.refuse(name, f"must be a whole number from 0 to {_MAX_INTEGER}, not {shorten(value)}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+            raise self.refuse(name, f"must be a whole number from 0 to {MAX_COUNT}, not {shorten(value)}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -233,8 +238,18 @@ class Source:
 
 def shorten(value: Any) -> str:
     """Shorten a value for messages."""
-    text = json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+    text = _start_of(value) if isinstance(value, dict | list) else str(value)
     return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
+
+
+def _start_of(value: Any) -> str:
+    """Return the start of a value in JSON, which may be very long."""
+    text = ""
+    for part in json.JSONEncoder(default=str).iterencode(value):
+        text += part
+        if len(text) > _SHOWN:
+            break
+    return text
 
 
 def format_seconds(number: int) -> str:
@@ -249,7 +264,7 @@ def as_text(value: Any) -> str:
 
 def format_value(value: Any) -> str:
     """Format a value for a message."""
-    return f"`{json.dumps(value, default=str)[:60]}`"
+    return f"`{_start_of(value)[:_SHOWN]}`"
 
 
 def walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -264,20 +279,28 @@ def walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from walk(each, f"{path}[{i}]")
 
 
-def cycle_of(refers: Mapping[str, Sequence[str]]) -> list[str]:
+def cycle_of(refers: Mapping[str, Iterable[str]]) -> list[str]:
     """Return names that refer to each other in a circle; empty if no names do."""
+    ended: set[str] = set()
+    for first in refers:
+        path = {} if first in ended else {first: iter(refers[first])}
+        while path:
+            name, rest = next(reversed(path.items()))
+            found = next(rest, None)
+            if found is None:
+                del path[name]
+                ended.add(name)
+            elif found in path:
+                names = list(path)
+                return [*names[names.index(found) :], found]
+            elif found in refers and found not in ended:
+                path[found] = iter(refers[found])
+    return []
 
-    def follow(name: str, path: list[str]) -> list[str]:
-        if name in path:
-            return [*path[path.index(name) :], name]
-        return next((found for each in refers.get(name, ()) if (found := follow(each, [*path, name]))), [])
 
-    return next((found for name in refers if (found := follow(name, []))), [])
-
-
-def circle(names: Sequence[str]) -> str:
+def circle(names: Sequence[str], verb: str = "refers to") -> str:
     """Format names that refer to each other, for a message."""
-    return ", which refers to ".join(f"`{name}`" for name in names)
+    return f", which {verb} ".join(f"`{name}`" for name in names)
 
 
 @dataclass(slots=True)
@@ -289,17 +312,27 @@ class ConvertedObject:
     manifests: list[Object] = field(default_factory=list)
     report: ConversionReport = field(default_factory=ConversionReport)
 
-    def report_rest(self, pattern: re.Pattern[str], known: Callable[[str], bool]) -> None:
+    @contextmanager
+    def conversion(self) -> Iterator[None]:
+        """Report an object whose parts are nested, or refer to each other, too deeply."""
+        try:
+            yield
+        except RecursionError:
+            self.report.gap(
+                "spec", "its parts are nested, or refer to each other, too deeply; divide it into several objects"
+            )
+
+    def report_rest(self, find: Callable[[str], Iterator[re.Match[str]]], known: Callable[[str], bool]) -> None:
         """Report each foreign reference that remains in the manifests: it would be literal text.
 
         Args:
-            pattern: A reference, whose first group is its content.
+            find: Finds references in a text; the first group is the content.
             known: Whether a content is a reference of the system; other texts in braces are not.
         """
         for manifest in self.manifests:
             where = f"{manifest['kind']}/{manifest['metadata'].get('name', manifest['metadata'].get('generateName'))}"
             for path, text in walk(manifest, where):
-                for found in pattern.finditer(text):
+                for found in find(text):
                     if known(found[1].strip()):
                         self.report.gap(f"the result {path}", f"`{found[0]}` was not translated; write the value here")
 
@@ -308,4 +341,4 @@ def name_of(document: Object) -> str:
     """Return kind and name of an object."""
     metadata = document.get("metadata")
     fields = metadata if isinstance(metadata, dict) else {}
-    return f"{document.get('kind')}/{fields.get('name') or fields.get('generateName')}"
+    return f"{document.get('kind')}/{fields.get('name') or fields.get('generateName') or '(no name)'}"

@@ -5,14 +5,19 @@ The shape of a field follows its place in the schema, never its name.
 """
 
 import json
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from perdure.importing.reader import ConversionReport, Object, format_value
+from perdure.importing.reader import ConversionReport, ConvertedObject, Object, format_value, name_of
 
 _NAMES: Final = {"argo": "Argo Workflows", "tekton": "Tekton"}
+_GROUPS: Final = {"argo": "argoproj.io", "tekton": "tekton.dev"}
+_VERSIONS: Final = {"argo": ("v1alpha1",), "tekton": ("v1", "v1beta1")}
+_ALSO: Final = {"StepAction": ("v1alpha1",)}
+"""Further versions of single kinds."""
 _SCALARS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
     "string": ("a string", (str, int, float, bool)),
     "integer": ("a whole number", (int,)),
@@ -52,6 +57,25 @@ class Schema:
         found: dict[str, Shape] = _tables()["types"][number]
         return found
 
+    def read(self, documents: Iterable[Object]) -> list[tuple[Object, ConvertedObject]]:
+        """Check documents; return each with the object to which it is converted."""
+        found = [(each, ConvertedObject(name_of(each))) for each in documents]
+        return [(self.checked(each, of.report) if self._is_own(each, of.report) else {}, of) for each, of in found]
+
+    def _is_own(self, document: Object, report: ConversionReport) -> bool:
+        """Whether an object is not one of yet another system, with a kind of the same name; report that, and unknown versions."""
+        kind, version = str(document["kind"]), document.get("apiVersion")
+        if kind not in self.kinds or version is None:
+            return True
+        group, known = _GROUPS[self.system], (*_VERSIONS[self.system], *_ALSO.get(kind, ()))
+        if str(version).rpartition("/")[0] != group:
+            report.note("apiVersion", f"{format_value(version)} is not a version of `{group}`: the object is left out")
+            return False
+        if str(version).rpartition("/")[2] not in known:
+            names = " or ".join(f"`{group}/{each}`" for each in known)
+            report.gap("apiVersion", f"must be {names}, not {format_value(version)}")
+        return True
+
     def checked(self, document: Object, report: ConversionReport) -> Object:
         """Return a document without the fields that its schema does not have, or that have another type; report each.
 
@@ -63,8 +87,8 @@ class Schema:
         if kind is not None:
             made: Object = self._object(document, kind, "", report)
             return made
-        known = {"metadata": "object", "spec": "object", "data": {"*": "string"}}
-        fields = {name: self._value(document[name], known[name], name, report) for name in known if document.get(name)}
+        outer = {"metadata": "object", "spec": "object", "data": {"*": "string"}}
+        fields = {name: self._value(document[name], outer[name], name, report) for name in outer if document.get(name)}
         return {**document, **{name: {} if value is _WRONG else value for name, value in fields.items()}}
 
     def _value(self, value: Any, shape: Shape, path: str, report: ConversionReport) -> Any:
@@ -76,11 +100,7 @@ class Schema:
         if isinstance(shape, dict) and isinstance(value, dict):
             made = {key: self._value(each, shape["*"], f"{path}.{key}", report) for key, each in value.items()}
             return {key: each for key, each in made.items() if each is not _WRONG}
-        if (
-            isinstance(shape, list)
-            and isinstance(value, list)
-            and (_fits(value, dict) or not isinstance(shape[0], int))
-        ):
+        if isinstance(shape, list) and isinstance(value, list):
             items = [self._value(each, shape[0], f"{path}[{i}]", report) for i, each in enumerate(value)]
             return [each for each in items if each is not _WRONG]
         if isinstance(shape, str) and _is(value, shape):
@@ -115,10 +135,6 @@ class Schema:
         close = get_close_matches(key, shapes, n=1)
         advice = f"did you mean `{close[0]}`?" if close else "remove it"
         return f"is not a field of {_NAMES[self.system]} here; {advice}"
-
-
-def _fits(values: list[Any], kind: type) -> bool:
-    return all(isinstance(each, kind) for each in values)
 
 
 def _is(value: Any, shape: str) -> bool:

@@ -75,15 +75,21 @@ def write(manifests: Iterable[Object]) -> str:
 
 
 def _one(manifest: Object) -> str:
-    head = "".join(f"# {line}".rstrip() + "\n" for line in str(manifest.get(COMMENT, "")).splitlines())
+    lines = str(manifest.get(COMMENT, "")).splitlines()
+    head = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in lines)
     rest = {key: value for key, value in manifest.items() if key != COMMENT}
     return head + _MARK.sub(_as_comment, dump(rest, _Dumper))
 
 
 def _as_comment(found: re.Match[str]) -> str:
     indent, dash, in_list, in_map = found.groups()
-    comment = yaml.safe_load(in_list or in_map)
+    comment = _printable(yaml.safe_load(in_list or in_map))
     return f"{indent}# {comment}\n" + (indent + dash if dash else "")
+
+
+def _printable(text: str) -> str:
+    """Return a text as one line of a comment, with its other characters escaped."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def plain(value: Any) -> Any:

@@ -11,8 +11,8 @@ def _wall_clock() -> datetime:
 
 
 polling: ContextVar[bool] = ContextVar("polling", default=True)
-"""Whether the operator polls periodically, in case a watch missed an event or a clock jumped. A simulation in which neither
-can happen disables it, so that idle years cost nothing."""
+"""Whether the operator polls periodically, in case a watch missed an event, a clock jumped, or the workers of a task queue came
+or went. A simulation in which nothing of this can happen disables it, so that idle years cost nothing."""
 source: ContextVar[Callable[[], datetime]] = ContextVar("clock", default=_wall_clock)
 """The function that reads the clock in the current context and its tasks. A simulation sets its own."""
 

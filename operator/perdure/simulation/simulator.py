@@ -108,7 +108,7 @@ class Simulator:
         with json_logs.silent():
             copy_context().run(self._run)
         for run in self.transcript.runs:
-            if run.state is not None:
+            if run.state is not None and not run.state.ended_undecided:
                 undecided, unfinished = len(run.state.undecided), run.state.unfinished
                 history.replay(run.events, run.decider, undecided=undecided, unfinished=unfinished)
         for error in self._errors:

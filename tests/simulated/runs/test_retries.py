@@ -105,3 +105,18 @@ def test_a_second_retry_says_that_an_earlier_one_has_completed() -> None:
         assert answers[1].endswith(f"; `{first}`, an earlier retry of it, has completed, so its steps run once more")
 
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
+def test_a_run_that_ended_before_its_first_step_has_nothing_to_keep() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        schema = {"schema": {"type": "object", "required": ["id"]}}
+        world.create("WorkflowRun", "refused", {"inline": {**_SHOP, "input": schema}})
+        await world.rest()
+        world.operate("again", "refused", retry={})
+        await world.rest()
+        (asked,) = world.server.of("operations")
+        text = "`refused` ended before its first step, so there is nothing to keep; start a new run"
+        assert asked["status"]["conditions"][-1]["message"] == text
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []

@@ -98,11 +98,14 @@ def _problems(run: Object, events: tuple[ev.AnyEvent, ...]) -> Iterator[str]:
     if completed[_FINALLY] != 1:
         yield f"runs `finally` {completed[_FINALLY]} times"
     reason = run["status"]["conditions"][0]["reason"]
-    if (reason == ConditionReason.DEADLINE_EXCEEDED) != bool(fired):
+    policy = str(run["spec"]["inline"]["failurePolicy"])
+    before = events[: events.index(fired[0])] if fired else events
+    stops = policy == "CancelRunning" and any(isinstance(event, ev.ActivityTaskFailed) for event in before)
+    too_late = bool(fired) and not stops  # what stopped the steps is the reason
+    if (reason == ConditionReason.DEADLINE_EXCEEDED) != too_late:
         yield f"has the reason {reason}, and its deadline has {'' if fired else 'not '}passed"
     if fired and (fired[0].event_time - started.event_time).total_seconds() < _SECONDS:
         yield "exceeds its deadline too early"
-    policy = str(run["spec"]["inline"]["failurePolicy"])
     named = set(_named(last.failure)) if isinstance(last, ev.WorkflowExecutionFailed) else set()
     if not named <= failed or (named < failed and policy != "CancelRunning"):
         yield f"names the failures of {sorted(named)}, but {sorted(failed)} failed"

@@ -44,7 +44,7 @@ async def revisions(world: World) -> None:
     users = asyncio.create_task(_edit(world, lasting))
     await world.trouble(lasting)
     await users
-    await world.calm(lasting + 60)
+    await world.calm(lasting + 60 + 3 * LOOK_SECONDS)  # until the last revisions are deleted, even if requests fail
     await world.rest()
     for name, run in world.runs().items():
         status = run["status"]

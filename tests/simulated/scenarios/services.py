@@ -6,6 +6,7 @@ from typing import Any, Final
 import orjson
 
 from perdure.api import labels
+from perdure.api.state_versions import SERVICES
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object, Write
 from simulated.scenarios.definitions import activity, step
@@ -95,6 +96,7 @@ def _left_running(history: list[Object]) -> str:
 
 async def services(world: World) -> None:
     """Runs whose steps have services, while operators die: some services end, some runs are cancelled or terminated."""
+    world.oldest = SERVICES  # a real older operator does not know services, and would not start these runs
     watched = _Services(world)
     plan = world.random("plan")
     world.script = _script(world.random("script"), {f"run{i}" for i in range(_RUNS) if i % 4 == 1})

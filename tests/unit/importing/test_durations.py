@@ -22,7 +22,7 @@ from unit.importing.imported import argo, tekton, workflow
         ("1µs", "1ms"),
         ("0", None),
         ("0s", None),
-        ("-5s", None),
+        ("-0s", None),
         ("99999999h", "99999d"),
     ],
 )
@@ -35,6 +35,11 @@ def test_a_duration_of_go(text: str, want: str | None) -> None:
 def test_other_texts_are_no_durations(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration such as"):
         go_duration(text)
+
+
+def test_a_duration_is_not_below_zero() -> None:
+    with pytest.raises(ValueError, match="`-5s` is below zero; write a duration such as `90s`, or remove it"):
+        go_duration("-5s")
 
 
 @pytest.mark.parametrize(("text", "want"), [("90", "1m30s"), (90, "1m30s"), ("0", None), (0, None), ("0.5m", "30s")])

@@ -53,8 +53,8 @@ def gaps(system: str, document: object) -> list[tuple[str, str]]:
         ("{name: main, container: [x]}", "spec.templates[0].container", 'must be a map, not `["x"]`'),
         (
             "{name: main, dag: {tasks: [x]}}",
-            "spec.templates[0].dag.tasks",
-            'must be a list of maps, not `["x"]`',
+            "spec.templates[0].dag.tasks[0]",
+            'must be a map, not `"x"`',
         ),
         ("{name: main, steps: [x]}", "spec.templates[0].steps[0]", 'must be a list of maps, not `"x"`'),
     ],

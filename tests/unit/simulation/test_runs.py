@@ -199,6 +199,62 @@ def test_an_input_that_violates_the_schema_fails_the_run() -> None:
     assert (played.phase, played.json["failure"]["type"]) == ("Failed", "InvalidInput")
 
 
+LIMIT = {
+    "apiVersion": "perdure.dev/v1alpha1",
+    "kind": "WorkflowLimit",
+    "metadata": {"name": "one"},
+    "spec": {"capacity": 1},
+}
+
+
+def test_a_limit_whose_key_has_no_value_fails_the_run() -> None:
+    spec = "{limits: [{name: one, key: '${input.customer}'}], steps: [{name: nap, sleep: {duration: 10s}}]}"
+    played = play(spec, "{}", LIMIT)
+    assert (played.phase, played.json["failure"]["type"]) == ("Failed", "ExpressionError")
+    assert played.steps() == {"nap": "NotReached"}
+
+
+TWO_PARTS = """
+steps:
+- {name: a, childWorkflow: {workflow: {name: part}, workflowId: %s}, needs: []}
+- {name: b, childWorkflow: {workflow: {name: part}, workflowId: %s}, needs: []}
+failurePolicy: FinishRunning
+"""
+PART = "{limits: [{name: one, waitTimeout: %s}], steps: [{name: work, sleep: {duration: 10s}}]}"
+
+
+@pytest.mark.parametrize(
+    ("ids", "wait", "type_", "seconds"),
+    [(("x", "y"), "2s", "LimitReached", 2), (("x", "x"), "1h", "WorkflowExecutionAlreadyStarted", 0)],
+)
+def test_a_child_is_refused_because_of_another_run(ids: tuple[str, str], wait: str, type_: str, seconds: int) -> None:
+    played = play(TWO_PARTS % ids, "{}", LIMIT, workflow(PART % wait, "part"))
+    assert played.phase == "Failed"
+    assert played.json["failure"]["cause"]["type"] == type_
+    assert played.elapsed == 10, "the other child completes"
+    assert played.events("ChildWorkflowExecutionFailed", "StartChildWorkflowExecutionFailed")[0][0] == seconds
+    assert played.steps() == {"a": "Succeeded", "b": "Failed"}
+
+
+def test_a_child_that_waits_for_a_limit_is_cancelled() -> None:
+    played = play(TWO_PARTS % ("x", "y"), "cancelAt: 3s", LIMIT, workflow(PART % "1h", "part"))
+    assert (played.phase, played.elapsed) == ("Cancelled", 3)
+    assert played.steps() == {"a": "Cancelled", "b": "Cancelled"}
+
+
+WORKER = """
+activities: [{name: reserve, startToCloseTimeout: 1m, %s worker: {type: Reserve, taskQueue: orders}}]
+steps: [{name: reserve, activity: {name: reserve}}]
+"""
+
+
+def test_an_activity_of_a_worker_waits_until_its_timeout() -> None:
+    waiting = play(WORKER % "")
+    assert (waiting.phase, waiting.steps()) == ("Running", {"reserve": "Running"})
+    ended = play(WORKER % "scheduleToStartTimeout: 10m,")
+    assert (ended.phase, ended.elapsed, ended.steps()) == ("Failed", 600, {"reserve": "Failed"})
+
+
 PARENT = """
 activities:
 - {name: after, startToCloseTimeout: 1m, container: {image: i}}

@@ -1,11 +1,12 @@
 """Reads files of other workflow systems, converts them, and checks the result."""
 
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from perdure.cli.files.documents import read_files
+from perdure.cli.files.documents import Document, read_files
 from perdure.cli.files.lint import lint
 from perdure.client.errors import CliError
 from perdure.importing.reader import ConvertedObject, Object
@@ -38,11 +39,14 @@ def convert_files(files: list[str], kinds: Collection[str], convert: Convert) ->
     Raises:
         CliError: A file cannot be read, or no file has an object to convert.
     """
-    documents = [each.data for file in files for each in read_files(file) if isinstance(each.data, dict)]
-    if not any(each.get("kind") in kinds for each in documents):
-        raise CliError(f"the files contain nothing to convert; expected {', '.join(kinds)}")
-    imported = convert(documents)
-    sentences: list[str] = []
+    found = [each for file in files for each in read_files(file)]
+    unread = [sentence for each in found for sentence in _unread(each)]
+    imported = convert([each.data for each in found if _is_manifest(each.data)])
+    if not unread and not any(each.manifests or each.report.gaps for each in imported):
+        left_out = "".join(f"; {each.source}: {note.message}" for each in imported for note in each.report.notes)
+        raise CliError(f"the files contain nothing to convert; expected {', '.join(kinds)}{left_out}")
+    _report_collisions(imported)
+    sentences = [f"Not imported: {each}" for each in unread]
     manifests: list[Object] = []
     for each in imported:
         sentences += [f"Not imported: {each.source}: {gap.path}: {gap.message}" for gap in each.report.gaps]
@@ -52,8 +56,37 @@ def convert_files(files: list[str], kinds: Collection[str], convert: Convert) ->
                 manifests.append(_commented(manifest, each, first=i == 0))
     text = write(manifests)
     mistakes = mistakes_in(text)
-    gaps = any(each.report.gaps for each in imported)
+    gaps = bool(unread) or any(each.report.gaps for each in imported)
     return ConversionResult(text, (*sentences, *mistakes), complete=not gaps and not mistakes)
+
+
+def _is_manifest(data: Any) -> bool:
+    return isinstance(data, dict) and isinstance(data.get("kind"), str)
+
+
+def _unread(document: Document) -> Iterator[str]:
+    """Yield what makes kubectl reject a document, as a sentence each; files that are found in a folder may be anything."""
+    place = f"{document.file}:{document.position('').line}"
+    if _is_manifest(document.data):
+        for path, position in document.duplicates:
+            line = f"{document.file}:{position.line}"
+            yield f"{line}: {path}: is set twice in the same object, which kubectl rejects; remove one of them"
+    elif document.explicit:
+        yield f"{place}: must be a manifest, with an `apiVersion` and a `kind`"
+
+
+def _report_collisions(imported: Sequence[ConvertedObject]) -> None:
+    """Report objects that become different ones with the same kind and name, so that applying one would overwrite the other."""
+    known: dict[tuple[str, ...], tuple[Object, ConvertedObject]] = {}
+    for each in imported:
+        for manifest in each.manifests:
+            metadata = manifest["metadata"]
+            name = str(metadata.get("name") or "")
+            key = str(manifest["kind"]), str(metadata.get("namespace") or ""), name
+            first, of = known.setdefault(key, (manifest, each))
+            if name and first != manifest and of is not each:
+                message = f"the {manifest['kind']} `{name}` is also that of {of.source}; rename one of them"
+                each.report.gap("metadata.name", message)
 
 
 def _commented(manifest: Object, imported: ConvertedObject, *, first: bool) -> Object:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import yaml
@@ -19,6 +19,8 @@ from perdure.client.requests import Object
 STDIN = "-"
 CHECK_NAME = "; check the name"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+_MAX_VALUES: Final = 1_000_000
+"""Maximum number of values in a document. An API server accepts 1.5 MB."""
 _MERGE, _BOOLEAN, _INTEGER = (f"tag:yaml.org,2002:{name}" for name in ("merge", "bool", "int"))
 
 
@@ -104,6 +106,8 @@ def read_file(name: str, *, explicit: bool = True, advice: str = "") -> Iterator
     shown = "standard input" if name == STDIN else name
     with _explained(shown, advice):
         for node in [each for root in list(yaml.compose_all(_text_of(name), Loader=Loader)) for each in _objects(root)]:
+            if _size(node, {}) > _MAX_VALUES:
+                raise ValueError(f"its aliases stand for more than {_MAX_VALUES} values")
             # Before merge keys are resolved, which adds entries to the nodes.
             keys = list(_keys(node, "", set()))
             scalars = list(_scalars(node, "", set()))
@@ -146,11 +150,21 @@ def _explained(file: str, advice: str = "") -> Iterator[None]:
         raise UnreadableFileError(f"{file}: is nested too deeply") from error
 
 
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return the number of values in a node, with those for which aliases stand: each counts as often as it is used."""
+    if id(node) not in known:
+        known[id(node)] = 1  # also for an alias of itself, which is rejected later
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        values = [each[1] if isinstance(each, tuple) else each for each in parts]
+        known[id(node)] = 1 + sum(_size(each, known) for each in values)
+    return known[id(node)]
+
+
 def _objects(node: yaml.Node) -> Iterator[yaml.Node]:
-    """Yield the objects of a document: the items of a `kind: List` (from `kubectl get -o yaml`), or the document itself."""
+    """Yield the objects of a document: the items of a `List` (from `kubectl get -o yaml`) or, say, a `CronJobList`, or itself."""
     fields = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
     kind, items = fields.get("kind"), fields.get("items")
-    if isinstance(kind, yaml.ScalarNode) and kind.value == "List" and isinstance(items, yaml.SequenceNode):
+    if isinstance(kind, yaml.ScalarNode) and kind.value.endswith("List") and isinstance(items, yaml.SequenceNode):
         for item in items.value:
             yield from _objects(item)
     else:
@@ -275,16 +289,16 @@ def read_manifests(file: str) -> list[Object]:
     """Read the manifests of a file, including the items of a List.
 
     Raises:
-        CliError: The file cannot be read, or has no manifests.
+        CliError: The file cannot be read, or has no manifests, or one of them is not a map, or has a key twice.
     """
-    manifests = [item for each in read_documents(file) if isinstance(each, dict) for item in _items(each)]
+    found = list(read_file(file))
+    manifests = [each.data for each in found if isinstance(each.data, dict)]
     if not manifests:
         raise CliError(f"{file}: has no manifests; it must be YAML or JSON, such as a CronJob")
-    if not all(isinstance(each, dict) for each in manifests):
-        raise CliError(f"{file}: items: must be manifests, each a map")
+    for each in found:
+        line = f"{file}:{each.position('').line}"
+        if not isinstance(each.data, dict):
+            raise CliError(f"{line}: must be a manifest, which is a map")
+        for path, position in each.duplicates:
+            raise CliError(f"{file}:{position.line}: {path}: is set twice in the same object; remove one of them")
     return manifests
-
-
-def _items(manifest: Object) -> list[Any]:
-    found = manifest.get("items")
-    return found if isinstance(found, list) and found else [manifest]

@@ -27,6 +27,7 @@ from perdure.api.kinds.workflowlimit import WorkflowLimit
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
+from perdure.api.names import MAX_RUN_NAME, is_name
 from perdure.cli.files.documents import Document, Position, UnreadableFileError, read_files, rounded
 from perdure.kube import clock
 from perdure.language import checks
@@ -368,8 +369,12 @@ def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
     if resource is None:
         linted.objects += 1
         return
-    if not resource.metadata.name and not resource.metadata.generate_name:
+    name = resource.metadata.name
+    if not name and not resource.metadata.generate_name:
         wrong("metadata.name", "must be set", subject=subject)
+    elif name and not (is_name(name) and len(name) <= MAX_RUN_NAME):
+        message = f"must be a DNS subdomain: lowercase letters, digits, `-`, and `.`, at most {MAX_RUN_NAME} characters"
+        wrong("metadata.name", message, subject=subject)
     yield _Object(document, resource, readable.replaced, frozenset(path for path, _ in readable.mistakes))
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pydantic
@@ -20,6 +20,7 @@ from perdure.engine.commands import Decider, UndecidableError
 from perdure.engine.events import AnyEvent
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope
+from perdure.language.keys import limit_keys
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.language.reuse import compose_all, in_namespace
 from perdure.runtime import status_encoding
@@ -163,11 +164,8 @@ def replay(
         attempt=first.attempt,
         schedule=schedule_scope(manifest) if is_run else {},
     )
-    wrong = program.check_input(first.input)
-    decider: Decider = (
-        Refuser("; ".join(map(str, wrong)), ConditionReason.INVALID_INPUT.value)
-        if wrong
-        else Interpreter(program, scope, input=first.input, start_time=first.event_time)
+    decider: Decider = _refused(program, scope, events) or Interpreter(
+        program, scope, input=first.input, start_time=first.event_time
     )
     try:
         history.replay(events, decider)
@@ -178,6 +176,29 @@ def replay(
     except ValueError as error:
         return f"the history is incomplete or out of order: {error}"
     return None
+
+
+def _refused(program: Program, scope: RunScope, events: Sequence[AnyEvent]) -> Refuser | None:
+    """The decider of a run that the operator refused when it started; None if the definition decides.
+
+    Only the history says whether it was refused because of other runs.
+    """
+    first, last = events[0], events[-1]
+    assert isinstance(first, ev.WorkflowExecutionStarted)
+    if wrong := program.check_input(first.input):
+        return Refuser("; ".join(map(str, wrong)), ConditionReason.INVALID_INPUT.value)
+    try:
+        list(limit_keys(program, first.input, scope.schedule))
+    except InvalidWorkflowError as error:
+        return Refuser(str(error), error.type)
+    failure = last.failure if len(events) == 2 and isinstance(last, ev.WorkflowExecutionFailed) else None  # noqa: PLR2004
+    return Refuser(failure.message, failure.type) if failure is not None and failure.type in _BY_OTHERS else None
+
+
+_BY_OTHERS: Final = frozenset(
+    {ConditionReason.LIMIT_REACHED.value, ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value}
+)
+"""Types of the failures of runs that were refused because of other runs."""
 
 
 def _compile(definition: dict[str, Any] | None) -> Program | str:

@@ -177,6 +177,11 @@ async def _redo(
         raise RefusedError(reason, f"SDK workers run `{name}`, so single steps cannot be retried; reset it instead")
     if following := getattr(last, "new_workflow_run", ""):
         raise RefusedError(reason, f"`{name}` continues as `{following}`; retry that run")
+    state = stored_state(base)
+    if state is not None and state.ended_undecided:
+        raise RefusedError(
+            reason, f"`{name}` ended before its first step, so there is nothing to keep; start a new run"
+        )
     spec, difference = _spec_of(base), "its definition no longer exists"
     assert isinstance(first, ev.WorkflowExecutionStarted)
     async for definition in _definitions(definitions, base, spec):

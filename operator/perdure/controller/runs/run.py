@@ -67,6 +67,7 @@ from perdure.engine.step import RunTransition, next_wake, only_waits, step
 from perdure.engine.tasks import reclaim
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
+from perdure.kube.clock import polling
 from perdure.language.signals import unknown_signal
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import continuation_of, created_by, first_run_id, parent_of, reset_of
@@ -283,7 +284,7 @@ class Run:
             self.attempts.next_wake(pods, now),
             self._effects.next_try(state),
             self._offers.next_try(state, now),
-            next_check,
+            next_check if polling.get() else None,
         )
         return min(filter(None, wakes), default=None)
 

@@ -7,8 +7,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from perdure.importing.argo.containers import is_tag
-from perdure.importing.argo.scope import artifact_field, artifact_name
+from perdure.importing.argo.scope import artifact_field, artifact_name, is_tag
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, expression, member, template
 from perdure.importing.programs import FileCopy, not_expanded
 from perdure.importing.reader import Fields, Object

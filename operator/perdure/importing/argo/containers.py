@@ -14,7 +14,7 @@ import yaml
 
 from perdure.api.pods import NEEDS
 from perdure.importing.argo.images import EntryPoints
-from perdure.importing.argo.scope import ROOTS, PodScope, ServiceScope
+from perdure.importing.argo.scope import PodScope, ServiceScope, is_tag
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, literal, tag, template
 from perdure.importing.programs import Returns, not_expanded, option_of, returning
 from perdure.importing.reader import ConversionReport, Fields, Object
@@ -29,11 +29,6 @@ _UNKNOWN: Final = (
     "have the commands of images"
 )
 _NOT_EVALUATED: Final = "tags are not evaluated in labels and annotations; write the value here"
-
-
-def is_tag(content: str) -> bool:
-    """Whether a text in braces is a tag of Argo."""
-    return content.startswith("=") or re.split(r"[.\[]", content, maxsplit=1)[0].strip() in ROOTS
 
 
 class Containers:

@@ -2,8 +2,10 @@
 
 import re
 
+from perdure.importing.argo.scope import is_tag
 from perdure.importing.cron import classic_lines, cron_options, identity, newest_missed, schedule_manifest
-from perdure.importing.reader import Object, Source
+from perdure.importing.expressions import TAG
+from perdure.importing.reader import Object, Source, shorten
 
 _FIRST_FAILURE = re.compile(r"\s*(cronworkflow\.)?failed\s*(>=\s*1|>\s*0)\s*")
 """An expression of Argo that is true once a run has failed."""
@@ -63,7 +65,15 @@ def _parameters(arguments: Source) -> Object:
     found: Object = {}
     for each in arguments.parts("parameters"):
         name = each.required("name", "name the parameter")
+        if name in found:
+            raise each.refuse("name", f"`{name}` is given twice; remove one of them")
         value = each.take("value")
+        if isinstance(value, dict | list):
+            raise each.refuse("value", f"must be a string, not {shorten(value)}; write it in quotes")
+        if isinstance(value, str) and any(is_tag(tag.strip()) for tag in TAG.findall(value)):
+            raise each.refuse(
+                "value", f"`{value}` is not evaluated in a Schedule; convert it with `perdure import argo`"
+            )
         found[name] = value.replace("${", "$${") if isinstance(value, str) else value
         each.done()
     return found

@@ -145,7 +145,10 @@ class DefinitionBuilder:
         return [{"name": name, "needs": [], "activity": {"name": name}}]
 
     def _reference(self, spec: Fields, name: str, field: str) -> tuple[str, str] | None:
-        return self._templates.key("", Fields({"template": name, "name": name}, spec.at(field), spec.report))
+        key = self._templates.peek("", {"template": name})
+        if key is None:
+            spec.gap(field, f"there is no template `{name}`; define it" if name else "must be set: the first template")
+        return key
 
     def _main(self, key: tuple[str, str] | None) -> Object:
         if key is None:
@@ -162,7 +165,7 @@ class DefinitionBuilder:
             "entrypoint",
             self._report,
         )
-        flow = FlowBuilder(self, key[0], Scope("input", self._workflow), self._limit)
+        flow = FlowBuilder(self, key[0], _outermost(self._workflow), self._limit)
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
         return {"steps": flow.converted}
 
@@ -407,9 +410,11 @@ class DefinitionBuilder:
     def _flow(self, key: tuple[str, str], source: Fields, params: str) -> Object:
         """Return the steps and the output of a block or of the main steps."""
         source.drop("name")
-        without_source(source.part("inputs"))
+        inputs = source.part("inputs")
+        declared = frozenset(str(each.get("name")) for each in inputs.data.get("parameters") or [])
+        without_source(inputs)
         limit = source.take("parallelism")
-        scope = Scope(params, self._workflow, template=key[1])
+        scope = Scope(params, self._workflow, template=key[1], inputs=declared)
         stops_early = source.take("failFast", False) is True
         flow = FlowBuilder(self, key[0], scope, limit or self._limit, stops_early=stops_early)
         if "steps" in source:
@@ -448,6 +453,11 @@ class DefinitionBuilder:
         return self.blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))
 
 
+def _outermost(workflow: WorkflowFacts) -> Scope:
+    """Return the scope of references outside of all templates."""
+    return Scope("input", workflow, inputs=frozenset())
+
+
 def _entry_arguments(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
     """Return the arguments of the entrypoint: the parameters and artifacts of the workflow with the same names."""
     parameters = [
@@ -464,13 +474,18 @@ def _entry_arguments(values: Object, artifacts: Iterable[str], workflow: Workflo
     return {"arguments": arguments} if arguments else {}
 
 
+_IMMEDIATELY: Final = "1ms"
+"""The duration of a wait of zero seconds, which ends immediately."""
+
+
 def suspended_target(source: Fields, name: str) -> CallTarget:
     """Convert a template that suspends: steps that call it wait for a signal or a time."""
     source.drop("name")
     for each in source.part("inputs").parts("artifacts"):
         each.gap("", "a step that waits has no artifacts")
     suspend = source.part("suspend")
-    length = timeout(suspend, "duration")
+    limited = "duration" in suspend and not TAG.search(str(suspend.data["duration"]))
+    length = timeout(suspend, "duration") or (_IMMEDIATELY if limited else None)
     results = source.part("outputs")
     outputs = results.parts("parameters")
     shape = Shape(tuple(each.text("name") or "" for each in outputs), is_block=True)
@@ -562,7 +577,7 @@ _RUNNING: Final = re.compile(r"\s*workflow\.status\s*==\s*['\"]Running['\"]\s*")
 
 def starting_steps(definition: Definition, hooks: Fields, workflow: WorkflowFacts) -> list[Object]:
     """Return the steps for the hooks that run when the workflow starts. Their failures have no effect."""
-    flow = FlowBuilder(definition, "", Scope("input", workflow))
+    flow = FlowBuilder(definition, "", _outermost(workflow))
     for name in [each for each in hooks.data if each != "exit"]:
         hook = hooks.part(name)
         if not _RUNNING.fullmatch(hook.text("expression") or ""):
@@ -580,6 +595,6 @@ def exit_handler(definition: Definition, spec: Fields, hooks: Fields, workflow: 
     data = hook if isinstance(hook, dict) else {"template": old} if old else None
     if data is None:
         return {}
-    flow = FlowBuilder(definition, "", Scope("input", workflow))
+    flow = FlowBuilder(definition, "", _outermost(workflow))
     flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
     return {"finally": {"block": definition.blocks.add("on-exit", flow.converted), "timeout": _MAX_HANDLER}}

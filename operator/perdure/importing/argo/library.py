@@ -16,6 +16,8 @@ class Library:
     def __init__(self, documents: list[Object]) -> None:
         self._specs: dict[tuple[str, str], Object] = {}
         self._maps: dict[str, Object] = {}
+        self.locks: dict[str, str] = {}
+        """The names of the locks that have become WorkflowLimits, by the names of those."""
         for each in documents:
             name = str((each.get("metadata") or {}).get("name") or "")
             if each.get("kind") in {"WorkflowTemplate", "ClusterWorkflowTemplate"}:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.library import Library
+from perdure.importing.argo.scope import is_tag
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, template
 from perdure.importing.reader import Fields, Object
 from perdure.importing.writer import valid_name
@@ -32,13 +32,13 @@ def limits(spec: Fields, library: Library, resolve: Resolve) -> tuple[list[Objec
     taken: dict[str, Object] = {}
     limit_specs: list[tuple[str, Object]] = []
     for each in mutexes:
-        use = _use(each, each.text("name") or "mutex", resolve)
+        use = _use(each, each.text("name") or "mutex", resolve, library)
         _take(taken, use, each)
         limit_specs.append((use["name"], {"capacity": 1}))
         _scope(each)
     for each in semaphores:
         reference = each.take("configMapKeyRef") or each.take("database") or {}
-        use = _use(each, str(reference.get("key") or reference.get("name")), resolve)
+        use = _use(each, str(reference.get("key") or reference.get("name")), resolve, library)
         _take(taken, use, each)
         limit_specs.append((use["name"], {"capacity": _capacity(each, reference, library)}))
         _scope(each)
@@ -51,9 +51,13 @@ def _take(taken: dict[str, Object], use: Object, lock: Fields) -> None:
         lock.gap("", f"the WorkflowLimit `{use['name']}` is already taken for another lock; rename one of them")
 
 
-def _use(lock: Fields, name: str, resolve: Resolve) -> Object:
+def _use(lock: Fields, name: str, resolve: Resolve, library: Library) -> Object:
     """Return the use of the limit for a lock. The tags of its name become the key: Argo has one lock for each resulting name."""
-    limit = valid_name(TAG.sub("", name)).lower().replace("_", "-").strip("-") or "mutex"
+    constant = TAG.sub("", name)
+    limit = valid_name(constant).lower().replace("_", "-").strip("-") or "mutex"
+    other = library.locks.setdefault(limit, constant)
+    if other != constant:
+        lock.gap("", f"becomes the WorkflowLimit `{limit}`, as the lock `{other}` does; rename one of them")
     if not TAG.search(name):
         return {"name": limit}
     try:

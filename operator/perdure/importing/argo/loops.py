@@ -7,16 +7,19 @@ from typing import Any, Final
 
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, condition, literal, tag, template
 from perdure.importing.reader import Fields, Object, as_text
+from perdure.language.cel.limits import MAX_ITEMS
 
+LOOPS: Final = ("withItems", "withParam", "withSequence")
+"""The fields of loops; a step has one of them."""
 ITEM: Final = re.compile(r"\bitem\b")
 """A condition that reads the item of its loop."""
-_MAX_ITEMS: Final = 200
+_LISTED: Final = 200
 """Maximum number of items of a sequence to list explicitly."""
 _INTEGER: Final = re.compile("-?[0-9]+")
 
 
 def for_each(step: Fields, resolve: Resolve, is_tag: Callable[[str], bool]) -> Object | None:
-    """Take the loop of a step, and the part of its `when` that reads the item.
+    """Take the loop of a step.
 
     Returns:
         The `forEach`; None without a loop.
@@ -25,19 +28,23 @@ def for_each(step: Fields, resolve: Resolve, is_tag: Callable[[str], bool]) -> O
         UntranslatableError: The loop has no counterpart.
     """
     if "withItems" in step:
-        items = _items(step.take("withItems"), resolve, is_tag)
-    elif "withParam" in step:
-        items = _param(step.take("withParam"), resolve, is_tag)
-    elif "withSequence" in step:
-        items = _sequence(step.part("withSequence"), resolve)
-    else:
-        return None
-    when = step.data.get("when")
-    if isinstance(when, str) and ITEM.search(when):
-        step.drop("when")
-        source = items[2:-1] if isinstance(items, str) else _as_expression(items)
-        items = "${" + f"{source}.filter(item, {condition(when, resolve)})" + "}"
-    return {"items": items}
+        return {"items": _items(step.take("withItems"), resolve, is_tag)}
+    if "withParam" in step:
+        return {"items": _param(step.take("withParam"), resolve, is_tag)}
+    if "withSequence" in step:
+        return {"items": _sequence(step.part("withSequence"), resolve)}
+    return None
+
+
+def filtered(loop: Object, when: str, resolve: Resolve) -> Object:
+    """Return a loop over the items for which a condition is true.
+
+    Raises:
+        UntranslatableError: The condition has no counterpart.
+    """
+    items = loop["items"]
+    source = items[2:-1] if isinstance(items, str) else _as_expression(items)
+    return {"items": "${" + f"{source}.filter(item, {condition(when, resolve)})" + "}"}
 
 
 def _as_expression(items: Any) -> str:
@@ -79,9 +86,11 @@ def _sequence(sequence: Fields, resolve: Resolve) -> Any:
     if all(_INTEGER.fullmatch(each) for each in known):
         first = int(start or 0)
         last = int(end) if end is not None else first + int(count or 0) - 1
-        numbers = list(range(first, last + 1)) if end is None or last >= first else list(range(first, last - 1, -1))
-        if len(numbers) <= _MAX_ITEMS:
-            return [_formatted(form, number) for number in numbers] if form else numbers
+        numbers = range(first, last + 1) if end is None or last >= first else range(first, last - 1, -1)
+        if last - first >= MAX_ITEMS or first - last >= MAX_ITEMS:
+            raise UntranslatableError(f"a loop has at most {MAX_ITEMS} items; let each step do a part of the work")
+        if len(numbers) <= _LISTED:
+            return [_formatted(form, number) for number in numbers] if form else list(numbers)
     lower = _number(start or "0", resolve)
     if count is not None:
         size = _number(count, resolve)

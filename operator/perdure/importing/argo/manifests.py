@@ -6,16 +6,17 @@ from typing import Any, Final
 
 from perdure.api.labels import API_VERSION
 from perdure.importing.argo.artifacts import argument
-from perdure.importing.argo.containers import is_tag
 from perdure.importing.argo.cron import cron_workflow
 from perdure.importing.argo.definition import DefinitionBuilder
 from perdure.importing.argo.library import Library, as_blocks, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
+from perdure.importing.argo.mistakes import report_mistakes
 from perdure.importing.argo.retries import timeout
-from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field
+from perdure.importing.argo.scope import Scope, WorkflowFacts, artifact_field, is_tag
 from perdure.importing.argo.templates import POD_FIELDS, PodDefaults
 from perdure.importing.cron import checked
 from perdure.importing.expressions import TAG, UntranslatableError, expression
+from perdure.importing.mistakes import too_long
 from perdure.importing.reader import (
     ConvertedObject,
     Fields,
@@ -25,7 +26,6 @@ from perdure.importing.reader import (
     as_text,
     circle,
     cycle_of,
-    name_of,
     walk,
 )
 from perdure.importing.schemas import Schema
@@ -34,6 +34,10 @@ from perdure.language.expressions import ExpressionError, compile_template
 KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
 TEMPLATES: Final = frozenset({"WorkflowTemplate", "ClusterWorkflowTemplate"})
 """The kinds whose templates others use."""
+_OF_EVENTS: Final = dict.fromkeys(
+    ("EventSource", "Sensor", "WorkflowEventBinding"), "events are not imported; write a Webhook: see docs/webhooks.md"
+)
+"""The kinds of objects that start workflows, and what to do instead."""
 _SCHEMA: Final = Schema("argo")
 _RESERVED: Final = "workflows.argoproj.io/"
 _OF_RUN: Final = frozenset(
@@ -56,6 +60,8 @@ _ONLY_OF_RUNS: Final = {
 }
 """The options that a run has, but not a Workflow, with the fields of Argo from which they follow."""
 _FAILURES: Final = "workflow.failures"
+_MAX_PRIORITY: Final = 1000
+_PARAMETER: Final = re.compile(r"workflow\.parameters(?:\.([-\w]+)|\[['\"]([^'\"\]]+)['\"]\])")
 _ADVICE: Final = {
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "workflowMetadata": "set the labels on the WorkflowRun",
@@ -78,17 +84,16 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
     Args:
         documents: Manifests; objects of other kinds are only used for lookups.
     """
-    objects = [ConvertedObject(name_of(each)) for each in documents]
-    checked = [_SCHEMA.checked(each, of.report) for each, of in zip(documents, objects, strict=True)]
-    library = Library(checked)
-    converted = [
-        _Conversion(each, library, of).done
-        for each, of in zip(checked, objects, strict=True)
-        if each.get("kind") in KINDS
-    ]
-    for of in converted:
-        of.report_rest(TAG, is_tag)
-    return converted
+    read = _SCHEMA.read(documents)
+    library = Library([each for each, _ in read])
+    for each, of in read:
+        if each.get("kind") in KINDS:
+            with of.conversion():
+                _Conversion(each, library, of)
+            of.report_rest(TAG.finditer, is_tag)
+        elif each.get("kind") in _OF_EVENTS:
+            of.report.gap("kind", _OF_EVENTS[each["kind"]])
+    return [of for each, of in read if each.get("kind") in KINDS or of.report]
 
 
 class _Conversion:
@@ -103,11 +108,14 @@ class _Conversion:
         """The values of parameters that refer to others."""
         self._report = self.done.report
         spec: Object = document.get("spec") or {}
+        is_scheduled = self._kind == "CronWorkflow"
+        own, path = (spec.get("workflowSpec") or {}, "spec.workflowSpec") if is_scheduled else (spec, "spec")
+        report_mistakes(own, path, self._report)
         for path, text in walk(spec, "spec"):
             if _FAILURES in text:
                 message = f"`{_FAILURES}` only has the failure that ended the workflow, with its message and phase"
                 self._report.note(path, message)
-        if self._kind == "CronWorkflow":
+        if is_scheduled:
             self._cron(document, spec)
         elif self._kind == "Workflow":
             self._workflow(spec, "spec")
@@ -231,7 +239,8 @@ class _Conversion:
             source = Source({**document, "metadata": self._meta(), "spec": fields}, "spec")
             self.done.manifests += checked(cron_workflow(source, None, template), "spec")
         except UnsupportedScheduleError as error:
-            self._report.gap("spec", str(error).removeprefix("spec: "))
+            where, message = str(error).removeprefix("spec: ").split(": ", 1)
+            self._report.gap(where, message)
 
     def _parameters(self, spec: Fields, *, needs_values: bool) -> Object:
         """Take the arguments of a workflow."""
@@ -255,14 +264,17 @@ class _Conversion:
             each.done({})
             if value is not None:
                 parameters[artifact_field(name)] = value
-        self._composed = {name: each for name, each in parameters.items() if references(each)}
-        cycle = cycle_of({name: references(each) for name, each in self._composed.items()})
-        if cycle:
-            message = f"{circle(cycle)}; give one of them a value of its own"
+        composed = {name: each for name, each in parameters.items() if references(each)}
+        refers = {name: references(each) for name, each in composed.items()}
+        refused = cycle_of(refers)
+        if refused:
+            message = f"{circle(refused)}; give one of them a value of its own"
             spec.report.gap(spec.at("arguments.parameters"), message)
-            self._composed = {name: each for name, each in self._composed.items() if name not in cycle}
-            return {name: each for name, each in parameters.items() if name not in {*cycle, *self._composed}}
-        return {name: each for name, each in parameters.items() if name not in self._composed}
+        elif refused := too_long(parameters, refers):
+            message = f"`{refused[0]}` with what it refers to is too long; give it a value of its own"
+            spec.report.gap(spec.at("arguments.parameters"), message)
+        self._composed = {name: each for name, each in composed.items() if name not in refused}
+        return {name: each for name, each in parameters.items() if name not in {*refused, *composed}}
 
     def _options(self, spec: Fields, *, may_be_handled: bool = False) -> Object:
         """Take the options of a run.
@@ -272,7 +284,12 @@ class _Conversion:
             may_be_handled: Whether its handlers are not known, which the deadline does not limit.
         """
         options: Object = {}
+        is_limited = "activeDeadlineSeconds" in spec
         deadline = timeout(spec, "activeDeadlineSeconds")
+        if is_limited and not deadline:
+            spec.note(
+                "activeDeadlineSeconds", "zero is no limit; Argo's controller ends such a workflow when it starts"
+            )
         if deadline:
             handled = (
                 may_be_handled
@@ -290,7 +307,12 @@ class _Conversion:
             options["ttlSecondsAfterFailure"] = failed
         priority = spec.take("priority")
         if isinstance(priority, int):
-            options["priority"] = max(-1000, min(1000, priority))
+            options["priority"] = max(-_MAX_PRIORITY, min(_MAX_PRIORITY, priority))
+            if options["priority"] != priority:
+                spec.note(
+                    "priority",
+                    f"priorities are from {-_MAX_PRIORITY} to {_MAX_PRIORITY}: it becomes {options['priority']}",
+                )
         if spec.take("suspend", False):
             options["startPaused"] = True
         return options
@@ -311,6 +333,7 @@ class _Conversion:
             ),
             artifacts=frozenset(str(each.get("name")) for each in (spec.get("arguments") or {}).get("artifacts") or []),
             composed=self._composed,
+            is_closed=self._kind not in TEMPLATES,
         )
         taken, made_limits = limits(fields, self._library, Scope("input", workflow).resolve)
         for name, limit in made_limits:
@@ -380,6 +403,8 @@ class _Conversion:
             }
             if kept:
                 metadata[key] = kept
+        if self._kind != "Workflow" and "name" not in metadata:
+            self._report.gap("metadata.name", "must be set")
         return metadata if metadata.keys() & {"name", "generateName"} else {"generateName": "imported-", **metadata}
 
     def _namespace(self) -> Object:
@@ -441,8 +466,8 @@ def _workspaces(spec: Fields) -> list[Object]:
 
 def references(value: Any) -> list[str]:
     """Return what the tags in a value refer to: the names of parameters of the workflow, and other tags."""
-    tags = [found.strip() for _, text in walk(value, "") for found in TAG.findall(text) if is_tag(found.strip())]
-    return [name.removeprefix("workflow.parameters.") for name in tags]
+    tags = [found for _, text in walk(value, "") for found in TAG.findall(text) if is_tag(found.strip())]
+    return [name for each in tags for name in ([one or other for one, other in _PARAMETER.findall(each)] or [each])]
 
 
 def _input(declared: list[Object], defaults: Object, composed: Object) -> Object:

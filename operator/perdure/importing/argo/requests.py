@@ -8,8 +8,8 @@ from typing import Final
 
 import yaml
 
-from perdure.importing.argo.containers import is_tag, parsed
-from perdure.importing.argo.scope import PodScope, Shape
+from perdure.importing.argo.containers import parsed
+from perdure.importing.argo.scope import PodScope, Shape, is_tag
 from perdure.importing.expressions import TAG, UntranslatableError, expression, literal, member, template
 from perdure.importing.programs import not_expanded
 from perdure.importing.reader import Fields, Object, as_text

@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from perdure.api.fields import MAX_COUNT
 from perdure.importing.argo.scope import ERRORS
 from perdure.importing.durations import NO_LIMIT, go_duration
-from perdure.importing.expressions import UntranslatableError, condition, constants
+from perdure.importing.expressions import TAG, UntranslatableError, condition, constants
 from perdure.importing.programs import FINAL_CODE, MISSING_CODE, TimedFailures
 from perdure.importing.reader import Fields, Object
 from perdure.language.expressions import ExpressionError, compile_condition
 
 _SECONDS: Final = re.compile("[0-9]+")
+_INTEGER: Final = re.compile("-?[0-9]+")
 _CODES: Final = tuple(code for code in range(1, 256) if code != MISSING_CODE)
 """The exit codes of programs that fail."""
 _COMPUTED: Final = re.compile(r"lastRetry\.duration\s*\)?\s*[-+*/%]|[-+*/%]\s*(?:\w+\()?\s*lastRetry\.duration")
@@ -31,8 +33,9 @@ def timeout(template: Fields, *names: str) -> str | None:
         text = template.text(name)
         try:
             found = found or (None if text is None else go_duration(text, seconds=True))
-        except ValueError:
-            template.gap(name, f"`{text}` is not a duration that is known before the run; set it on the activity")
+        except ValueError as error:
+            computed = f"`{text}` is not a duration that is known before the run; set it on the activity"
+            template.gap(name, computed if TAG.search(str(text)) else str(error))
     return found
 
 
@@ -204,8 +207,8 @@ def _attempts(strategy: Fields, policy: str, *, errs: bool) -> int:
             return 1
     if limit is None:
         return 0
-    if _SECONDS.fullmatch(limit):
-        return int(limit) + 1
+    if _INTEGER.fullmatch(limit):
+        return max(1, min(MAX_COUNT, int(limit) + 1))  # below zero, none is left for a second attempt
     strategy.gap(
         "limit", f"`{limit}` is not a number that is known before the run; set `maximumAttempts` of the activity"
     )

@@ -35,6 +35,12 @@ ROOTS: Final = (
 )
 """Names that tags begin with; other texts in braces are not tags."""
 
+
+def is_tag(content: str) -> bool:
+    """Whether a text in braces is a tag of Argo."""
+    return content.startswith("=") or re.split(r"[.\[]", content, maxsplit=1)[0].strip() in ROOTS
+
+
 _RUN: Final = {
     "name": "run.name",
     "namespace": "run.namespace",
@@ -61,6 +67,8 @@ class Shape:
     is_block: bool = False
     is_foreign: bool = False
     """Whether it is that of a block of a Workflow that is not known: it gets all arguments, and has any output parameters."""
+    is_unknown: bool = False
+    """Whether it is that of a template that was not imported."""
     is_service: bool = False
     """Whether it is the address and the name of a Pod."""
     optional: frozenset[str] = frozenset()
@@ -74,6 +82,10 @@ class Shape:
     def is_plain(self) -> bool:
         """Whether the output is a single value, not an object of values."""
         return not self.is_block and len(self.parameters) + self.result == 1
+
+    def has(self, name: str) -> bool:
+        """Whether there may be an output parameter."""
+        return name in self.parameters or self.is_foreign or self.is_unknown
 
     def value(self, output: str, name: str) -> str:
         """Return the expression for one value of an output."""
@@ -96,6 +108,8 @@ class WorkflowFacts:
     """The name of the object, without a trailing dash."""
     errs: bool = False
     """Whether it can end with the status Error."""
+    is_closed: bool = False
+    """Whether a run has no other parameters than those that are declared."""
 
     @property
     def status(self) -> str:
@@ -229,12 +243,16 @@ class CalledStep:
                 raise UntranslatableError(
                     "`outputs.result` of a template in another file is not known; import the files together"
                 )
-            case ("outputs", "result"):
+            case ("outputs", "result") if self.shape.result or self.shape.is_unknown:
                 return self._value("result")
+            case ("outputs", "result"):
+                raise UntranslatableError("the template has no `outputs.result`, as a container has; read a parameter")
             case ("outputs", "parameters"):
                 return self._all(self._items if self.is_loop else f"{step}.output")
-            case ("outputs", "parameters", name):
+            case ("outputs", "parameters", name) if self.shape.has(name):
                 return self._value(name)
+            case ("outputs", "parameters", name):
+                raise UntranslatableError(f"the template has no output parameter `{name}`; declare it")
             case ("outputs", "artifacts", name):
                 return self._artifact(step, name)
         raise UntranslatableError(f"`{'.'.join(path)}` of a step has no counterpart; remove the reference")
@@ -297,6 +315,8 @@ class Scope:
     template: str = ""
     step: str = ""
     """The name of the step that is converted."""
+    inputs: frozenset[str] | None = None
+    """The input parameters of the template; None if they are not known."""
 
     def at(self, **changes: Any) -> "Scope":
         """Return a copy with other values in scope."""
@@ -311,8 +331,10 @@ class Scope:
         match path:
             case ("inputs", "parameters"):
                 return all_parameters(self.params)
-            case ("inputs", "parameters", name):
+            case ("inputs", "parameters", name) if self.inputs is None or name in self.inputs:
                 return member(self.params, name)
+            case ("inputs", "parameters", name):
+                raise UntranslatableError(f"`inputs.parameters.{name}` is not an input of the template; declare it")
             case ("inputs", "artifacts", name):
                 return member(self.params, artifact_field(name))
             case ("workflow", *rest):
@@ -341,10 +363,12 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
         case ("parameters",) | ("parameters", "json") if not workflow.composed:
             return all_parameters("input")
         case ("parameters", name) if name in workflow.composed:
-            made = value_of(workflow.composed[name], lambda inner: of_workflow(inner[1:], workflow))
+            made = value_of(workflow.composed[name], lambda inner: _of_argument(inner, workflow), is_tag)
             return f"({has_field('input', name)} ? {member('input', name)} : {made})"
-        case ("parameters", name):
+        case ("parameters", name) if not (workflow.is_closed and name not in workflow.parameters):
             return member("input", name)
+        case ("parameters", name):
+            raise UntranslatableError(f"the workflow has no parameter `{name}`; declare it in `arguments`")
         case ("artifacts", name):
             return member("input", artifact_field(name))
         case ("outputs", "parameters", name):
@@ -365,6 +389,15 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
     if name in workflow.constants:
         return literal(workflow.constants[name])
     raise UntranslatableError(f"`workflow.{name}` has no counterpart; pass the value as a parameter")
+
+
+def _of_argument(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
+    """Translate a reference in the value of a parameter of the workflow."""
+    if path[0] != "workflow":
+        raise UntranslatableError(
+            f"`{'.'.join(path)}` is not known when the workflow starts; pass the value as a parameter"
+        )
+    return of_workflow(path[1:], workflow)
 
 
 def all_parameters(params: str) -> str:
@@ -464,7 +497,9 @@ class PodScope:
                 raise UntranslatableError("`lastRetry` has no counterpart; `${attempt}` is the number of the attempt")
             case ("inputs", *_) | ("outputs", *_):
                 raise UntranslatableError(f"`{'.'.join(path)}` is not an input or output of the template; declare it")
-        of_caller = path[-1] if path[0] == "workflow" else "-".join(path)
-        key = of_caller if of_caller not in self._inputs else f"workflow-{of_caller}"
+        wish = path[-1] if path[0] == "workflow" else "-".join(path)
+        key, number = wish if wish not in self._inputs else f"workflow-{wish}", 2
+        while key in self._inputs or self.captured.get(key, path) != path:
+            key, number = f"{wish}-{number}", number + 1
         self.captured[key] = path
         return member("input", key)

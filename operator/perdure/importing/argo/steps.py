@@ -7,10 +7,29 @@ from typing import Any, Final, Protocol
 
 from perdure.api.policies import FailurePolicy
 from perdure.importing.argo.artifacts import argument
-from perdure.importing.argo.containers import is_tag
-from perdure.importing.argo.loops import ITEM, for_each
+from perdure.importing.argo.depends import (
+    Continuation,
+    Depends,
+    TaskState,
+    all_of,
+    ancestors,
+    either,
+    observed,
+    ordered,
+    parse_depends,
+)
+from perdure.importing.argo.loops import ITEM, LOOPS, filtered, for_each
 from perdure.importing.argo.retries import MAX_ATTEMPT
-from perdure.importing.argo.scope import ERRORS, OUTPUT_MISSING, CalledStep, Scope, Shape, artifact_field, variable
+from perdure.importing.argo.scope import (
+    ERRORS,
+    OUTPUT_MISSING,
+    CalledStep,
+    Scope,
+    Shape,
+    artifact_field,
+    is_tag,
+    variable,
+)
 from perdure.importing.durations import NO_LIMIT, go_duration
 from perdure.importing.expressions import (
     TAG,
@@ -23,7 +42,7 @@ from perdure.importing.expressions import (
     tag,
     template,
 )
-from perdure.importing.reader import Fields, Object, as_text
+from perdure.importing.reader import Fields, Object, as_text, circle, cycle_of
 from perdure.importing.writer import Names, valid_name
 
 
@@ -75,14 +94,6 @@ class Definition(Protocol):
         """Return the value of a constant parameter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """The `continueOn` of a step: after which failures its dependents run."""
-
-    failed: bool = False
-    error: bool = False
-
-
 class Blocks:
     """The blocks of a definition."""
 
@@ -98,6 +109,10 @@ class Blocks:
         """Return the block that fails with the type of a failure."""
         fails = {"type": OUTPUT_MISSING, "message": "the step has the status Error, which `continueOn` does not name"}
         return self._once("not-caught", [{"name": "fails", "fail": fails}])
+
+    def value(self) -> str:
+        """Return the block that returns its input."""
+        return self._once("value", [{"name": "value", "return": {"output": "${params}"}}])
 
     def add(self, wish: str, steps: list[Object]) -> str:
         """Add a block with a unique name."""
@@ -124,155 +139,13 @@ class Blocks:
         """Add a block that fails, in place of a template that was not imported."""
         message = f"the template `{wish}` was not imported"
         name = self._once(f"missing-{wish}", [{"name": "missing", "fail": {"type": "NotImported", "message": message}}])
-        return CallTarget(name, "block", Shape((*outputs, "result"), is_block=True))
+        return CallTarget(name, "block", Shape((*outputs, "result"), is_block=True, is_unknown=True))
 
     def _once(self, wish: str, steps: list[Object]) -> str:
         name = self.names.of("", wish)
         if not any(each["name"] == name for each in self.entries):
             self.entries.append({"name": name, "steps": steps})
         return name
-
-
-_TOKEN: Final = re.compile(r"\s*(?:([A-Za-z0-9_][-A-Za-z0-9_]*)(?:\.([A-Za-z]+))?|(&&|\|\||!|\(|\)))")
-_STATUSES: Final = frozenset(
-    {"", "Succeeded", "Failed", "Errored", "Daemoned", "AnySucceeded", "AllFailed", "Skipped", "Omitted"}
-)
-
-_SIGNS: Final = frozenset({"&&", "||", "!", "(", ")"})
-
-
-@dataclass(frozen=True, slots=True)
-class Depends:
-    """A parsed `depends`."""
-
-    tokens: tuple[tuple[str, str], ...]
-    """Names with their statuses, and operators without one."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of its tasks, each once."""
-        return tuple(dict.fromkeys(name for name, _ in self.tokens if name not in _SIGNS))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the expression only requires that all tasks have succeeded."""
-        statuses = {status for name, status in self.tokens if name not in _SIGNS}
-        return statuses <= {"", "Succeeded", "Daemoned"} and not {"||", "!"} & {sign for sign, _ in self.tokens}
-
-    def always(self, tasks: Mapping[str, "TaskState"]) -> bool:
-        """Whether all tasks always have the statuses that the expression requires, unless a failure ends the DAG."""
-        return all(tasks[name].has(status) == "true" for name, status in self.tokens if name not in _SIGNS)
-
-    def condition(self, tasks: Mapping[str, "TaskState"]) -> str:
-        """Return the expression as a condition in CEL.
-
-        Args:
-            tasks: The conditions about the end of each task.
-        """
-        return " ".join(tasks[name].has(status) if name not in _SIGNS else name for name, status in self.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """Conditions about the end of a task."""
-
-    called: CalledStep
-    skipped: str
-    """The condition that it did not run; empty if it always runs."""
-    continues: Continuation
-    inherited: str = ""
-    """The condition that a task that it depends on has failed, which counts where the task itself does not run."""
-    errored_before: str = ""
-    """The condition that it was with the status Error."""
-
-    @property
-    def branch(self) -> str:
-        """The condition that the branch that ends with this task has failed; empty if it cannot, or if that ends the DAG."""
-        return _either([self.called.failed, _all([self.skipped, self.inherited]) if self.passes_on else ""])
-
-    @property
-    def errored(self) -> str:
-        """The condition that the branch that ends with this task has the status Error; empty if it cannot."""
-        before = _all([self.skipped, self.errored_before]) if self.skipped and self.errored_before else ""
-        return _either([self.called.errored, before])
-
-    @property
-    def ends_as_error(self) -> str:
-        """The condition that `ends` is true, and the status is Error."""
-        before = self.errored_before and self.skipped and not self.continues.failed
-        inherited = _all([self.skipped, self.errored_before]) if before else ""
-        return _either([inherited, "" if self.continues.error else self.called.errored])
-
-    @property
-    def passes_on(self) -> bool:
-        """Whether the task may not run although a task that it depends on has failed."""
-        return bool(self.skipped and self.inherited)
-
-    @property
-    def ends(self) -> str:
-        """The condition that the DAG fails because of this task, the last one of a branch; empty if no condition decides that."""
-        continues = self.continues
-        inherited = _all([self.skipped, self.inherited]) if self.passes_on and not continues.failed else ""
-        failed = self.has("Failed") if self.called.failed and not continues.failed else ""
-        return _either([inherited, failed, "" if continues.error else self.called.errored])
-
-    def has(self, status: str) -> str:
-        """Return the condition that the task has a status."""
-        failed, errored, omitted = self.called.failed, self.called.errored, self.called.omitted
-        match status:
-            case "Errored":
-                return errored or "false"
-            case "Failed":
-                return _all([failed, f"!{errored}" if errored else ""]) if failed else "false"
-            case "AnySucceeded":
-                return self.called.any_succeeded
-            case "AllFailed":
-                return self.called.all_failed if failed else "false"
-            case "Omitted":
-                return f"({omitted})" if omitted else "false"
-            case "Skipped":
-                return _all([self.skipped, f"!({omitted})" if omitted else ""]) if self.skipped else "false"
-            case "Daemoned" if not self.called.shape.is_service:
-                return "false"
-            case "Succeeded" if self.called.shape.is_service:
-                return "false"
-        prevented = self.skipped if status in {"Succeeded", "Daemoned"} else omitted
-        return _all([*self._not_failed(status), f"!({prevented})" if prevented else ""])
-
-    def _not_failed(self, status: str) -> list[str]:
-        failed, errored = self.called.failed, self.called.errored
-        if status or self.continues == Continuation():
-            return [f"!{failed}"] if failed else []
-        if self.continues.error:
-            return [] if self.continues.failed or not failed else [f"!{self.has('Failed')}"]
-        return [f"!{errored}"] if errored else []
-
-
-def _all(parts: list[str]) -> str:
-    found = [part for part in parts if part]
-    return f"({' && '.join(found)})" if len(found) > 1 else found[0] if found else "true"
-
-
-def _either(parts: list[str]) -> str:
-    """Return the condition that one of several is true; empty ones never are."""
-    found = list(dict.fromkeys(part for part in parts if part))
-    return f"({' || '.join(found)})" if len(found) > 1 else "".join(found)
-
-
-def _parse_depends(text: str) -> Depends:
-    """Read a `depends`.
-
-    Raises:
-        UntranslatableError: The text is not a valid `depends`.
-    """
-    tokens, at = [], 0
-    while text[at:].strip():
-        found = _TOKEN.match(text, at)
-        if found is None or (found[2] or "") not in _STATUSES:
-            raise UntranslatableError(f"`{text}` is not a valid condition on tasks; see Argo's enhanced depends logic")
-        tokens.append((found[1] or found[3], found[2] or ""))
-        at = found.end()
-    return Depends(tuple(tokens))
 
 
 @dataclass(slots=True)
@@ -290,7 +163,9 @@ class _Step:
     """Whether conditions decide what its failure means, as in a DAG."""
 
 
-_CONDITIONAL: Final = ("withItems", "withParam", "withSequence", "when", "hooks", "onExit")
+_MAX_CONDITION: Final = 500
+"""Maximum characters of a condition that others contain."""
+_CONDITIONAL: Final = (*LOOPS, "when", "hooks", "onExit")
 """The fields of a step that a service of the list does not have."""
 _MAX_SERVICE: Final = 36
 """Characters of the name of a service, without a number."""
@@ -316,6 +191,8 @@ class FlowBuilder:
         """The steps that leave a Pod, with the calls that delete it."""
         self.services: list[Object] = []
         """The services of the list."""
+        self._kept: dict[str, str] = {}
+        """The steps whose outputs are conditions, and the expressions of these."""
         self.converted: list[Object] = []
         self.is_parallel = False
         """Whether steps of different kinds run at the same time."""
@@ -363,23 +240,29 @@ class FlowBuilder:
             for each in of.names:
                 if each not in tasks:
                     tasks[name].gap("depends", f"there is no task `{each}`; define it")
+        cycle = cycle_of({name: of.names for name, of in depends.items()})
+        if cycle:
+            dag.gap(
+                "tasks", f"{circle(cycle, 'depends on')}; none of them would ever run: remove one of the dependencies"
+            )
         targeted = self._targets(dag, tasks, depends)
         dag.done({})
         self.is_parallel = len(tasks) > 1
-        observed = _observed(depends, {name for name, each in tasks.items() if "continueOn" in each})
-        ordered = _ordered(depends, tasks)
+        late = observed(depends, {name for name, each in tasks.items() if "continueOn" in each})
+        names = ordered(depends, tasks)
         works = self._works([each.data for each in tasks.values()])
         states: dict[str, TaskState] = {}
-        for name in ordered:
+        for name in names:
             if works and not depends[name].names and name not in targeted and (called := self._serve(tasks[name])):
                 states[name] = TaskState(called, "", Continuation())
-        ordered = [name for name in ordered if name not in states]
-        read_ = {name: self._read(tasks[name], caught=name in observed, needs=[]) for name in ordered}
+        names = [name for name in names if name not in states]
+        read_ = {name: self._read(tasks[name], caught=name in late, needs=[]) for name in names}
         for step in read_.values():
             step.decided = True
-        for name in ordered:
+        for name in names:
             step, of = read_[name], depends[name]
             before = [states[each] for each in of.names if each in states]
+            step.needs = [self._ends[each] for each in of.names if each in self._ends]
             known = of.condition(states) if len(before) == len(of.names) else ""
             omitted = "" if known in {"", "true"} or (of.is_plain and of.always(states)) else f"!({known})"
             if of.names and omitted:
@@ -390,12 +273,16 @@ class FlowBuilder:
             if omitted:
                 step.called = replace(step.called, omitted=omitted if has_when else step.called.not_started)
             skipped = step.called.skipped if omitted or has_when or step.called.may_be_empty else ""
-            branches = _either([each.branch for each in before]), _either([each.errored for each in before])
+            branches = [
+                self._shortened(
+                    f"{name}-{of_what}", either([getattr(each, of_what) for each in before]), step.needs or []
+                )
+                for of_what in ("branch", "errored")
+            ]
             states[name] = TaskState(step.called, skipped, step.continues, *branches)
-            step.needs = [self._ends[each] for each in of.names if each in self._ends]
             step.conditions += [targeted[name]] if name in targeted else []
-            ancestors = _ancestors(name, depends)
-            self._add(step, {each: called for each, called in self._called.items() if each in ancestors})
+            above = ancestors(name, depends)
+            self._add(step, {each: called for each, called in self._called.items() if each in above})
         self._fail_late(depends, states)
         self._stop_services(parallel=True)
 
@@ -438,7 +325,7 @@ class FlowBuilder:
         if text is None:
             return Depends(tuple(token for name in names for token in (("&&", ""), (name, "")))[1:])
         try:
-            return _parse_depends(text)
+            return parse_depends(text)
         except UntranslatableError as error:
             task.gap("depends", str(error))
             return Depends(())
@@ -450,11 +337,14 @@ class FlowBuilder:
             return {}
         if "{{" in target:
             computed = self._computed_target(dag, target)
-            needed = {name: [each for each in tasks if name in {each, *_ancestors(each, depends)}] for name in tasks}
+            needed = {name: [each for each in tasks if name in {each, *ancestors(each, depends)}] for name in tasks}
             return {
                 name: f"{computed}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items() if computed
             }
-        wanted = {name for each in target.split() if each in tasks for name in (each, *_ancestors(each, depends))}
+        for each in target.split():
+            if each not in tasks:
+                dag.gap("target", f"there is no task `{each}`; define it")
+        wanted = {name for each in target.split() if each in tasks for name in (each, *ancestors(each, depends))}
         for name in set(tasks) - wanted:
             del tasks[name], depends[name]
         return {}
@@ -470,6 +360,25 @@ class FlowBuilder:
             dag.gap("target", str(error))
         return ""
 
+    def _shortened(self, wish: str, condition_: str, needs: list[str]) -> str:
+        """Return a condition about the tasks before another one; a long one becomes the output of a step.
+
+        It contains those of the tasks before, each as often as a path leads there.
+
+        Args:
+            wish: The preferred name of the step.
+            condition_: The condition.
+            needs: The steps before.
+        """
+        if len(condition_) <= _MAX_CONDITION:
+            return condition_
+        name = self._names.fresh(wish)
+        read = [kept for kept, text in self._kept.items() if text in condition_]
+        call = {"block": self._definition.blocks.value(), "input": "${" + condition_ + "}"}
+        self.converted.append({"name": name, "needs": [*needs, *read], "call": call})
+        self._kept[name] = f"{member('steps', name)}.output"
+        return self._kept[name]
+
     def _fail_late(self, depends: dict[str, Depends], states: dict[str, TaskState]) -> None:
         """Add a step that fails at the end if a last task did not run after a failure.
 
@@ -477,15 +386,15 @@ class FlowBuilder:
         """
         needed = {name for each in depends.values() for name in each.names}
         last = {name: state for name, state in states.items() if name not in needed and state.ends}
-        errors = _either([state.ends_as_error for state in last.values()])
+        errors = either([state.ends_as_error for state in last.values()])
         message = "a task did not run because a task that it depends on has failed"
         kinds = [(errors, {"type": OUTPUT_MISSING, "message": message})] if errors else []
-        failed = _either([state.ends for state in last.values()])
-        kinds += [(_all([failed, f"!{errors}" if errors else ""]), {"message": message})] if failed else []
+        failed = either([state.ends for state in last.values()])
+        kinds += [(all_of([failed, f"!{errors}" if errors else ""]), {"message": message})] if failed else []
         self.converted += [
             {
                 "name": self._names.fresh("omitted"),
-                "needs": [self._ends[name] for name in last],
+                "needs": [*(self._ends[name] for name in last), *self._kept],
                 "when": "${" + when + "}",
                 "fail": fail,
             }
@@ -498,7 +407,7 @@ class FlowBuilder:
         continue_on = source.part("continueOn")
         continues = Continuation(bool(continue_on.take("failed")), bool(continue_on.take("error")))
         continue_on.done({})
-        loop = any(name in source for name in ("withItems", "withParam", "withSequence"))
+        loop = any(name in source for name in LOOPS)
         when = source.data.get("when")
         of_item = loop and isinstance(when, str) and bool(ITEM.search(when))
         called = CalledStep(
@@ -523,13 +432,12 @@ class FlowBuilder:
         if step.needs is not None:
             made["needs"] = step.needs
         conditions = [*step.conditions]
+        loop = self._loop(source, scope)
         try:
-            loop = for_each(source, scope.resolve, is_tag)
             when = source.text("when")
             conditions += [condition(when, scope.resolve)] if when else []
         except UntranslatableError as error:
-            source.gap("when" if "when" in source else "withParam", str(error))
-            loop = None
+            source.gap("when", str(error))
         if conditions:
             made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
         if loop is not None:
@@ -552,6 +460,21 @@ class FlowBuilder:
         self._ends[step.original] = end
         source.done({})
         return end
+
+    def _loop(self, source: Fields, scope: Scope) -> Object | None:
+        """Take the loop of a step, and the condition that reads its item."""
+        field = next((name for name in LOOPS if name in source), "")
+        try:
+            loop = for_each(source, scope.resolve, is_tag)
+            when = source.data.get("when")
+            if loop is not None and isinstance(when, str) and ITEM.search(when):
+                field = "when"
+                source.drop("when")
+                loop = filtered(loop, when, scope.resolve)
+        except UntranslatableError as error:
+            source.gap(field, str(error))
+            return None
+        return loop
 
     def _catch(self, step: _Step) -> list[Object]:
         """Return the `catch` of a step whose failure becomes its output."""
@@ -576,14 +499,16 @@ class FlowBuilder:
     def _after(self, step: _Step) -> str:
         """Add the step that sets the global outputs of a step."""
         end = step.called.name
-        kinds = (("parameters", step.target.global_names), ("artifacts", step.target.global_artifacts))
-        values = {
-            variable(name if kind == "parameters" else artifact_field(name)): "${"
-            + step.called.resolve(("outputs", kind, output))
-            + "}"
-            for kind, names in kinds
-            for output, name in names.items()
-        }
+        values: Object = {}
+        for output, name in step.target.global_names.items():
+            if step.called.shape.has(output):
+                values[variable(name)] = "${" + step.called.resolve(("outputs", "parameters", output)) + "}"
+            else:
+                step.source.gap(
+                    "", f"the `globalName` of the output `{output}` has no value, as the output is not imported"
+                )
+        for output, name in step.target.global_artifacts.items():
+            values[variable(artifact_field(name))] = "${" + step.called.resolve(("outputs", "artifacts", output)) + "}"
         if not values:
             return end
         made: Object = {
@@ -592,46 +517,6 @@ class FlowBuilder:
         }
         self.converted.append({**made, "when": "${" + f"{step.called.step}.status == 'Succeeded'" + "}", "set": values})
         return str(made["name"])
-
-
-def _observed(depends: Mapping[str, Depends], continuing: set[str]) -> set[str]:
-    """Return the tasks whose failure does not end the DAG: another task may run after it, or it does not matter.
-
-    Args:
-        depends: What each task depends on.
-        continuing: The tasks with `continueOn`. If one of them is the last and does not run, the DAG does not fail either.
-    """
-    last = continuing - {name for each in depends.values() for name in each.names}
-    late = {name for name, each in depends.items() if not each.is_plain} | last
-    return {above for name in late for above in _ancestors(name, depends)}
-
-
-def _ancestors(name: str, depends: Mapping[str, Depends]) -> list[str]:
-    """Return the tasks that a task needs, directly or indirectly."""
-    found: dict[str, None] = {}
-    queue = list(depends[name].names) if name in depends else []
-    while queue:
-        each = queue.pop()
-        if each not in found and each in depends:
-            found[each] = None
-            queue += depends[each].names
-    return list(found)
-
-
-def _ordered(depends: Mapping[str, Depends], tasks: Mapping[str, Any]) -> list[str]:
-    """Return the tasks in topological order, otherwise in the original order."""
-    order: dict[str, None] = {}
-
-    def visit(name: str, above: frozenset[str]) -> None:
-        if name in above or name not in tasks or name in order:
-            return
-        for each in depends[name].names:
-            visit(each, above | {name})
-        order[name] = None
-
-    for name in tasks:
-        visit(name, frozenset())
-    return list(order)
 
 
 def arguments(definition: Definition, source: Fields, target: CallTarget, scope: Scope) -> Object:
@@ -660,7 +545,7 @@ def arguments(definition: Definition, source: Fields, target: CallTarget, scope:
         if name in passed:
             result[name] = passed[name]
         elif default is not None:
-            result[name] = _value(definition, default, source.path, source, scope.resolve)
+            result[name] = _value(definition, default, source.path, source, _of_default(scope))
         elif target.kind != "wait":
             source.gap("arguments", f"the parameter `{name}` of the template has no value")
     result |= _artifacts(declared, source, target, scope)
@@ -702,6 +587,19 @@ def _value(definition: Definition, value: Any, path: str, source: Fields, resolv
     except UntranslatableError as error:
         source.report.gap(path, str(error))
         return ""
+
+
+def _of_default(scope: Scope) -> Resolve:
+    """Return what translates the references in the default of an input: only those to the workflow have a value."""
+
+    def resolve(path: tuple[str, ...]) -> str:
+        if path[0] != "workflow":
+            raise UntranslatableError(
+                f"`{'.'.join(path)}` has no value in the default of an input; pass it as an argument"
+            )
+        return scope.resolve(path)
+
+    return resolve
 
 
 def _deadline(source: Fields, target: CallTarget, limit: str) -> str:

@@ -9,14 +9,21 @@ from perdure.api.labels import API_VERSION
 from perdure.api.times import format_duration, parse_duration
 from perdure.importing.durations import NO_LIMIT
 from perdure.importing.expressions import literal
-from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, as_text, cycle_of, name_of
+from perdure.importing.mistakes import too_long
+from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, as_text, cycle_of
 from perdure.importing.schemas import Schema
+from perdure.importing.tekton.mistakes import report_mistakes
 from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext, limit, take_name, texts, workflow_of
 from perdure.importing.tekton.task import WorkspaceBinding
-from perdure.importing.tekton.variables import VARIABLE, composed, params_read
+from perdure.importing.tekton.variables import VARIABLE, composed, mistake_of_type, params_read
 from perdure.importing.writer import valid_name
 
 KINDS: Final = ("Pipeline", "Task", "PipelineRun", "TaskRun")
+_OF_TRIGGERS: Final = dict.fromkeys(
+    ("EventListener", "Trigger", "TriggerBinding", "TriggerTemplate", "ClusterTriggerBinding"),
+    "triggers are not imported; write a Webhook: see docs/webhooks.md",
+)
+"""The kinds of objects that start runs, and what to do instead."""
 _SCHEMA: Final = Schema("tekton")
 _REST: Final = re.compile(rf"(?<!\$){VARIABLE.pattern}")
 """A variable that Kubernetes does not escape."""
@@ -56,16 +63,20 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
     Args:
         documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
     """
-    objects = [ConvertedObject(name_of(each)) for each in documents]
-    checked = [_SCHEMA.checked(_renewed(each), of.report) for each, of in zip(documents, objects, strict=True)]
-    catalog = Catalog(checked)
-    converted = []
-    for each, of in zip(checked, objects, strict=True):
+    read = _SCHEMA.read(map(_renewed, documents))
+    catalog = Catalog([each for each, _ in read])
+    made = []
+    for each, of in read:
         if each.get("kind") in KINDS and not catalog.is_used(each):
-            _Conversion(each, catalog, of)
-            of.report_rest(_REST, lambda _: True)
-            converted.append(of)
-    return converted
+            with of.conversion():
+                _Conversion(each, catalog, of)
+            of.report_rest(_REST.finditer, lambda _: True)
+            made.append(of)
+        elif each.get("kind") in _OF_TRIGGERS:
+            of.report.gap("kind", _OF_TRIGGERS[each["kind"]])
+        if of.report and of not in made:
+            made.append(of)
+    return made
 
 
 class _Conversion:
@@ -77,6 +88,7 @@ class _Conversion:
         self._metadata: Object = document.get("metadata") or {}
         self._done = done
         spec = Fields(document.get("spec"), "spec", self._report)
+        report_mistakes(document.get("spec") or {}, "spec", self._report)
         match document["kind"]:
             case "PipelineRun":
                 self._pipeline_run(spec)
@@ -110,8 +122,8 @@ class _Conversion:
         timeouts = run.part("timeouts")
         context = self._context(run.parts("workspaces"), self._pod(template))
         field = "pipeline" if "pipeline" in timeouts else "timeout"
-        given = limit(timeouts if field == "pipeline" else run, field)
-        total = given or _DEFAULT_LIMIT
+        written = limit(timeouts if field == "pipeline" else run, field)
+        total = written or _DEFAULT_LIMIT
         tasks, final = _parts(total, limit(timeouts, "tasks"), limit(timeouts, "finally"))
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
@@ -119,7 +131,7 @@ class _Conversion:
         options: Object = {}
         if total and total != NO_LIMIT:
             options["runTimeout"] = total
-            if given and tasks in {None, NO_LIMIT} and "finally" in (run.data.get("pipelineSpec") or {}):
+            if written and tasks in {None, NO_LIMIT} and "finally" in (run.data.get("pipelineSpec") or {}):
                 run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
         if tasks and tasks != NO_LIMIT:
             options["stepsTimeout"] = tasks
@@ -241,6 +253,8 @@ class _Conversion:
                 if "tekton.dev/" not in name
             }
             meta |= {key: kept} if kept else {}
+        if kind == "Workflow" and "name" not in meta:
+            self._report.gap("metadata.name", "must be set")
         if not meta.keys() & {"name", "generateName"}:
             meta = {"generateName": "imported-", **meta}
         self._done.manifests.append({"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec})
@@ -256,7 +270,8 @@ def _parameters(spec: Object, values: Mapping[str, Any]) -> Object:
             merged[name] = {**defaults[name], **value}
     known = {name: value for name, value in merged.items() if not _CONTEXT.search(str(value))}
     lazy = {name: value for name, value in known.items() if VARIABLE.search(str(value))}
-    if cycle_of({name: params_read(value) for name, value in lazy.items()}) or not lazy:
+    refers = {name: params_read(value) for name, value in lazy.items()}
+    if not lazy or cycle_of(refers) or too_long(known, refers):
         return merged
     return {**merged, **composed(known, lazy)}
 
@@ -274,9 +289,14 @@ def _claim(template: Fields) -> Object:
 
 
 def _check_values(spec: Fields, parameters: Object) -> None:
-    """Report the parameters of a run that are none of the values that their declarations allow."""
+    """Report the parameters of a run that have no value, or none that their declarations allow."""
     for each in Fields(spec.data, spec.path, spec.report).parts("params"):
-        allowed, value = each.take("enum", []), parameters.get(str(each.data.get("name")))
+        value = parameters.get(str(each.data.get("name")))
+        if value is None:
+            each.gap("", "has no value; give one in the `params` of the run, or a default")
+        elif mistake := mistake_of_type(each.data, value):
+            each.gap("", f"its value {mistake}")
+        allowed = each.take("enum", [])
         if allowed and isinstance(value, str) and value not in allowed:
             each.gap("enum", f"does not have the value `{value}` of the run")
 

@@ -1,15 +1,18 @@
 """Converts a pipeline of Tekton to steps: its tasks, their conditions (`when`), and their loops (`matrix`)."""
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from perdure.api.fields import MAX_COUNT
 from perdure.api.policies import FailurePolicy
 from perdure.importing.durations import NO_LIMIT, go_duration
 from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
+from perdure.importing.mistakes import too_long
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text, circle, cycle_of
 from perdure.importing.tekton.task import TaskBuilder, TaskContext, WorkspaceBinding
 from perdure.importing.tekton.variables import (
@@ -20,6 +23,7 @@ from perdure.importing.tekton.variables import (
     composed,
     is_spread,
     list_of,
+    mistake_of_type,
     params_read,
     path_of,
     results_read,
@@ -29,6 +33,7 @@ from perdure.importing.tekton.variables import (
     with_tags,
 )
 from perdure.importing.writer import Names, valid_name
+from perdure.language.cel.limits import MAX_ITEMS
 
 _ADVICE: Final = {
     "matrix": "write the combinations as a loop over `forEach`",
@@ -186,12 +191,9 @@ class Pipeline:
         bound = {key: volume.is_bound for key, volume in self._context.workspaces.items()}
         lazy = {key: each for key, each in known.items() if key not in values and VARIABLE.search(str(each))}
         lazy |= {key: each for key, each in values.items() if VARIABLE.search(str(each))}
-        cycle = cycle_of({key: params_read(each) for key, each in lazy.items()})
-        if cycle:
-            message = f"{circle(cycle)}; give one of them a value of its own"
-            self._report.gap(spec.at("params"), message)
-            lazy = {key: each for key, each in lazy.items() if key not in cycle}
-        scope = PipelineScope("input", names, name, bound=bound, composed=lazy)
+        refused = refused_references(known, lazy, spec, "params")
+        lazy = {key: each for key, each in lazy.items() if key not in refused}
+        scope = PipelineScope("input", names, name, bound=bound, composed=lazy, keys=_keys(declared, known))
         self._values = {key: each for key, each in values.items() if key not in lazy}
         tasks = spec.parts("tasks")
         steps, scope = self._tasks(tasks, scope, known)
@@ -222,6 +224,10 @@ class Pipeline:
         for each in tasks:
             for name in set(map(str, each.data.get("runAfter") or [])) - pending.keys():
                 each.gap("runAfter", f"there is no task `{name}`; define it")
+        cycle = cycle_of({name: sorted(_needs(each)) for name, each in pending.items()})
+        if cycle:
+            message = f"{circle(cycle, 'needs')}; none of them would ever run: remove one of the dependencies"
+            pending[cycle[0]].gap("runAfter", message)
         while pending:
             ready = [name for name, each in pending.items() if not _needs(each) & set(pending)] or list(pending)[:1]
             for name in ready:
@@ -283,7 +289,7 @@ class Pipeline:
         step = valid_name(name)
         made: Object = {"name": step}
         loop, names = _loop(task, scope)
-        retries = int(task.take("retries", 0))
+        retries = max(0, min(int(task.take("retries", 0)), MAX_COUNT - 1))
         scope = replace(scope, retries=retries)
         inner = replace(scope, items=frozenset(each.replace(".", "\0") for each in names))
         try:
@@ -343,8 +349,14 @@ class Pipeline:
         value = {**{key: each for key, each in defaults.items() if key not in names}, **value}
         value |= _of_items(loop, names, activity.defaults)
         for key, path in activity.captured.items():
-            if key not in value:
+            if key not in value or path[0] != "params":  # what the task gets has precedence over what it inherits
                 value[key] = self._reference(path, task, inner)
+        for key, param in builder.params.items():
+            mistake = mistake_of_type(param.data, parameters[key]) if key in parameters else ""
+            if mistake:
+                task.gap("params", f"`{key}` {mistake}")
+        for missing in [each for each in builder.params if each not in value]:
+            task.gap("params", f"the parameter `{missing}` of the task has no value; pass one, or declare a default")
         made["activity"] = {"name": activity.definition["name"], **({"input": value} if value else {})}
         if caught:
             made["catch"] = [{"call": {"block": self._caught(), "input": "${error.type}"}}]
@@ -387,17 +399,15 @@ class Pipeline:
     ) -> Object:
         """Return the defaults of the parameters of a task; those that refer to others are composed from what it is given."""
         lazy = {key: each for key, each in declared.items() if key not in passed and params_read(each)}
-        cycle = cycle_of({key: params_read(each) for key, each in lazy.items()})
-        if cycle:
-            message = f"{circle(cycle)}; give one of them a value of its own"
-            task.gap("params", message)
-            lazy = {key: each for key, each in lazy.items() if key not in cycle}
+        refused = refused_references({**declared, **passed}, lazy, task, "params")
+        kept = {key: each for key, each in declared.items() if key not in refused}
+        lazy = {key: each for key, each in lazy.items() if key not in refused}
         if not lazy:
-            return {key: each for key, each in declared.items() if key not in cycle}
-        known = {key: each for key, each in {**declared, **passed}.items() if each is not None and key not in cycle}
+            return kept
+        known = {key: each for key, each in {**declared, **passed}.items() if each is not None and key not in refused}
         made = composed(known, lazy)
         return {
-            **{key: each for key, each in declared.items() if key not in cycle},
+            **kept,
             **{key: self._value(made[key], task.at("params"), scope) for key in lazy},
         }
 
@@ -471,6 +481,35 @@ class Pipeline:
         except UntranslatableError as error:
             self._report.gap(path, str(error))
             return []
+
+
+def _keys(declared: list[Fields], known: Object) -> dict[str, frozenset[str]]:
+    """Return the keys of the parameters that are objects."""
+    found: dict[str, frozenset[str]] = {}
+    for each in declared:
+        name = str(each.data.get("name"))
+        value = known.get(name)
+        keys = [*(each.data.get("properties") or {}), *(value if isinstance(value, dict) else ())]
+        found |= {name: frozenset(keys)} if keys else {}
+    return found
+
+
+def refused_references(values: Mapping[str, Any], lazy: Mapping[str, Any], of: Fields, field: str) -> list[str]:
+    """Report parameters that refer to each other in a circle, or double each other, and return them.
+
+    Args:
+        values: All values.
+        lazy: Those that refer to others.
+        of: What has the parameters.
+        field: Its field with them.
+    """
+    refers = {key: params_read(each) for key, each in lazy.items()}
+    refused = cycle_of(refers)
+    if refused:
+        of.gap(field, f"{circle(refused)}; give one of them a value of its own")
+    elif refused := too_long(values, refers):
+        of.gap(field, f"`{refused[0]}` with what it refers to is too long; give it a value of its own")
+    return refused
 
 
 def workflow_of(catalog: Catalog, context: RunContext, spec: Fields, name: str) -> tuple[Object, Mapping[str, Object]]:
@@ -635,6 +674,8 @@ def items(matrix: Fields, resolve: Resolve) -> tuple[Any, frozenset[str]]:
     ]
     names = frozenset({*params, *(name for each in included for name in each)})
     if all(isinstance(value, list) and not VARIABLE.search(str(value)) for value in params.values()):
+        if math.prod(map(len, params.values())) > MAX_ITEMS:
+            raise UntranslatableError(f"a loop has at most {MAX_ITEMS} items; let each task do a part of the work")
         combined = _combined(params, included)
         return [{name: translated(str(value), resolve) for name, value in each.items()} for each in combined], names
     if included:

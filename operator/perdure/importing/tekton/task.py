@@ -172,7 +172,8 @@ class TaskBuilder:
     def __init__(self, spec: Fields, context: TaskContext) -> None:
         self._spec = spec
         self._context = context
-        self._params = {str(each.data.get("name")): each for each in spec.parts("params")}
+        self.params = {str(each.data.get("name")): each for each in spec.parts("params")}
+        """The parameters of the task."""
         self._results = spec.parts("results")
         self._workspaces = TaskWorkspaces(
             spec.parts("workspaces"), context.workspaces, several_steps=len(spec.data.get("steps") or []) > 1
@@ -187,10 +188,10 @@ class TaskBuilder:
         paths |= self._workspaces.paths
         paths |= {f"steps.step-{name}.exitCode.path": f"/tekton/steps/step-{name}/exitCode" for name, _ in self._steps}
         self._text = str(spec.data) + str([each.data for _, each in self._steps]) + str(context.actions)
-        self._scope = TaskScope(context.task, context.step, self._params, paths)
+        self._scope = TaskScope(context.task, context.step, self.params, paths)
         self._values = TaskValues(
             self._scope,
-            self._params,
+            self.params,
             known=context.values,
             lengths=context.lengths,
             paths=paths,
@@ -200,7 +201,7 @@ class TaskBuilder:
     def build(self) -> ConvertedTask:
         """Make the activity."""
         spec, values = self._spec, self._values
-        defaults = {name: each.data["default"] for name, each in self._params.items() if "default" in each.data}
+        defaults = {name: each.data["default"] for name, each in self.params.items() if "default" in each.data}
         made_by = TaskContainers(values, spec.part("stepTemplate").data, self._context.actions)
         others = spec.parts("sidecars")
         parts = [*(each.data for _, each in self._steps), *(each.data for each in others)]
@@ -393,6 +394,11 @@ class TaskContainers:
             str(each.get("name")): _parameter(passed.get(str(each.get("name"))), each.get("default"))
             for each in found.get("params") or []
         }
+        for name, value in values.items():
+            if value is None:
+                step.gap("params", f"the parameter `{name}` of the StepAction has no value; pass one")
+        for name in passed.keys() - values.keys():
+            step.gap("params", f"the StepAction has no parameter `{name}`; remove it")
         merged = {key: value for key, value in found.items() if key not in {"params", "description"}}
         rest = {key: value for key, value in step.data.items() if key not in {"ref", "params"}}
         return Fields({**substituted(merged, values), **rest}, step.path, step.report)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from perdure.importing.expressions import Resolve, UntranslatableError, has_field, literal, member, tag, template
-from perdure.importing.reader import ConversionReport, Fields, as_text, walk
+from perdure.importing.reader import ConversionReport, Fields, as_text, format_value, walk
 
 VARIABLE: Final = re.compile(
     r"\$\(((?:params|tasks|context\.(?:pipelineRun|pipelineTask|pipeline|taskRun|task)|workspaces|results|steps|step|finally|artifacts|credentials)"
@@ -92,6 +92,19 @@ def value_of(value: Any, resolve: Resolve) -> str:
     return text_of(value, resolve)
 
 
+_TYPES: Final = {"array": "a list", "object": "a map", "string": "a string"}
+
+
+def mistake_of_type(declared: Mapping[str, Any], value: Any) -> str:
+    """Return what is wrong with the type of a value of a parameter; empty if it has the declared one."""
+    kinds: Mapping[type, str] = {list: "array", dict: "object"}
+    by_default = "object" if declared.get("properties") else kinds.get(type(declared.get("default")), "string")
+    kind, found = str(declared.get("type") or by_default), kinds.get(type(value), "string")
+    if kind == found or kind not in _TYPES or (isinstance(value, str) and VARIABLE.fullmatch(value)):
+        return ""
+    return f"must be {_TYPES[kind]}, as the parameter is declared, not {format_value(value)}"
+
+
 def composed(values: Mapping[str, Any], composite: Mapping[str, Any]) -> dict[str, Any]:
     """Return values in which references to each other are replaced by the referred values, at any depth.
 
@@ -157,12 +170,13 @@ class FinishedTask:
             case ("reason",):
                 return self._status("FailureIgnored")
             case ("results", name, *rest):
-                return _selected(self._result(name), tuple(rest))
+                return _selected(self._result(name.replace("\0", ".")), tuple(rest))
             case ("matrix", "length"):
                 return f"size({self.step}.output)"
             case ("matrix", name, "length"):
                 return f"size({self._result(name)})"
-        raise UntranslatableError(f"`{'.'.join(path)}` of a task has no counterpart; remove the reference")
+        name = ".".join(path).replace("\0", ".")
+        raise UntranslatableError(f"`{name}` of a task has no counterpart; remove the reference")
 
     def _status(self, failed: str) -> str:
         """Return the status of the task; `failed` is that of one that may fail."""
@@ -209,6 +223,8 @@ class PipelineScope:
     """The maximum number of retries of the converted task."""
     composed: Mapping[str, Any] = field(default_factory=dict)
     """The defaults of parameters that refer to others; they apply where the input of the run has none."""
+    keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The keys of the parameters that are objects."""
     completed: str = "'Succeeded'"
     """The expression of the status of all tasks if none has failed: `Completed` if one was skipped."""
 
@@ -219,6 +235,8 @@ class PipelineScope:
             UntranslatableError: The reference has no counterpart.
         """
         match path:
+            case ("params", name, key) if key != "*" and key.replace("\0", ".") not in self.keys.get(name, (key,)):
+                raise UntranslatableError(f"the parameter `{name}` has no key `{key}`; declare it in its `properties`")
             case ("params", name, *rest) if name in self.items:
                 return _selected(member("item", name.replace("\0", ".")), tuple(rest))
             case ("params", name, *rest) if name.replace("\0", ".") in self.composed:
@@ -286,13 +304,18 @@ class TaskScope:
             case ("context", "task", "retry-count"):
                 return "(attempt - 1)"
             case ("tasks", task, *_):
-                key = f"{task}-{path[-1]}".replace("\0", ".").replace("*", "all")
-                self.captured[key] = path
-                return member("input", key)
+                return self._captured(f"{task}-{path[-1]}".replace("\0", ".").replace("*", "all"), path)
             case ("context", "pipeline", "name"):
-                self.captured["pipeline"] = path
-                return "input.pipeline"
+                return self._captured("pipeline", path)
         raise UntranslatableError(f"`$({name})` has no counterpart here; remove the reference".replace("\0", "."))
+
+    def _captured(self, wish: str, path: tuple[str, ...]) -> str:
+        """Return a value that the caller passes, as a field of the input that nothing else is."""
+        key, number = wish, 2
+        while key in self._params or self.captured.get(key, path) != path:
+            key, number = f"{wish}-{number}", number + 1
+        self.captured[key] = path
+        return member("input", key)
 
 
 MARK: Final = "\x01"

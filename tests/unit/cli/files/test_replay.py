@@ -1,13 +1,20 @@
 """Replay of histories by definitions that still match them, or no longer do."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 import yaml
 
+from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.cli.files.replays import Difference, read_history, read_manifest, replay, show
 from perdure.client.errors import CliError
+from perdure.engine import events as ev
 from perdure.engine.events import AnyEvent
+from perdure.engine.failures import Failure, FailureKind, RetryState
+from perdure.language.compiler import compile_program
+from perdure.language.keys import limit_keys
+from perdure.language.program import InvalidWorkflowError
 from support.view.flow import ORDER, Flow, charged_after_two_refusals, declined, golden, plain
 
 
@@ -70,6 +77,44 @@ def test_a_removed_step_is_a_difference_at_its_event() -> None:
     assert isinstance(found, Difference)
     assert found.number == 8
     assert "WorkflowExecution" in plain(list(show(found, flow.page())))
+
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+LIMITED = "{limits: [{name: one, key: '${input.customer}'}], steps: [{name: nap, sleep: {duration: 10s}}]}"
+
+
+@pytest.mark.parametrize(
+    ("input_", "type_", "replays"),
+    [
+        ({"customer": "a"}, "LimitReached", True),
+        ({"customer": "a"}, "WorkflowExecutionAlreadyStarted", True),
+        ({"customer": "a"}, "Declined", False),
+        ({}, "ExpressionError", True),
+    ],
+)
+def test_a_run_that_was_refused_replays(input_: object, type_: str, *, replays: bool) -> None:
+    text = "refused"
+    if type_ == "ExpressionError":
+        with pytest.raises(InvalidWorkflowError) as caught:
+            list(limit_keys(compile_program(WorkflowSpec.parse(yaml.safe_load(LIMITED))), input_, {}))
+        text = str(caught.value)
+    failed = ev.WorkflowExecutionFailed(
+        event_id=2,
+        event_time=T0,
+        failure=Failure(kind=FailureKind.APPLICATION, type=type_, message=text, non_retryable=True),
+        retry_state=RetryState.RETRY_POLICY_NOT_SET,
+    )
+    started = ev.WorkflowExecutionStarted(
+        event_id=1,
+        event_time=T0,
+        workflow_type="w",
+        workflow_id="w",
+        input=input_,
+        first_execution_run_id="r",
+        original_execution_run_id="r",
+    )
+    found = replay([started, failed], read_manifest(manifest(LIMITED), "w.yaml", ""), name=None, namespace=None)
+    assert (found is None) == replays, found
 
 
 @pytest.mark.parametrize(

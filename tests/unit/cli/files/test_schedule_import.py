@@ -351,7 +351,7 @@ def test_the_memo_of_a_temporal_schedule_and_the_options_of_its_runs_are_kept(sh
         (CRON_JOB, "spec.timeZone", 1, "spec.timeZone: must be a string, not `1`; write it in quotes"),
         (CRON_JOB, "spec.jobTemplate.spec.template.spec.containers", [], "containers: an activity has one container"),
         (CRON_JOB, "metadata.name", None, "metadata.name: must be set; set it, or use --name"),
-        (CRON_JOB, "items", ["x"], "items: must be manifests"),
+        (CRON_JOB, "items", ["x"], "items: has no equivalent"),
         (CRON_WORKFLOW, "spec.schedules", [1], "spec.schedules: must be a list of strings, not `[1]`"),
         (
             CRON_WORKFLOW,

@@ -66,6 +66,15 @@ def test_the_name_of_another_kind_is_rejected(server: ApiServer, written: str) -
     assert f"'{written}' is not a WorkflowRun" in " ".join(done.stderr.split())
 
 
+def test_a_workflow_id_with_a_slash_that_is_given_as_a_name_gets_a_hint(server: ApiServer) -> None:
+    said = [
+        " ".join(perdure(verb, "whole/1/part").stderr.split()) for verb in ("describe", "cancel", "stack", "delete")
+    ]
+    assert all("'whole/1/part' is not a WorkflowRun" in each for each in said)
+    assert [each.endswith("; pass a workflow ID with `--workflow-id`") for each in said] == [True, True, True, False]
+    assert server.asked == []
+
+
 def test_a_schedule_can_be_named_in_the_same_way_and_an_id_can_have_a_slash(server: ApiServer) -> None:
     named = [perdure("schedule", "pause", name, "--no-wait").exit_code for name in ("wsch/nightly", "nightly")]
     assert named == [0, 0]

@@ -25,7 +25,7 @@ _GRACE_SECONDS = 0.5
 """How long open calls may continue when the operator stops."""
 _ROUND_SECONDS = 0.05
 _QUIET_ROUNDS = 6
-"""When no call has arrived in so many rounds one after the other, the server stops. The time alone would not show that none
+"""When no call has arrived in this number of rounds in a row, the server stops. The time alone would not show that none
 waits: on a busy node, the event loop may not have run for longer."""
 _LONGEST_DRAIN_SECONDS = 8.0
 """How long the server waits for that."""

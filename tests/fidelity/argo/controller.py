@@ -1,8 +1,7 @@
-"""Argo's own workflow-controller, on a control plane without nodes, and what stands in for its kubelet and its executor.
+"""Argo's own workflow-controller, and what stands in for its kubelet and its executor.
 
-The controller decides everything about the tasks of a workflow: which run, with what input, and what their ends mean. It is the
-real one, built from hack/node-image/argo into the project's cache. No container runs: `play` writes the statuses of pods and the
-results of the executor as `Outcome` says. So five hundred workflows take minutes, and end in the same way every time.
+The controller decides everything about the tasks of a workflow: which run, with what input, and what their ends mean. No
+container runs: the player writes the statuses of pods and the results of the executor as `Outcome` says.
 
 Pods end one at a time, in the order of a clock that only they move: a pod that runs for 5 s ends 5 s after the pod that its
 start followed. The next one ends when the controller has nothing more to do. Only the waits of the controller itself, for the
@@ -10,26 +9,18 @@ deadline of a workflow and between attempts, take real time.
 """
 
 import json
-import os
-import subprocess
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-import urllib3
 import yaml
 
-from cluster import commands, gobuild
-from cluster.controlplane import control_plane
-from cluster.paths import Cache
-from cluster.store import locked
+from cluster import gobuild
+from fidelity.controllers import Api, Play, Player, running
 from perdure.kube import clock
 
 Json = dict[str, Any]
@@ -40,13 +31,12 @@ _PODS: Final = f"/api/v1/namespaces/{_NAMESPACE}/pods"
 _NODE: Final = "workflows.argoproj.io/node-id"
 _WORKFLOW: Final = "workflows.argoproj.io/workflow"
 _REPORTED: Final = "workflows.argoproj.io/report-outputs-completed"
-_START_SECONDS: Final = 60.0
 _QUIET: Final = 0.6
 """How long nothing must change until the controller has nothing more to do, in seconds."""
-_STUCK: Final = 45.0
-"""After how long without a change a workflow without running pods is stuck, in seconds."""
 _DONE: Final = frozenset({"Succeeded", "Failed", "Error"})
 _NEVER: Final = "0001-01-01T00:00:00Z"
+_STOPPED: Final = 143
+"""The exit code of a container that the kubelet stops."""
 _ADDRESS: Final = "10.0.0.1"
 """The address of each pod."""
 _IMAGES: Final = (
@@ -96,97 +86,43 @@ class Case(Protocol):
         """
 
 
-class Api:
-    """The API server: requests in JSON."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        """Connect to the server of a kubeconfig."""
-        config = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        self._server: str = cluster["server"]
-        self._headers = {"Authorization": f"Bearer {user['token']}", "Content-Type": "application/json"}
-        self._pool = urllib3.PoolManager(ca_certs=cluster["certificate-authority"], maxsize=32, retries=False)
-
-    def request(self, method: str, path: str, body: Any = None, *, patch: str = "") -> Json:
-        """Send a request, and return the answer.
-
-        Raises:
-            AssertionError: The server rejects it.
-        """
-        headers = {**self._headers, **({"Content-Type": f"application/{patch}+json"} if patch else {})}
-        data = None if body is None else json.dumps(body)
-        answer = self._pool.request(method, self._server + path, headers=headers, body=data)
-        found: Json = json.loads(answer.data)
-        assert answer.status < 300, f"{method} {path}: {found.get('message')}"
-        return found
-
-    def create(self, manifest: Json) -> None:
-        """Create an object of Argo, or a ConfigMap."""
-        plural = f"{manifest['kind'].lower()}s"
-        cluster = f"/apis/argoproj.io/v1alpha1/{plural}"
-        of_argo = cluster if manifest["kind"].startswith("Cluster") else f"{_GROUP}/{plural}"
-        core = f"/api/v1/namespaces/{_NAMESPACE}/{plural}"
-        metadata = {key: value for key, value in manifest["metadata"].items() if key != "namespace"}
-        self.request("POST", core if manifest["apiVersion"] == "v1" else of_argo, {**manifest, "metadata": metadata})
-
-    def delete(self, path: str) -> None:
-        """Delete an object, unless its controller has already done so."""
-        answer = self._pool.request("DELETE", self._server + path, headers=self._headers)
-        assert answer.status in {200, 202, 404}, answer.data
-
-    def wait(self, path: str) -> None:
-        """Wait until the server serves a collection."""
-        deadline = time.monotonic() + _START_SECONDS
-        while self._pool.request("GET", self._server + path, headers=self._headers).status != 200:
-            assert time.monotonic() < deadline, f"{path} is not served"
-            time.sleep(0.1)
-
-    def watch(self, path: str, version: str) -> Iterator[Json]:
-        """Yield the changes of the objects of a collection."""
-        query = f"{path}?watch=true&resourceVersion={version}"
-        answer = self._pool.request("GET", self._server + query, headers=self._headers, preload_content=False)
-        rest = b""
-        for chunk in answer.stream(1 << 16):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield json.loads(line)
+def create(api: Api, manifest: Json) -> None:
+    """Create an object of Argo, or a ConfigMap."""
+    plural = f"{manifest['kind'].lower()}s"
+    cluster = f"/apis/argoproj.io/v1alpha1/{plural}"
+    of_argo = cluster if manifest["kind"].startswith("Cluster") else f"{_GROUP}/{plural}"
+    core = f"/api/v1/namespaces/{_NAMESPACE}/{plural}"
+    metadata = {key: value for key, value in manifest["metadata"].items() if key != "namespace"}
+    api.request("POST", core if manifest["apiVersion"] == "v1" else of_argo, {**manifest, "metadata": metadata})
 
 
-@contextmanager
-def argo() -> Iterator[Api]:
+def argo() -> AbstractContextManager[Api]:
     """Run a control plane with Argo's controller."""
-    cache = Cache.from_environment(os.environ)
-    with locked(cache.locks / f"build-{gobuild.ARGO.name}"):
-        program = gobuild.build(cache, gobuild.ARGO) / "workflow-controller"
+    flags = ("--namespaced", f"--namespace={_NAMESPACE}", "--executor-image=executor", "--loglevel=warn")
+    return running(
+        gobuild.ARGO,
+        "workflow-controller",
+        install=_install,
+        flags=(*flags, "--qps=1000", "--burst=2000"),
+        environment={"LEADER_ELECTION_DISABLE": "true", "DEFAULT_REQUEUE_TIME": "100ms"},
+    )
+
+
+def _install(api: Api) -> None:
+    """Create the CRDs of Argo and its configuration."""
     crds = gobuild.module_folder(gobuild.ARGO) / "manifests/base/crds/minimal"
-    with control_plane(cache, gobuild.KUBERNETES) as kubeconfig, ExitStack() as running:
-        api = Api(kubeconfig)
-        for file in sorted(crds.glob("argoproj.io_*.yaml")):
-            crd = yaml.safe_load(file.read_text())
-            api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
-            api.wait(f"/apis/argoproj.io/v1alpha1/{crd['spec']['names']['plural']}")
-        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
-        repository = json.dumps({"s3": _STORE})
-        images = json.dumps({each: {"entrypoint": ["start"]} for each in _IMAGES})
-        data = {"artifactRepository": repository, "images": images}
-        config = {"metadata": {"name": "workflow-controller-configmap"}, "data": data}
-        api.request("POST", f"/api/v1/namespaces/{_NAMESPACE}/configmaps", config)
-        token = {
-            "metadata": {"name": "default.service-account-token"},
-            "data": {},
-        }  # of the pod that sends HTTP requests
-        api.request("POST", f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
-        api.request("POST", f"/api/v1/namespaces/{_NAMESPACE}/secrets", token)
-        log = running.enter_context((kubeconfig.parent / "workflow-controller.log").open("wb"))
-        environment = {"LEADER_ELECTION_DISABLE": "true", "DEFAULT_REQUEUE_TIME": "100ms"}
-        flags = (f"--kubeconfig={kubeconfig}", f"--namespace={_NAMESPACE}", "--executor-image=executor", "--qps=1000")
-        command = [*commands.DIE_WITH_ME, str(program), "--namespaced", "--burst=2000", "--loglevel=warn", *flags]
-        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
-        try:
-            yield api
-        finally:
-            process.kill()  # it has nothing to save
-            process.wait()
+    for file in sorted(crds.glob("argoproj.io_*.yaml")):
+        api.define(yaml.safe_load(file.read_text()))
+    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
+    repository = json.dumps({"s3": _STORE})
+    images = json.dumps({each: {"entrypoint": ["start"]} for each in _IMAGES})
+    data = {"artifactRepository": repository, "images": images}
+    config = {"metadata": {"name": "workflow-controller-configmap"}, "data": data}
+    space = f"/api/v1/namespaces/{_NAMESPACE}"
+    api.request("POST", f"{space}/configmaps", config)
+    api.request("POST", f"{space}/serviceaccounts", {"metadata": {"name": "default"}})
+    token = {"metadata": {"name": "default.service-account-token"}, "data": {}}  # of the pod that sends HTTP requests
+    api.request("POST", f"{space}/secrets", token)
 
 
 @dataclass(frozen=True)
@@ -226,13 +162,13 @@ class _Pod:
 
 
 @dataclass
-class _Play:
+class _Play(Play):
     """The pods of one workflow, and its clock."""
 
     case: Case
-    api: Api
-    now: float = 0.0
     workflow: Json = field(default_factory=dict)
+    tasks: Json = field(default_factory=dict)
+    """The requests that the controller wants to be sent."""
     created: dict[str, Json] = field(default_factory=dict)
     """Pods whose nodes are not known yet, by their names: the controller writes the status of the workflow after it."""
     pods: dict[str, _Pod] = field(default_factory=dict)
@@ -240,7 +176,6 @@ class _Play:
     """The nodes whose pods have ended."""
     attempts: list[PlayedAttempt] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    changed: float = field(default_factory=time.monotonic)
     began: float = field(default_factory=time.monotonic)
     late: bool | None = None
     """Whether the workflow had more to do than to wait at its deadline; None before the deadline, and without one."""
@@ -249,15 +184,31 @@ class _Play:
     def _nodes(self) -> Json:
         return (self.workflow.get("status") or {}).get("nodes") or {}
 
-    def observe(self, workflow: Json) -> None:
+    def observe(self, kind: str, change: Json) -> None:
+        """Take a change of the workflow, of its requests, or of one of its pods."""
+        found = change["object"]
+        match kind, change["type"]:
+            case "workflow", "ADDED" | "MODIFIED":
+                self._observe(found)
+            case "tasks", "ADDED" | "MODIFIED":
+                self.tasks = found
+                self._serve()
+            case "pod", "DELETED":
+                self.pods.pop(found["metadata"]["name"], None)
+                self.created.pop(found["metadata"]["name"], None)
+            case "pod", "ADDED":
+                self._create(found)
+
+    def _observe(self, workflow: Json) -> None:
         """Take a new status of the workflow, and start the pods whose nodes it has."""
         self.workflow = workflow
         self.changed = time.monotonic()
         for name, pod in list(self.created.items()):
             if pod["metadata"]["annotations"][_NODE] in self._nodes:
                 self._start(self.created.pop(name))
+        self._serve()
 
-    def create(self, pod: Json) -> None:
+    def _create(self, pod: Json) -> None:
         """Take a pod that the controller has created, and start it if its node is known."""
         node = pod["metadata"]["annotations"].get(_NODE)
         if node is None or node in self.ended or any(each.node == node for each in self.pods.values()):
@@ -322,10 +273,9 @@ class _Play:
         return (self.workflow.get("status") or {}).get("phase") in _DONE
 
     @property
-    def stuck(self) -> bool:
-        """Whether the controller waits for what never comes."""
-        run = [each for each in self.pods.values() if not each.attempt.daemon]
-        return bool(self.workflow) and not run and time.monotonic() - self.changed > _STUCK
+    def waits(self) -> bool:
+        """Whether no pod runs but daemons."""
+        return bool(self.workflow) and all(each.attempt.daemon for each in self.pods.values())
 
     def observe_deadline(self) -> None:
         """See whether the workflow only waits for containers that hang when its deadline passes."""
@@ -336,6 +286,7 @@ class _Play:
 
     def advance(self) -> None:
         """End the next pod, if the controller has nothing to do; if no pod runs, resume a task that is suspended."""
+        self.observe_deadline()
         if time.monotonic() - self.changed < _QUIET or self.created:
             return
         nodes = self._nodes
@@ -391,11 +342,10 @@ class _Play:
         found: Json = next((each for each in templates if each.get("name") == node.get("templateName")), {})
         return found
 
-    def serve(self, tasks: Json) -> None:
-        """Send the requests of `http` templates, as Argo's agent does."""
-        name = tasks["metadata"]["name"]
-        served = (tasks.get("status") or {}).get("nodes") or {}
-        for id_ in (tasks.get("spec") or {}).get("tasks") or {}:
+    def _serve(self) -> None:
+        """Send the requests of `http` templates whose nodes are known, as Argo's agent does."""
+        served = (self.tasks.get("status") or {}).get("nodes") or {}
+        for id_ in (self.tasks.get("spec") or {}).get("tasks") or {}:
             if id_ in served or id_ in self.ended or id_ not in self._nodes:
                 continue
             self.ended.add(id_)
@@ -404,7 +354,7 @@ class _Play:
             result: Json = {"phase": "Failed" if outcome.code else "Succeeded"}
             if outcome.printed is not None:
                 result["outputs"] = {"result": outcome.printed}
-            path = f"{_GROUP}/workflowtasksets/{name}/status"
+            path = f"{_GROUP}/workflowtasksets/{self.tasks['metadata']['name']}/status"
             self.api.request("PATCH", path, {"status": {"nodes": {id_: result}}}, patch="merge-patch")
 
     def _end(self, pod: _Pod) -> None:
@@ -431,7 +381,8 @@ class _Play:
         lost = written.keys() != values.keys()
         self.api.request("POST", f"{_GROUP}/workflowtaskresults", self._result(pod, outputs))
         found = self.api.request("GET", f"{_PODS}/{pod.name}")
-        status = _status(found, "terminated", outcome.code, 64 if lost else 0)
+        code = _STOPPED if pod.by_deadline else outcome.code
+        status = _status(found, "terminated", code, 64 if lost else 0)
         if pod.by_deadline:
             status["status"] |= {
                 "phase": "Failed",
@@ -516,53 +467,35 @@ def _status(pod: Json, state: str, code: int = 0, executor: int = 0) -> Json:
 _Case = TypeVar("_Case", bound=Case)
 
 
-def play(api: Api, cases: Sequence[_Case], *, parallel: int = 40) -> Iterable[tuple[_Case, Played]]:
-    """Run workflows on Argo's controller, several at a time; yield how each went, in the order of their ends."""
-    changes: SimpleQueue[tuple[str, Json]] = SimpleQueue()
-    kinds = {"pod": _PODS, "workflow": f"{_GROUP}/workflows", "tasks": f"{_GROUP}/workflowtasksets"}
-    for kind, path in kinds.items():
-        version = api.request("GET", path)["metadata"]["resourceVersion"]
-        threading.Thread(target=_follow, args=(api, kind, path, version, changes), daemon=True).start()
-    waiting = list(reversed(cases))
-    plays: dict[str, tuple[_Case, _Play]] = {}
-    while waiting or plays:
-        while waiting and len(plays) < parallel:
-            case = waiting.pop()
-            plays[case.manifest["metadata"]["name"]] = case, _Play(case, api)
-            api.request("POST", f"{_GROUP}/workflows", case.manifest)
-        time.sleep(0.02)
-        while not changes.empty():
-            kind, change = changes.get()
-            _apply({name: each for name, (_, each) in plays.items()}, kind, change)
-        for name, (case, each) in list(plays.items()):
-            each.observe_deadline()
-            if each.over or each.stuck:
-                del plays[name]
-                yield case, Played(each.workflow, each.attempts, stuck=not each.over, late=bool(each.late))
-                api.delete(f"{_GROUP}/workflows/{name}")
-            else:
-                each.advance()
+class ArgoPlayer(Player[_Case, _Play, Played]):
+    """Plays workflows on Argo's controller."""
 
+    parallel: ClassVar[int] = 40
+    watched: ClassVar[Mapping[str, str]] = {
+        "pod": _PODS,
+        "workflow": f"{_GROUP}/workflows",
+        "tasks": f"{_GROUP}/workflowtasksets",
+    }
 
-def _follow(api: Api, kind: str, path: str, version: str, changes: "SimpleQueue[tuple[str, Json]]") -> None:
-    with suppress(urllib3.exceptions.HTTPError):  # the server ends first
-        for change in api.watch(path, version):
-            changes.put((kind, change))
+    def name(self, case: _Case) -> str:
+        """Return the name of the workflow."""
+        return str(case.manifest["metadata"]["name"])
 
+    def owner(self, kind: str, found: Json) -> str:
+        """Return the name of the workflow of a pod; other objects have it themselves."""
+        metadata = found["metadata"]
+        return str((metadata.get("labels") or {}).get(_WORKFLOW, "") if kind == "pod" else metadata["name"])
 
-def _apply(plays: Mapping[str, _Play], kind: str, change: Json) -> None:
-    found = change["object"]
-    metadata = found["metadata"]
-    playing = plays.get((metadata.get("labels") or {}).get(_WORKFLOW, "") if kind == "pod" else metadata["name"])
-    if playing is None:
-        return
-    match kind, change["type"]:
-        case "workflow", "ADDED" | "MODIFIED":
-            playing.observe(found)
-        case "tasks", "ADDED" | "MODIFIED":
-            playing.serve(found)
-        case "pod", "DELETED":
-            playing.pods.pop(metadata["name"], None)
-            playing.created.pop(metadata["name"], None)
-        case "pod", "ADDED":
-            playing.create(found)
+    def begin(self, case: _Case) -> _Play:
+        """Return the play of a workflow."""
+        return _Play(self.api, case)
+
+    def create(self, case: _Case) -> None:
+        """Create the workflow."""
+        self.api.request("POST", f"{_GROUP}/workflows", case.manifest)
+
+    def end(self, case: _Case, play: _Play) -> Played:
+        """Return how a workflow went, and delete it."""
+        play.observe_deadline()
+        self.api.delete(f"{_GROUP}/workflows/{self.name(case)}")
+        return Played(play.workflow, play.attempts, stuck=not play.over, late=bool(play.late))

@@ -32,8 +32,6 @@ _STARTED: Final = frozenset({"Workflow", "CronWorkflow", "WorkflowTemplate", "Cl
 
 NOT_PLAYED: Final = {
     "artifact-passing-explicit-plugin.yaml": "a plugin for artifacts",
-    "life-cycle-hooks-wf-level.yaml": "Argo's agent, for the HTTP requests of its hooks",
-    "retry-backoff.yaml": "how long the controller takes, because all attempts together have a minute",
     "synchronization-db-mutex-tmpl-level.yaml": "a database of Argo's controller",
     "synchronization-db-mutex-wf-level.yaml": "a database of Argo's controller",
     "synchronization-db-tmpl-level.yaml": "a database of Argo's controller",

@@ -220,8 +220,6 @@ class _Generator:
             template["outputs"] = {"parameters": outputs}
         if name != "main" and self._chance(0.1):
             template["retryStrategy"] = self._retries(None)
-            if "dag" in template:  # Perdure does not tell an Error of steps from a failure when it repeats them
-                template["retryStrategy"]["retryPolicy"] = "Always"
         self._templates.append(template)
         self._groups.append((name, bool(outputs)))
 

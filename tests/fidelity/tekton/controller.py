@@ -1,36 +1,26 @@
-"""Tekton's own controller, on a control plane without nodes, and what stands in for its kubelet and its entrypoint.
+"""Tekton's own controller, and what stands in for its kubelet and its entrypoint.
 
 The controller decides everything about the tasks of a run: which run, with what parameters, how often, and what their ends mean.
-It is the real one, built from hack/node-image/tekton into the project's cache, without its webhook: its reconcilers complete and
-validate specs themselves. No container runs: `play` writes the statuses of pods, with the results that tasks write, as `Outcome`
-says. Each run has a namespace of its own.
+It runs without its webhook: its reconcilers complete and validate specs themselves. No container runs: the player writes the
+statuses of pods, with the results that tasks write, as `Outcome` says. Each run has a namespace of its own.
 
 Pods end one at a time, in the order of a clock that only they move. The controller has the clock of the machine: when a limit is
 the next thing to pass, the starts of the unfinished runs are moved into the past.
 """
 
 import json
-import os
-import subprocess
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-import urllib3
 import yaml
 
-from cluster import commands, gobuild
-from cluster.controlplane import control_plane
-from cluster.paths import Cache
-from cluster.store import locked
-from fidelity.argo.controller import Api
+from cluster import gobuild
+from fidelity.controllers import Api, Play, Player, running
 from perdure.api.times import parse_duration
 from perdure.importing.durations import go_duration
 from perdure.kube import clock
@@ -47,8 +37,6 @@ _RESULT: Final = 1
 _PLURALS: Final = {"pod": "pods", "pipelinerun": "pipelineruns", "taskrun": "taskruns"}
 _QUIET: Final = 0.8
 """How long nothing must change until the controller has nothing more to do, in seconds."""
-_STUCK: Final = 45.0
-"""After how long without a change a run without running pods is stuck, in seconds."""
 _LIMIT: Final = 3600.0
 """The limit of a run, and of an attempt of a task, that has none, in seconds."""
 _SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -101,45 +89,24 @@ class Case(Protocol):
         """
 
 
-@contextmanager
-def tekton() -> Iterator[Api]:
+def tekton() -> AbstractContextManager[Api]:
     """Run a control plane with Tekton's controller."""
-    cache = Cache.from_environment(os.environ)
-    with locked(cache.locks / f"build-{gobuild.TEKTON.name}"):
-        program = gobuild.build(cache, gobuild.TEKTON) / "controller"
-    config = gobuild.module_folder(gobuild.TEKTON) / "config"
-    with control_plane(cache, gobuild.KUBERNETES) as kubeconfig, ExitStack() as running:
-        api = Api(kubeconfig)
-        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": _SYSTEM}})
-        _install(api, config)
-        log = running.enter_context((kubeconfig.parent / "tekton-controller.log").open("wb"))
-        names = {"CONFIG_LEADERELECTION_NAME": "config-leader-election-controller"}
-        names |= {"CONFIG_LOGGING_NAME": "config-logging", "CONFIG_OBSERVABILITY_NAME": "config-observability"}
-        environment = {"SYSTEM_NAMESPACE": _SYSTEM, "POD_NAME": "controller", "PROBES_PORT": "0", "PROFILING_PORT": "0"}
-        images = [f"--{each}={each}" if each.endswith("win") else f"--{each}-image={each}" for each in _IMAGES]
-        flags = (f"--kubeconfig={kubeconfig}", "--disable-ha", "--kube-api-qps=500", "--kube-api-burst=1000", *images)
-        process = subprocess.Popen(
-            [*commands.DIE_WITH_ME, str(program), *flags],
-            env={**os.environ, **names, **environment},
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            yield api
-        finally:
-            process.kill()  # it has nothing to save
-            process.wait()
+    names = {"CONFIG_LEADERELECTION_NAME": "config-leader-election-controller"}
+    names |= {"CONFIG_LOGGING_NAME": "config-logging", "CONFIG_OBSERVABILITY_NAME": "config-observability"}
+    names |= {"SYSTEM_NAMESPACE": _SYSTEM, "POD_NAME": "controller", "PROBES_PORT": "0", "PROFILING_PORT": "0"}
+    images = [f"--{each}={each}" if each.endswith("win") else f"--{each}-image={each}" for each in _IMAGES]
+    flags = ("--disable-ha", "--kube-api-qps=500", "--kube-api-burst=1000", *images)
+    return running(gobuild.TEKTON, "controller", install=_install, flags=flags, environment=names)
 
 
-def _install(api: Api, config: Path) -> None:
+def _install(api: Api) -> None:
     """Create the CRDs of Tekton, which nothing converts to another version, and its configuration."""
+    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": _SYSTEM}})
+    config = gobuild.module_folder(gobuild.TEKTON) / "config"
     for file in sorted((config / "300-crds").glob("*.yaml")):
         crd = yaml.safe_load(file.read_text())
         crd["spec"].pop("conversion", None)
-        api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
-        group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
-        version = next(each["name"] for each in crd["spec"]["versions"] if each["storage"])
-        api.wait(f"/apis/{group}/{version}/{plural}")
+        api.define(crd)
     for file in sorted(config.glob("config-*.yaml")):
         for each in yaml.safe_load_all(file.read_text()):
             if each and each["kind"] == "ConfigMap":
@@ -183,12 +150,10 @@ class _Pod:
 
 
 @dataclass
-class _Play:
+class _Play(Play):
     """The pods of one run, and its clock."""
 
     case: Case
-    api: Api
-    now: float = 0.0
     runs: dict[str, Json] = field(default_factory=dict)
     """Its PipelineRuns and TaskRuns, by kind and name."""
     starts: dict[str, float] = field(default_factory=dict)
@@ -201,7 +166,6 @@ class _Play:
     """The limits that have passed."""
     attempts: list[PlayedAttempt] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    changed: float = field(default_factory=time.monotonic)
 
     @property
     def main(self) -> Json:
@@ -215,9 +179,9 @@ class _Play:
         return _is_done(self.main)
 
     @property
-    def stuck(self) -> bool:
-        """Whether the controller waits for what never comes."""
-        return not self.pods and time.monotonic() - self.changed > _STUCK
+    def waits(self) -> bool:
+        """Whether no pod runs."""
+        return not self.pods
 
     def observe(self, kind: str, change: Json) -> None:
         """Take a change."""
@@ -411,18 +375,6 @@ def _path(kind: str, namespace: str = "") -> str:
     return f"{group}/namespaces/{namespace}/{_PLURALS[kind]}" if namespace else f"{group}/{_PLURALS[kind]}"
 
 
-def _create(api: Api, case: Case) -> None:
-    """Create the namespace of a case, and its objects."""
-    space = f"/api/v1/namespaces/{case.name}"
-    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": case.name}})
-    accounts = {"default", *_accounts(case.documents)}
-    for name in sorted(accounts):
-        api.request("POST", f"{space}/serviceaccounts", {"metadata": {"name": name}})
-    for each in reversed(case.documents):
-        path = f"/apis/{each['apiVersion']}/namespaces/{case.name}/{each['kind'].lower()}s"
-        api.request("POST", path, each)
-
-
 def _accounts(value: Any) -> Iterator[str]:
     """Yield the ServiceAccounts to which a value refers."""
     if isinstance(value, dict):
@@ -438,34 +390,36 @@ def _accounts(value: Any) -> Iterator[str]:
 _Case = TypeVar("_Case", bound=Case)
 
 
-def play(api: Api, cases: Sequence[_Case], *, parallel: int = 25) -> Iterable[tuple[_Case, Played]]:
-    """Run runs on Tekton's controller, several at a time; yield how each went, in the order of their ends."""
-    changes: SimpleQueue[tuple[str, Json]] = SimpleQueue()
-    for kind in _PLURALS:
-        version = api.request("GET", _path(kind))["metadata"]["resourceVersion"]
-        threading.Thread(target=_follow, args=(api, kind, _path(kind), version, changes), daemon=True).start()
-    waiting = list(reversed(cases))
-    plays: dict[str, tuple[_Case, _Play]] = {}
-    while waiting or plays:
-        while waiting and len(plays) < parallel:
-            case = waiting.pop()
-            plays[case.name] = case, _Play(case, api)
-            _create(api, case)
-        time.sleep(0.02)
-        while not changes.empty():
-            kind, change = changes.get()
-            playing = plays.get(change["object"]["metadata"]["namespace"])
-            if playing is not None:
-                playing[1].observe(kind, change)
-        for name, (case, each) in list(plays.items()):
-            if each.over or each.stuck:
-                del plays[name]
-                yield case, Played(each.main, each.attempts, each.now, stuck=not each.over)
-            else:
-                each.advance()
+class TektonPlayer(Player[_Case, _Play, Played]):
+    """Plays runs on Tekton's controller."""
 
+    parallel: ClassVar[int] = 25
+    watched: ClassVar[Mapping[str, str]] = {kind: _path(kind) for kind in _PLURALS}
 
-def _follow(api: Api, kind: str, path: str, version: str, changes: "SimpleQueue[tuple[str, Json]]") -> None:
-    with suppress(urllib3.exceptions.HTTPError):  # the server ends first
-        for change in api.watch(path, version):
-            changes.put((kind, change))
+    def name(self, case: _Case) -> str:
+        """Return the namespace of the run."""
+        return case.name
+
+    def owner(self, kind: str, found: Json) -> str:
+        """Return the namespace of an object."""
+        del kind
+        return str(found["metadata"]["namespace"])
+
+    def begin(self, case: _Case) -> _Play:
+        """Return the play of a run."""
+        return _Play(self.api, case)
+
+    def create(self, case: _Case) -> None:
+        """Create the namespace of a run, and its objects."""
+        space = f"/api/v1/namespaces/{case.name}"
+        self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": case.name}})
+        for name in sorted({"default", *_accounts(case.documents)}):
+            self.api.request("POST", f"{space}/serviceaccounts", {"metadata": {"name": name}})
+        for each in reversed(case.documents):
+            path = f"/apis/{each['apiVersion']}/namespaces/{case.name}/{each['kind'].lower()}s"
+            self.api.request("POST", path, each)
+
+    def end(self, case: _Case, play: _Play) -> Played:
+        """Return how a run went."""
+        del case
+        return Played(play.main, play.attempts, play.now, stuck=not play.over)

@@ -17,7 +17,7 @@ import pytest
 
 from cluster import gobuild
 from fidelity.argo.observed import Observed, differences
-from fidelity.tekton.controller import play, tekton
+from fidelity.tekton.controller import TektonPlayer, tekton
 from fidelity.tekton.differences import DIFFERENT, NOT_IMPORTED
 from fidelity.tekton.examples import NOT_PLAYED, Example, ExampleCase, cases, read, runs
 from fidelity.tekton.observed import on_perdure, on_tekton
@@ -74,7 +74,7 @@ def test_the_records_are_current(record: bool) -> None:
     known = _recorded()[1]
     played = [case for case in cases(examples) if not record or case.name not in known]
     with tekton() as api:
-        seen = {case.name: on_tekton(case, each) for case, each in play(api, played)}
+        seen = {case.name: on_tekton(case, each) for case, each in TektonPlayer[ExampleCase](api).play(played)}
     if record:
         save(examples, {**known, **seen})
     else:

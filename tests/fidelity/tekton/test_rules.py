@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from fidelity.tekton.controller import Outcome, Played, play, tekton
+from fidelity.tekton.controller import Outcome, Played, TektonPlayer, tekton
 from perdure.api.times import parse_duration
 from perdure.importing.durations import go_duration
 from perdure.simulation.script import matches_input
@@ -147,7 +147,7 @@ def cases() -> list[RuleCase]:
 @pytest.mark.skipif(shutil.which("go") is None, reason="Tekton's controller is built with Go")
 def test_the_rules_are_those_of_tekton() -> None:
     with tekton() as api:
-        found = {case: list(case.differences(played)) for case, played in play(api, cases())}
+        found = {case: list(case.differences(played)) for case, played in TektonPlayer[RuleCase](api).play(cases())}
     assert len(found) >= 140
     wrong = {f"{case.group['rule']}: {case.case}": each for case, each in found.items()}
     assert all(bool(each) == ("beyond" in case.case) for case, each in found.items()), wrong

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.importing.programs import MISSING_CODE
 from unit.importing.imported import argo, workflow
 
 
@@ -554,3 +555,20 @@ def test_the_name_of_the_pod_is_a_variable(tmp_path: Path) -> None:
     assert (container["env"][1]["value"], container["command"]) == ("x-$(ARGO_POD_NAME)", ["echo", "$(ARGO_POD_NAME)"])
     script = argo(tmp_path, workflow('- {name: main, script: {image: a, command: [sh], source: "echo {{pod.name}}"}}'))
     assert any("`pod.name` is only known in" in each for each in script.sentences)
+
+
+@pytest.mark.parametrize(("default", "fails"), [("", False), ("none", False), (None, True)])
+def test_an_output_without_its_file_has_its_default_also_an_empty_one(
+    tmp_path: Path, default: str | None, fails: bool
+) -> None:
+    source = "" if default is None else f", default: '{default}'"
+    made = argo(
+        tmp_path,
+        workflow(
+            "- {name: main, container: {image: a, command: [b]}, outputs: {parameters: [{name: o, valueFrom: {path: /o"
+            + source
+            + "}}]}}"
+        ),
+    )
+    assert made.complete, made.sentences
+    assert (f"exit {MISSING_CODE}" in made.activity("main")["container"]["args"][0]) == fails

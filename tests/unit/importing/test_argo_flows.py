@@ -456,3 +456,14 @@ def test_a_sequence_with_a_computed_end_below_its_start_counts_down(tmp_path: Pa
     assert made.complete, made.sentences
     report = made.simulate({"last": [{"output": int(end)}]})
     assert [str(each["number"]) for each in inputs(report) if each] == items
+
+
+def test_a_workflow_of_hera(tmp_path: Path) -> None:
+    """`hera/total.py`, as Hera 7.1 prints it: a function becomes a script in Python, with the values in its source."""
+    made = argo(tmp_path, (Path(__file__).parent / "hera" / "total.yaml").read_text(encoding="utf-8"))
+    assert made.complete, made.sentences
+    report = made.simulate({"add": [{"output": 6}], "show": [{"whenInput": {"text": "a"}, "exitCode": 1}, {}]})
+    assert report["phase"] == "Failed"
+    assert [len(ran(report, each)) for each in ("add", "show")] == [1, 5]
+    assert inputs(report)[:2] == [{"numbers": "[1, 2, 3]"}, {"text": 6, "prefix": "total: "}]
+    assert "${input.numbers}" in str(made.activity("add"))

@@ -233,18 +233,74 @@ def test_hooks_of_a_step_read_its_failure_and_its_error(tmp_path: Path, code: in
     assert sorted(found) == sorted([status, f"either {status}"])
 
 
-@pytest.mark.parametrize(("code", "attempts"), [(1, 3), (MISSING_CODE, 1)])
+@pytest.mark.parametrize(
+    ("strategy", "code", "attempts"),
+    [
+        ("retryPolicy: OnFailure", 1, 3),
+        ("retryPolicy: OnFailure", MISSING_CODE, 1),
+        ("retryPolicy: OnError", 1, 1),
+        ("retryPolicy: OnError", MISSING_CODE, 3),
+        ("expression: lastRetry.status == 'Error'", 1, 1),
+        ("expression: lastRetry.status == 'Error'", MISSING_CODE, 3),
+        ("expression: lastRetry.status == 'Failed'", 1, 3),
+        ("expression: lastRetry.status == 'Failed'", MISSING_CODE, 1),
+        ("retryPolicy: Always", 1, 3),
+        ("retryPolicy: Always", MISSING_CODE, 3),
+    ],
+)
 @pytest.mark.parametrize("entry", ["work", "group"])
-def test_the_retry_policy_on_failure_does_not_repeat_an_error(
-    tmp_path: Path, entry: str, code: int, attempts: int
+def test_a_retry_strategy_tells_a_failure_from_an_error(
+    tmp_path: Path, entry: str, strategy: str, code: int, attempts: int
 ) -> None:
-    retries = "retryStrategy: {limit: 2, retryPolicy: OnFailure}"
+    """Also that of a DAG, whose status is Error if that of its task is."""
+    retries = f"retryStrategy: {{limit: 2, {strategy}}}"
     outputs = "outputs: {parameters: [{name: o, valueFrom: {path: /o}}]}"
     of_work, of_group = (f"{retries}, " if each == entry else "" for each in ("work", "group"))
-    templates = f"""- {{name: main, dag: {{tasks: [{{name: a, template: {entry}}}]}}}}
+    templates = f"""- name: main
+  dag:
+    tasks:
+    - {{name: a, template: {entry}}}
+    - name: say
+      template: say
+      depends: a.Failed || a.Errored
+      arguments: {{parameters: [{{name: v, value: "{{{{tasks.a.status}}}}"}}]}}
 - {{name: group, {of_group}dag: {{tasks: [{{name: x, template: work}}]}}}}
-- {{name: work, {of_work}container: {{image: a, command: [b]}}, {outputs}}}"""
+- {{name: work, {of_work}container: {{image: a, command: [b]}}, {outputs}}}
+- {{name: say, inputs: {{parameters: [{{name: v}}]}}, container: {{image: a, command: [b]}}}}"""
     made = argo(tmp_path, workflow(templates))
     assert made.complete, made.sentences
     report = made.simulate({"work": [{"exitCode": code}] * 3})
-    assert (report["phase"], counts(report)["work"]) == ("Failed", attempts)
+    assert counts(report)["work"] == attempts
+    assert inputs(report)[-1] == {"v": "Error" if code == MISSING_CODE else "Failed"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "attempts"),
+    [
+        ("limit: 2", 3),
+        ("limit: 2, retryPolicy: OnFailure", 3),
+        ("limit: 2, retryPolicy: OnError", 1),
+        ('limit: 2, expression: "asInt(lastRetry.exitCode) in [1, 3]"', 1),
+        ('limit: 2, expression: "asInt(lastRetry.exitCode) > 1"', 3),
+        ("limit: 2, expression: \"lastRetry.status == 'Failed'\"", 3),
+        ("limit: 2, expression: \"lastRetry.status == 'Error'\"", 1),
+        ("limit: 2, expression: \"lastRetry.exitCode != '143'\"", 1),
+        ("limit: 2, expression: \"lastRetry.exitCode != '137'\"", 3),
+    ],
+)
+def test_a_retry_strategy_also_decides_about_attempts_that_their_deadline_ends(
+    tmp_path: Path, strategy: str, attempts: int
+) -> None:
+    """A container that is stopped has an exit code, too; these attempts were always repeated."""
+    made = argo(
+        tmp_path,
+        workflow(
+            f"- {{name: main, retryStrategy: {{{strategy}}}, activeDeadlineSeconds: 5, container: {{image: a, command: [b]}}, "
+            "outputs: {parameters: [{name: o, valueFrom: {path: /o}}]}}"
+        ),
+    )
+    assert made.complete, made.sentences
+    assert any("counts as the exit code 143" in each for each in made.sentences) == (
+        "14" in strategy or "137" in strategy
+    )
+    assert counts(made.simulate({"main": [{"hang": True}]}))["main"] == attempts

@@ -28,20 +28,28 @@ class ConversionResult:
     """Whether everything has a counterpart, and the result is valid."""
 
 
-def convert_files(files: list[str], kinds: Collection[str], convert: Convert) -> ConversionResult:
+def is_manifest(data: Any) -> bool:
+    """Whether a document is an object of Kubernetes."""
+    return isinstance(data, dict) and isinstance(data.get("kind"), str)
+
+
+def convert_files(
+    files: list[str], kinds: Collection[str], convert: Convert, *, accepts: Callable[[Any], bool] = is_manifest
+) -> ConversionResult:
     """Convert files.
 
     Args:
         files: Files and folders; `-` is standard input.
         kinds: The kinds to convert.
         convert: Converts documents.
+        accepts: Whether a document is one that can be converted.
 
     Raises:
         CliError: A file cannot be read, or no file has an object to convert.
     """
     found = [each for file in files for each in read_files(file)]
-    unread = [sentence for each in found for sentence in _unread(each)]
-    imported = convert([each.data for each in found if _is_manifest(each.data)])
+    unread = [sentence for each in found for sentence in _unread(each, accepts)]
+    imported = convert([each.data for each in found if accepts(each.data)])
     if not unread and not any(each.manifests or each.report.gaps for each in imported):
         left_out = "".join(f"; {each.source}: {note.message}" for each in imported for note in each.report.notes)
         raise CliError(f"the files contain nothing to convert; expected {', '.join(kinds)}{left_out}")
@@ -60,19 +68,16 @@ def convert_files(files: list[str], kinds: Collection[str], convert: Convert) ->
     return ConversionResult(text, (*sentences, *mistakes), complete=not gaps and not mistakes)
 
 
-def _is_manifest(data: Any) -> bool:
-    return isinstance(data, dict) and isinstance(data.get("kind"), str)
-
-
-def _unread(document: Document) -> Iterator[str]:
+def _unread(document: Document, accepts: Callable[[Any], bool]) -> Iterator[str]:
     """Yield what makes kubectl reject a document, as a sentence each; files that are found in a folder may be anything."""
     place = f"{document.file}:{document.position('').line}"
-    if _is_manifest(document.data):
+    if accepts(document.data):
         for path, position in document.duplicates:
             line = f"{document.file}:{position.line}"
             yield f"{line}: {path}: is set twice in the same object, which kubectl rejects; remove one of them"
     elif document.explicit:
-        yield f"{place}: must be a manifest, with an `apiVersion` and a `kind`"
+        what = "a manifest, with an `apiVersion` and a `kind`" if accepts is is_manifest else "a serialized DAG"
+        yield f"{place}: must be {what}"
 
 
 def _report_collisions(imported: Sequence[ConvertedObject]) -> None:

@@ -17,6 +17,7 @@ from perdure.lazy import lazily
 with lazily():
     from perdure.cli.files import conversion, documents, replays, scenarios
     from perdure.cli.files import lint as linter
+    from perdure.importing.airflow import manifests as airflow_manifests
     from perdure.importing.argo import manifests as argo_manifests
     from perdure.importing.tekton import manifests as tekton_manifests
     from perdure.language import program
@@ -275,6 +276,27 @@ def import_() -> None:
       {program} import argo workflow.yaml > perdure.yaml
       {program} import tekton pipeline.yaml run.yaml --strict
     """
+
+
+@import_.command("airflow")
+@files_argument
+@strict_option
+def airflow(*, files: tuple[str, ...], strict: bool) -> None:
+    """Convert DAGs of Airflow, from their serialized JSON.
+
+    Reads what `SerializedDAG.to_dict` (Airflow 2) or `DagSerialization.to_dict`
+    (Airflow 3) returns; see docs/from-airflow.md. Tasks must be
+    KubernetesPodOperators.
+
+    \b
+    Examples:
+      {program} import airflow load.json > perdure.yaml
+      {program} import airflow dags/ --strict
+    """
+    result = conversion.convert_files(
+        list(files), airflow_manifests.KINDS, airflow_manifests.convert, accepts=airflow_manifests.is_dag
+    )
+    _print(result, strict=strict)
 
 
 @import_.command("argo")

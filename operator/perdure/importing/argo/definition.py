@@ -23,7 +23,7 @@ from perdure.importing.argo.containers import escaped
 from perdure.importing.argo.images import EntryPoints
 from perdure.importing.argo.library import LIBRARY, Library, Templates, default_of, reads_json, structured
 from perdure.importing.argo.limits import limits
-from perdure.importing.argo.retries import retries_of_child, timeout
+from perdure.importing.argo.retries import repeats_only_errors, retries_of_child, timeout
 from perdure.importing.argo.scope import Scope, ServiceScope, Shape, WorkflowFacts, artifact_field
 from perdure.importing.argo.steps import Blocks, CallTarget, Definition, FlowBuilder, output_of
 from perdure.importing.argo.templates import (
@@ -71,7 +71,9 @@ class DefinitionBuilder:
         pods: PodDefaults,
         library: Library,
         report: ConversionReport,
+        tells_errors_apart: bool = False,
     ) -> None:
+        """`tells_errors_apart`: whether the type of its failure tells whether its status in Argo is Error."""
         self._spec = spec
         self._path = path
         self._workflow = workflow
@@ -96,6 +98,7 @@ class DefinitionBuilder:
         )
         self._parses = reads_json(spec, library)
         self._limit: int | None = None
+        self._apart = tells_errors_apart
 
     def build(self, spec: Fields) -> Object:
         """Make the definition.
@@ -157,7 +160,7 @@ class DefinitionBuilder:
         inputs = (data.get("inputs") or {}).get("parameters") or []
         values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
         simple = all(name in self._workflow.parameters for name in values)
-        simple = simple and not any(data.get(name) for name in _STEP_FIELDS)
+        simple = simple and not any(data.get(name) for name in _STEP_FIELDS) and not self._apart
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields(
@@ -167,6 +170,8 @@ class DefinitionBuilder:
         )
         flow = FlowBuilder(self, key[0], _outermost(self._workflow), self._limit)
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
+        if self._apart:
+            flow.converted[0]["catch"] = self.blocks.errors_apart()
         return {"steps": flow.converted}
 
     def target(self, home: str, step: Fields) -> CallTarget:
@@ -342,6 +347,8 @@ class DefinitionBuilder:
     def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         """Return the target for a template with retries, or a daemon with locks: a separate Workflow."""
         spec = child_spec(self._spec, key[1])
+        source = self._templates.fields(*key)
+        errs = self._may_err(key, frozenset())
         child = DefinitionBuilder(
             spec,
             self._path,
@@ -349,19 +356,19 @@ class DefinitionBuilder:
             pods=self._pods,
             library=self._library,
             report=self._report,
+            tells_errors_apart=is_list_of_steps(source.data) and repeats_only_errors(source, errs=errs),
         )
         fields = Fields({"entrypoint": key[1]}, self._path, self._report)
         definition = child.build(fields)
         target = child_target(
             self._workflow, key[1], defaults, child.target("", Fields({"template": key[1]}, "", self._report))
         )
-        source = self._templates.fields(*key)
         manifests = child_manifests(
             target.name, source, definition, self._library, child_workflow(self._workflow, defaults)
         )
         self.children += [*manifests, *child.children]
         if is_list_of_steps(source.data) and source.data.get("retryStrategy"):
-            return replace(target, child=retries_of_child(source, errs=self._may_err(key, frozenset())))
+            return replace(target, child=retries_of_child(source, errs=errs))
         return target
 
     def _block(self, key: tuple[str, str], defaults: Object) -> CallTarget:

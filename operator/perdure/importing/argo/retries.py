@@ -10,7 +10,7 @@ from perdure.importing.argo.scope import ERRORS
 from perdure.importing.durations import NO_LIMIT, go_duration
 from perdure.importing.expressions import TAG, UntranslatableError, condition, constants
 from perdure.importing.programs import FINAL_CODE, MISSING_CODE, TimedFailures
-from perdure.importing.reader import Fields, Object
+from perdure.importing.reader import ConversionReport, Fields, Object
 from perdure.language.expressions import ExpressionError, compile_condition
 
 _SECONDS: Final = re.compile("[0-9]+")
@@ -18,7 +18,11 @@ _INTEGER: Final = re.compile("-?[0-9]+")
 _CODES: Final = tuple(code for code in range(1, 256) if code != MISSING_CODE)
 """The exit codes of programs that fail."""
 _COMPUTED: Final = re.compile(r"lastRetry\.duration\s*\)?\s*[-+*/%]|[-+*/%]\s*(?:\w+\()?\s*lastRetry\.duration")
-_NOT_RETRIED: Final = "NotRetried"
+_KILLED: Final = (143, 137)
+"""The exit codes of containers that are stopped: by the signal TERM, or later by KILL."""
+_TIMEOUT: Final = "TemporalTimeout:StartToClose"
+"""The type of the failure of an attempt that its deadline has ended."""
+NOT_RETRIED: Final = "NotRetried"
 """The type of a failure after which a `retryStrategy` permits no other attempt."""
 MAX_ATTEMPT: Final = "1d"
 """Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
@@ -54,6 +58,8 @@ class Retries:
     """`retryPolicy`, and `failureTypes` for the condition of a `retryStrategy`."""
     timed: tuple[TimedFailures, ...] = ()
     """The failures that are not retried because of the time that they took, which a shell in the container has to find."""
+    only_errors: bool = False
+    """Whether only the status Error is retried."""
 
 
 def retries(template: Fields, *, errs: bool = False) -> Retries:
@@ -79,7 +85,7 @@ def retries(template: Fields, *, errs: bool = False) -> Retries:
         strategy.note("affinity", "a preference, so that an attempt also runs if there is no other node")
     final = _final(strategy, policy, expression)
     codes = list(final.codes)
-    types = list(ERRORS) if errs and final.errors else []
+    types = [*(ERRORS if errs and final.errors else ()), *((_TIMEOUT,) if final.timeouts else ())]
     timed = final.timed if exponential["maximumAttempts"] != 1 else ()
     if len(codes) == len(_CODES) and (final.errors or not errs):
         exponential["maximumAttempts"] = 1
@@ -87,12 +93,13 @@ def retries(template: Fields, *, errs: bool = False) -> Retries:
     elif codes or timed:
         # Only this policy does not retry it: that of the steps around it may.
         codes = sorted({*codes, FINAL_CODE}) if timed else codes
-        fields["failureTypes"] = [{"exitCodes": codes, "type": _NOT_RETRIED}]
-        types.append(_NOT_RETRIED)
+        fields["failureTypes"] = [{"exitCodes": codes, "type": NOT_RETRIED}]
+        types.append(NOT_RETRIED)
     if types and exponential["maximumAttempts"] != 1:
         exponential["nonRetryableErrorTypes"] = types
     strategy.done({})
-    return Retries({"retryPolicy": {"exponential": exponential}, **fields}, timed)
+    only_errors = len(codes) >= len(_CODES) and errs and not final.errors and not timed
+    return Retries({"retryPolicy": {"exponential": exponential}, **fields}, timed, only_errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +109,15 @@ class _Final:
     codes: tuple[int, ...] = ()
     errors: bool = False
     """Whether the status Error is one of them."""
+    timeouts: bool = False
+    """Whether the end of an attempt by its deadline is one of them."""
     timed: tuple[TimedFailures, ...] = ()
 
 
 def _final(strategy: Fields, policy: str, expression: str | None) -> _Final:
     """Return after which failures a strategy permits no other attempt."""
     never = policy in {"OnError", "OnTransientError"}
-    final = _Final(_CODES if never else (), policy in {"OnFailure", "OnTransientError"})
+    final = _Final(_CODES if never else (), policy in {"OnFailure", "OnTransientError"}, never)
     if expression is None:
         return final
     try:
@@ -129,7 +138,10 @@ def _final(strategy: Fields, policy: str, expression: str | None) -> _Final:
         strategy.note(
             "expression", "a shell in the container measures the time of an attempt; its image needs `sh` and `date`"
         )
-    return _Final(codes, final.errors or all(errs), timed)
+    if len({all(fails[code]) for code in _KILLED}) > 1:
+        message = f"an attempt that its deadline ends counts as the exit code {_KILLED[0]}, that of a container that is stopped"
+        strategy.note("expression", message)
+    return _Final(codes, final.errors or all(errs), never or all(fails[_KILLED[0]]), timed)
 
 
 def _timed(kinds: Mapping[int, tuple[bool, ...]], starts: Sequence[int]) -> tuple[TimedFailures, ...]:
@@ -178,6 +190,16 @@ def _permits(expression: str) -> Callable[[str, str, int], bool]:
     return permits
 
 
+def repeats_only_errors(template: Fields, *, errs: bool) -> bool:
+    """Whether a `retryStrategy` of steps only repeats them after the status Error.
+
+    Args:
+        template: The template; nothing is taken.
+        errs: Whether it can end with the status Error.
+    """
+    return retries(Fields(template.data, template.path, ConversionReport()), errs=errs).only_errors
+
+
 def retries_of_child(template: Fields, *, errs: bool) -> Object:
     """Return the fields of a `childWorkflow` for the `retryStrategy` of its template.
 
@@ -185,11 +207,8 @@ def retries_of_child(template: Fields, *, errs: bool) -> Object:
         template: The template; takes `retryStrategy`.
         errs: Whether it can end with the status Error.
     """
-    only_errors = errs and (template.data.get("retryStrategy") or {}).get("retryPolicy") == "OnError"
-    if only_errors:
-        template.note("retryStrategy.retryPolicy", "steps are not repeated; `Always` repeats them after any failure")
-    made = retries(template, errs=errs and not only_errors)
-    if "failureTypes" in made.fields:
+    made = retries(template, errs=errs)
+    if "failureTypes" in made.fields and not made.only_errors:
         template.gap("retryStrategy.expression", "steps have no exit code; set it on the templates with containers")
     total = made.fields.get("scheduleToCloseTimeout")
     return {"retryPolicy": made.fields["retryPolicy"], **({"executionTimeout": total} if total else {})}

@@ -19,7 +19,7 @@ from perdure.importing.argo.depends import (
     parse_depends,
 )
 from perdure.importing.argo.loops import ITEM, LOOPS, filtered, for_each
-from perdure.importing.argo.retries import MAX_ATTEMPT
+from perdure.importing.argo.retries import MAX_ATTEMPT, NOT_RETRIED
 from perdure.importing.argo.scope import (
     ERRORS,
     OUTPUT_MISSING,
@@ -109,6 +109,15 @@ class Blocks:
         """Return the block that fails with the type of a failure."""
         fails = {"type": OUTPUT_MISSING, "message": "the step has the status Error, which `continueOn` does not name"}
         return self._once("not-caught", [{"name": "fails", "fail": fails}])
+
+    def errors_apart(self) -> list[Object]:
+        """Return the `catch` of a step that lets failures be told by their types: that of an Error, and that of all others."""
+        error = self._once("error", [{"name": "fails", "fail": {"type": OUTPUT_MISSING, "message": "${params}"}}])
+        failure = self._once("failure", [{"name": "fails", "fail": {"type": NOT_RETRIED, "message": "${params}"}}])
+        return [
+            {"errorTypes": list(ERRORS), "call": {"block": error, "input": "${error.message}"}},
+            {"call": {"block": failure, "input": "${error.message}"}},
+        ]
 
     def value(self) -> str:
         """Return the block that returns its input."""
@@ -230,9 +239,8 @@ class FlowBuilder:
     def dag(self, template_: Fields) -> None:
         """Convert tasks with dependencies."""
         dag = template_.part("dag")
-        dag.drop(
-            "failFast"
-        )  # Argo's controller starts all tasks whose dependencies permit it, also without `failFast: false`
+        # Argo's controller starts all tasks whose dependencies permit it in any case: this only decides between Failed and Error.
+        first_decides = dag.take("failFast") is not False
         self.failure_policy = self._item_policy
         tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
         depends = {name: self._depends(each) for name, each in tasks.items()}
@@ -283,7 +291,7 @@ class FlowBuilder:
             step.conditions += [targeted[name]] if name in targeted else []
             above = ancestors(name, depends)
             self._add(step, {each: called for each, called in self._called.items() if each in above})
-        self._fail_late(depends, states)
+        self._fail_late(depends, states, first_decides=first_decides)
         self._stop_services(parallel=True)
 
     def _works(self, steps: list[Any]) -> bool:
@@ -379,14 +387,22 @@ class FlowBuilder:
         self._kept[name] = f"{member('steps', name)}.output"
         return self._kept[name]
 
-    def _fail_late(self, depends: dict[str, Depends], states: dict[str, TaskState]) -> None:
+    def _fail_late(self, depends: dict[str, Depends], states: dict[str, TaskState], *, first_decides: bool) -> None:
         """Add a step that fails at the end if a last task did not run after a failure.
 
-        A DAG ends as its last tasks do. One that did not run counts as the tasks do that it depends on.
+        A DAG ends as its last tasks do. One that did not run counts as the tasks do that it depends on. If several have failed,
+        the first one in the order of their names decides whether the status is Error, or the last one (dag.go, assessDAGPhase).
         """
         needed = {name for each in depends.values() for name in each.names}
         last = {name: state for name, state in states.items() if name not in needed and state.ends}
-        errors = either([state.ends_as_error for state in last.values()])
+        deciding = [last[name] for name in sorted(last, reverse=not first_decides)]
+        errors = either(
+            [
+                all_of([state.ends_as_error, *(f"!{other.ends}" for other in deciding[:i])])
+                for i, state in enumerate(deciding)
+                if state.ends_as_error
+            ]
+        )
         message = "a task did not run because a task that it depends on has failed"
         kinds = [(errors, {"type": OUTPUT_MISSING, "message": message})] if errors else []
         failed = either([state.ends for state in last.values()])

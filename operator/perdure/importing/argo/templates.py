@@ -27,7 +27,7 @@ from perdure.importing.argo.requests import http, kubectl, needs_kubectl, resour
 from perdure.importing.argo.retries import NO_RETRY, attempt_limit, retries, timeout
 from perdure.importing.argo.scope import OUTPUT_MISSING, PodScope, ServiceScope, Shape, WorkflowFacts
 from perdure.importing.programs import MISSING_CODE, Output, Returns
-from perdure.importing.reader import ConversionReport, Fields, Object
+from perdure.importing.reader import ConversionReport, Fields, Object, as_text
 
 POD_FIELDS: Final = (
     *(
@@ -229,8 +229,8 @@ class ActivityBuilder:
     def _output(self, parameter: Fields, structured: frozenset[str]) -> Output | None:
         name = parameter.text("name") or ""
         source = parameter.part("valueFrom")
-        default = source.text("default") if "default" in source else ("" if source.data.get("default") == "" else None)
-        source.drop("default")
+        value = source.take("default")
+        default = None if value is None else as_text(value)
         path = source.text("path")
         source.done({})
         parameter.drop("description", "globalName")

@@ -1,0 +1,1 @@
+"""Converts DAGs of Airflow."""

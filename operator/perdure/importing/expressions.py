@@ -710,6 +710,18 @@ def has_field(base: str, name: str) -> str:
     return f"{literal(name)} in {base}" if selected.endswith("]") else f"has({selected})"
 
 
+CAUGHT: Final = "perdure.dev/failed"
+"""The only key of the output of a step whose failure was caught; its value is the type of the failure.
+
+What programs write has names of Argo or Tekton as keys, or is the JSON of a program: it does not have this key.
+"""
+
+
+def was_caught(output: str) -> str:
+    """Return the condition that an output is the failure of its step, which was caught."""
+    return f"type({output}) == map && {has_field(output, CAUGHT)}"
+
+
 def member(base: str, name: str) -> str:
     """Return an expression that selects a field."""
     if _IDENTIFIER.fullmatch(name) and name not in _CEL_WORDS:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from perdure.api.fields import MAX_COUNT
 from perdure.api.policies import FailurePolicy
 from perdure.importing.durations import NO_LIMIT, go_duration
-from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
+from perdure.importing.expressions import CAUGHT, Resolve, UntranslatableError, condition, literal, member, tag
 from perdure.importing.mistakes import too_long
 from perdure.importing.reader import ConversionReport, Fields, Object, as_text, circle, cycle_of
 from perdure.importing.tekton.task import TaskBuilder, TaskContext, WorkspaceBinding
@@ -422,7 +422,7 @@ class Pipeline:
         name = self._names.of("caught")
         if not any(each["name"] == name for each in self.blocks):
             self.blocks.append(
-                {"name": name, "steps": [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}]}
+                {"name": name, "steps": [{"name": "go-on", "return": {"output": {CAUGHT: "${params}"}}}]}
             )
         return name
 

@@ -5,7 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perdure.importing.expressions import Resolve, UntranslatableError, has_field, literal, member, tag, template
+from perdure.importing.expressions import (
+    Resolve,
+    UntranslatableError,
+    has_field,
+    literal,
+    member,
+    tag,
+    template,
+    was_caught,
+)
 from perdure.importing.reader import ConversionReport, Fields, as_text, format_value, walk
 
 VARIABLE: Final = re.compile(
@@ -183,9 +192,10 @@ class FinishedTask:
         status = f"({self.step}.status == 'Skipped' ? 'None' : {self.step}.status)"
         if not self.is_caught:
             return status
-        output, item = f"{self.step}.output", "type(o) == map && has(o.failed)"
-        found = f"type({output}) == map && has({output}.failed)"
-        found = f"type({output}) == list && {output}.exists(o, {item})" if self.is_loop else found
+        output = f"{self.step}.output"
+        found = (
+            f"type({output}) == list && {output}.exists(o, {was_caught('o')})" if self.is_loop else was_caught(output)
+        )
         return f"({found} ? {literal(failed)} : {status})"
 
     def _result(self, name: str) -> str:

@@ -341,4 +341,5 @@ def name_of(document: Object) -> str:
     """Return kind and name of an object."""
     metadata = document.get("metadata")
     fields = metadata if isinstance(metadata, dict) else {}
-    return f"{document.get('kind')}/{fields.get('name') or fields.get('generateName') or '(no name)'}"
+    name = fields.get("name") or fields.get("generateName")
+    return f"{document.get('kind')}/{as_text(name) if name else '(no name)'}"

@@ -223,12 +223,13 @@ _COUNTS = """- {name: say, inputs: {parameters: [{name: v}]}, container: {image:
 @pytest.mark.parametrize("loop", ["", "withItems: [1, 2]"])
 def test_an_output_with_the_field_failed_is_no_failure(tmp_path: Path, template: str, read: str, loop: str) -> None:
     """Such as the numbers of tests that have passed and failed."""
+    told = "template: say, arguments: {parameters: [{name: v, value: %s}]}"
     tasks = f"""- name: main
   dag:
     tasks:
     - {{name: a, template: {template}, {loop}}}
-    - {{name: good, template: say, depends: a.Succeeded, arguments: {{parameters: [{{name: v, value: "{{{{tasks.a.outputs.{read}}}}}"}}]}}}}
-    - {{name: bad, template: say, depends: a.Failed, arguments: {{parameters: [{{name: v, value: bad}}]}}}}
+    - {{name: good, depends: a.Succeeded, {told % f"'{{{{tasks.a.outputs.{read}}}}}'"}}}
+    - {{name: bad, depends: a.Failed, {told % "bad"}}}
 """
     made = argo(tmp_path, workflow(tasks + _COUNTS))
     assert made.complete, made.sentences

@@ -317,7 +317,7 @@ class Pipeline:
             task.drop("runAfter", "description", "displayName")
             task.done(_ADVICE)
             finished = FinishedTask(member("steps", step), results, is_loop=loop is not None, is_caught=caught)
-            return made, replace(finished, is_pipeline=True)
+            return made, replace(finished, is_pipeline=True, is_unknown=not call)
         context = TaskContext(
             task=name,
             step=name,
@@ -339,7 +339,7 @@ class Pipeline:
             spec = None
         if spec is None:
             made |= _not_imported(name)
-            return made, FinishedTask(member("steps", step), ())
+            return made, FinishedTask(member("steps", step), (), is_unknown=True)
         builder = TaskBuilder(spec, context)
         activity = builder.build()
         self.activities.append({"#": f"task {context.task}", **activity.definition})

@@ -104,11 +104,18 @@ def value_of(value: Any, resolve: Resolve) -> str:
 _TYPES: Final = {"array": "a list", "object": "a map", "string": "a string"}
 
 
+_KINDS: Final[Mapping[type, str]] = {list: "array", dict: "object"}
+
+
+def kind_of(declared: Mapping[str, Any]) -> str:
+    """Return the type of a parameter: the declared one, or that of its default."""
+    by_default = "object" if declared.get("properties") else _KINDS.get(type(declared.get("default")), "string")
+    return str(declared.get("type") or by_default)
+
+
 def mistake_of_type(declared: Mapping[str, Any], value: Any) -> str:
     """Return what is wrong with the type of a value of a parameter; empty if it has the declared one."""
-    kinds: Mapping[type, str] = {list: "array", dict: "object"}
-    by_default = "object" if declared.get("properties") else kinds.get(type(declared.get("default")), "string")
-    kind, found = str(declared.get("type") or by_default), kinds.get(type(value), "string")
+    kind, found = kind_of(declared), _KINDS.get(type(value), "string")
     if kind == found or kind not in _TYPES or (isinstance(value, str) and VARIABLE.fullmatch(value)):
         return ""
     return f"must be {_TYPES[kind]}, as the parameter is declared, not {format_value(value)}"
@@ -165,6 +172,8 @@ class FinishedTask:
     is_loop: bool = False
     is_caught: bool = False
     is_pipeline: bool = False
+    is_unknown: bool = False
+    """Whether it was not imported."""
 
     @property
     def is_plain(self) -> bool:
@@ -200,6 +209,8 @@ class FinishedTask:
 
     def _result(self, name: str) -> str:
         """Return a result; of a loop, the list of those that its tasks have written."""
+        if self.is_unknown:
+            raise UntranslatableError(f"the task with the result `{name}` is not imported, which is reported above")
         if name not in self.results:
             raise UntranslatableError(f"the task has no result `{name}`; declare it")
         output = f"{self.step}.output"

@@ -479,6 +479,13 @@ def test_aliases_that_double_each_other_are_not_read(tmp_path: Path) -> None:
         argo(tmp_path, text)
 
 
+def test_a_result_that_nests_too_deeply_is_not_written(tmp_path: Path) -> None:
+    manifest = "'" + "{a: " * 150 + "1" + "}" * 150 + "'"
+    made = argo(tmp_path, workflow(f"- {{name: main, resource: {{action: create, manifest: {manifest}}}}}"))
+    assert reported(made, "spec", "its parts are nested, or refer to each other, too deeply"), made.sentences
+    assert made.manifests == []
+
+
 @pytest.mark.parametrize("system", ["argo", "tekton"])
 def test_what_is_nested_too_deeply_is_reported(tmp_path: Path, system: str) -> None:
     if system == "argo":

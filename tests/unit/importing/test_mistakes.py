@@ -34,6 +34,11 @@ def reported(made: Result, path: str, message: str) -> bool:
 
 
 ARGO: dict[str, tuple[str, str, str]] = {
+    "a number with a billion digits": (
+        main(say("s", "'{{item}}'", ", withSequence: {count: 2, format: '%0999999999d'}")),
+        "spec.templates[0].steps[0][0].withSequence",
+        "the format `%0999999999d` has no counterpart; format the number in the container",
+    ),
     "a name that YAML reads as a boolean": (
         "- {name: main, inputs: {parameters: [{name: n, value: a}]}, container: {image: a}}",
         "spec.templates[0].inputs.parameters[0].name",

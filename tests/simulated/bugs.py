@@ -622,8 +622,8 @@ BUGS = (
             ),
         ),
         scenario="revisions",
-        first_seed=5,
-        found="revision",
+        first_seed=21,
+        found="is deleted while the run",
     ),
     Bug(
         name="a lost node lets two containers run under a limit of one",

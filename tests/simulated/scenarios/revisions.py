@@ -1,9 +1,12 @@
 """Runs of a Workflow that is edited, deleted, and created again, while revisions that nothing needs are deleted at once."""
 
 import asyncio
+import itertools
 from datetime import timedelta
+from random import Random
 
 from perdure.controller.workflows.revisions import LOOK_SECONDS, RevisionRetention
+from perdure.simulation.cluster.apiserver import Request
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
 from simulated.scenarios.definitions import activity, step
@@ -11,7 +14,7 @@ from simulated.world import World
 
 _VERSIONS = 3
 _LOOKS = 10
-_RUNS = 100
+_RUNS = 80
 
 
 def _workflow(version: int) -> Object:
@@ -28,6 +31,11 @@ def _workflow(version: int) -> Object:
     }
 
 
+def _run(random: Random) -> Object:
+    inputs = {"nap": random.choice(["0s", "0s", "0s", "20s", "90s"]), "work": random.random() < 0.1}
+    return {"workflow": {"name": "edited"}, "input": inputs, "ttlSecondsAfterFinished": random.choice([0, 0, 60])}
+
+
 async def revisions(world: World) -> None:
     """Runs start while nothing, or only a sleeping run, needs the revision that they start with."""
     world.revisions = RevisionRetention(history=0, unused_for=timedelta(0))
@@ -38,9 +46,8 @@ async def revisions(world: World) -> None:
     for i in range(_RUNS):
         # Most of them start when the operators look for unused revisions, or soon after.
         at = random.randrange(_LOOKS) * LOOK_SECONDS + random.uniform(0, random.choice([3, 3, LOOK_SECONDS]))
-        inputs = {"nap": random.choice(["0s", "0s", "0s", "20s", "90s"]), "work": random.random() < 0.1}
-        spec = {"workflow": {"name": "edited"}, "input": inputs, "ttlSecondsAfterFinished": random.choice([0, 0, 60])}
-        world.loop.call_at(at, world.create, "WorkflowRun", f"run{i:03}", spec)
+        world.loop.call_at(at, world.create, "WorkflowRun", f"run{i:03}", _run(random))
+    _interfere(world, lasting)
     users = asyncio.create_task(_edit(world, lasting))
     await world.trouble(lasting)
     await users
@@ -52,6 +59,25 @@ async def revisions(world: World) -> None:
             world.checker.fail(f"{name} is {status['phase']}: {status['conditions'][0].get('message')}")
         elif status["output"]["begun"] != status["output"]["ended"]:
             world.checker.fail(f"{name} uses several versions: {status['output']}")
+
+
+def _interfere(world: World, until: float) -> None:
+    """Sometimes a run starts, and the Workflow changes, just when an operator looks for the runs of a revision."""
+    random = world.random("interference")
+    names = (f"meanwhile{i:03}" for i in itertools.count())
+
+    def interfere(request: Request) -> None:
+        if not request.query.get("fieldSelector", "").startswith("status.revision.name=") or world.loop.time() > until:
+            return
+        if random.random() < 0.3:
+            spec = _workflow(random.randrange(_VERSIONS))
+            change = random.uniform(0, 0.1)
+            world.loop.call_later(change, world.edit, "workflows", "edited", lambda obj: obj.update(spec=spec))
+            world.loop.call_later(
+                change + random.uniform(-0.05, 0.05), world.create, "WorkflowRun", next(names), _run(random)
+            )
+
+    world.server.interceptors.append(interfere)
 
 
 async def _edit(world: World, lasting: float) -> None:

@@ -65,6 +65,29 @@ def test_a_kubeconfig_can_be_selected(server: ApiServer, monkeypatch: pytest.Mon
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--server", "http://a:port"], "`http://a:port` is not the address of an API server, such as"),
+        (["--server", "http://a:70000"], "is not the address of an API server"),
+        (["--server", "http://[::1"], "is not the address of an API server"),
+        (["--server", "ftp://a"], "is not the address of an API server"),
+        (["--server", "http://a/\u00fc"], "is not the address of an API server"),
+        (["--namespace", "a/b"], "`a/b` is not the name of a namespace; set --namespace"),
+        (["--namespace", "Shop"], "`Shop` is not the name of a namespace"),
+        (["--token", "a\nb"], "the header Authorization of requests cannot contain control characters"),
+        (["--as", "ada\udcff"], "the header Impersonate-User of requests cannot contain"),
+        (["--as-group", "a\tb"], "the header Impersonate-Group of requests cannot contain"),
+    ],
+)
+def test_what_no_request_can_contain_is_an_error(server: ApiServer, arguments: list[str], said: str) -> None:
+    done = perdure("list", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ")
+    assert said in done.stderr
+    assert server.asked == []
+
+
 def test_the_version_is_an_option_too() -> None:
     assert perdure("--version").stdout == perdure("version").stdout
 

@@ -26,6 +26,7 @@ from support.cli import perdure
         (["signal", "a", "--name", "go", "--start", "cart"], "requires --workflow-id"),
         (["signal", "a", "--name", "go", "--start-input", "1"], "requires --start"),
         (["pause", "a", "--timeout", "soon"], "--timeout"),
+        (["schedule", "unpause", "a", "--timeout", "soon"], "--timeout"),
         (["reset", "a"], "--event-id, --type"),
         (["reset", "a", "--event-id", "3", "--type", "FirstWorkflowTask"], "set one of the two"),
         (["reset", "a", "--event-id", "third"], "'third' is not a whole number"),

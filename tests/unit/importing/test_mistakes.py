@@ -34,6 +34,11 @@ def reported(made: Result, path: str, message: str) -> bool:
 
 
 ARGO: dict[str, tuple[str, str, str]] = {
+    "a last task without a name": (
+        dag(say("a", "1"), "{template: echo, depends: a.Failed || a.Succeeded}", say("c", "1", ", depends: a.Failed")),
+        "spec.templates[0].dag.tasks[1].name",
+        "must be set",
+    ),
     "a number with a billion digits": (
         main(say("s", "'{{item}}'", ", withSequence: {count: 2, format: '%0999999999d'}")),
         "spec.templates[0].steps[0][0].withSequence",
@@ -359,6 +364,23 @@ TEKTON: dict[str, tuple[str, str, str]] = {
 def test_a_mistake_in_a_pipeline_is_reported(tmp_path: Path, spec: str, path: str, message: str) -> None:
     made = tekton(tmp_path, pipeline_run(spec))
     assert reported(made, path, message), made.sentences
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "path", "message"),
+    [
+        ("{pipeline: 1h, tasks: 2h}", "spec.timeouts.tasks", "must not be longer than the limit of the pipeline, `1h`"),
+        ("{finally: 61m}", "spec.timeouts.finally", "must not be longer"),
+        ("{pipeline: 1h, tasks: 40m, finally: 30m}", "spec.timeouts", "`tasks` and `finally` are longer"),
+        ("{pipeline: 1h, finally: '0'}", "spec.timeouts.finally", "must not be longer"),
+        ("{pipeline: '0', tasks: 2h, finally: 1h}", "", ""),
+        ("{pipeline: 1h, tasks: 40m, finally: 20m}", "", ""),
+    ],
+)
+def test_limits_of_parts_are_within_that_of_the_run(tmp_path: Path, timeouts: str, path: str, message: str) -> None:
+    run = pipeline_run(f"tasks: [{{name: a, {S}, {ONE}}}]").replace("spec:\n", f"spec:\n  timeouts: {timeouts}\n", 1)
+    made = tekton(tmp_path, run)
+    assert reported(made, path, message) if path else made.complete, made.sentences
 
 
 RUNNABLE = "spec: {entrypoint: m, templates: [{name: m, container: {image: i}}]}"

@@ -411,7 +411,7 @@ class FlowBuilder:
         self.converted += [
             {
                 "name": self._names.fresh("omitted"),
-                "needs": [*(self._ends[name] for name in last), *self._kept],
+                "needs": [*(self._ends[name] for name in last if name in self._ends), *self._kept],
                 "when": "${" + when + "}",
                 "fail": fail,
             }

@@ -200,6 +200,13 @@ def test_timetables(tmp_path: Path, timetable: Json, fields: Json, want: Json) -
     assert {key: spec[key] for key in want} == want
 
 
+def test_a_version_of_another_type_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "dag.json"
+    file.write_text(json.dumps({"__version": {}, "dag": dag(pod("a"))}))
+    made = convert_files([str(file)], airflow.KINDS, airflow.convert, accepts=airflow.is_dag)
+    assert any("__version: must be 1, 2, or 3" in each for each in made.sentences)
+
+
 def test_a_task_that_does_nothing_has_no_attempts(tmp_path: Path) -> None:
     """Though it has the `default_args` of the DAG."""
     fields = {"retries": 3, "retry_delay": 60.0, "retry_exponential_backoff": True, "max_retry_delay": 600.0}

@@ -57,7 +57,7 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
         data = each["dag"]
         of = ConvertedObject(f"DAG/{data.get('dag_id') or data.get('_dag_id') or '(no name)'}")
         version = each.get("__version")
-        if version not in _VERSIONS:
+        if not isinstance(version, int) or version not in _VERSIONS:
             of.report.gap(
                 "__version", f"must be 1, 2, or 3, the versions of Airflow 2 and 3, not {format_value(version)}"
             )

@@ -257,6 +257,18 @@ def test_a_dag_without_times_has_no_schedule(tmp_path: Path, kind: str) -> None:
     [
         (pod("a", task_type="BashOperator"), {}, "dag.tasks[0].task_type", "`BashOperator` is not imported"),
         (pod("a", pool="p"), {}, "dag.tasks[0].pool", "write a WorkflowLimit"),
+        (
+            pod("a", retries=1, retry_exponential_backoff="x"),
+            {},
+            "dag.tasks[0].retry_exponential_backoff",
+            "must be true,",
+        ),
+        (
+            pod("a"),
+            {"timetable": {"__type": "x.MultipleCronTriggerTimetable", "__var": {"expressions": True}}},
+            "dag.timetable",
+            "must be a cron line",
+        ),
         (pod("a", depends_on_past=True), {}, "dag.tasks[0].depends_on_past", "let the runs wait"),
         (pod("a", namespace="other"), {}, "dag.tasks[0].namespace", "pods run in the namespace of the run"),
         (pod("a", has_on_failure_callback=True), {}, "dag.tasks[0].has_on_failure_callback", "write it as a `catch`"),

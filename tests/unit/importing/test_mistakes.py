@@ -34,6 +34,11 @@ def reported(made: Result, path: str, message: str) -> bool:
 
 
 ARGO: dict[str, tuple[str, str, str]] = {
+    "a loop over an object": (
+        main(say("s", "'{{item}}'", ", withParam: '{}'")),
+        "spec.templates[0].steps[0][0].withParam",
+        "`withParam` must be one tag, or a list in JSON",
+    ),
     "a last task without a name": (
         dag(say("a", "1"), "{template: echo, depends: a.Failed || a.Succeeded}", say("c", "1", ", depends: a.Failed")),
         "spec.templates[0].dag.tasks[1].name",
@@ -268,6 +273,11 @@ TEKTON: dict[str, tuple[str, str, str]] = {
         ),
         "spec.pipelineSpec.tasks[0].taskSpec.steps[0].command[0]",
         "`$(params.o[*])` is an object; read one of its keys",
+    ),
+    "a matrix over a number": (
+        f"tasks: [{{name: a, matrix: {{params: [{{name: x, value: 7}}]}}, {S}, {ONE}}}]",
+        "spec.pipelineSpec.tasks[0].matrix",
+        "the values of `x` must be a list, not `7`",
     ),
     "an array as the program": (
         (

@@ -22,6 +22,7 @@ from perdure.importing.tekton.variables import (
     any_spread,
     composed,
     is_spread,
+    kind_of,
     list_of,
     mistake_of_type,
     params_read,
@@ -527,7 +528,11 @@ def workflow_of(catalog: Catalog, context: RunContext, spec: Fields, name: str) 
     }
     required = [str(each.get("name")) for each in declared if "default" not in each]
     properties = {
-        str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)} for each in declared
+        str(each.get("name")): {
+            **({"type": kind} if (kind := kind_of(each)) in {"array", "object"} else {}),  # texts may look like numbers
+            **{key: each[key] for key in ("description", "enum") if each.get(key)},
+        }
+        for each in declared
     }
     schema: Object = {"type": "object", "properties": {key: value for key, value in properties.items() if value}}
     schema |= {"required": required} if required else {}

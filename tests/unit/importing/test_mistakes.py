@@ -516,6 +516,12 @@ def test_aliases_that_double_each_other_are_not_read(tmp_path: Path) -> None:
         argo(tmp_path, text)
 
 
+def test_a_path_that_is_a_number_is_invalid(tmp_path: Path) -> None:
+    output = "outputs: {artifacts: [{name: a, path: 1.5}]}"
+    made = argo(tmp_path, workflow(f"- {{name: main, {output}, container: {{image: i, command: [c]}}}}"))
+    assert any("artifacts.outputs[0].path: must match" in each for each in made.sentences), made.sentences
+
+
 def test_a_result_that_nests_too_deeply_is_not_written(tmp_path: Path) -> None:
     manifest = "'" + "{a: " * 150 + "1" + "}" * 150 + "'"
     made = argo(tmp_path, workflow(f"- {{name: main, resource: {{action: create, manifest: {manifest}}}}}"))

@@ -257,6 +257,7 @@ def test_a_dag_without_times_has_no_schedule(tmp_path: Path, kind: str) -> None:
     [
         (pod("a", task_type="BashOperator"), {}, "dag.tasks[0].task_type", "`BashOperator` is not imported"),
         (pod("a", pool="p"), {}, "dag.tasks[0].pool", "write a WorkflowLimit"),
+        (pod("a", end_date=2.0), {"end_date": 3.0}, "dag.tasks[0].end_date", "is not that of the DAG"),
         (
             pod("a", retries=1, retry_exponential_backoff="x"),
             {},

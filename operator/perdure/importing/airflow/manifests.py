@@ -80,8 +80,9 @@ class _Conversion:
         dag.drop("dag_id", "_dag_id")
         self._name = valid_name(id_ or "imported").lower().replace("_", "-").strip("-")
         self._params = _params(dag.take("params", []))
+        times = {name: dag.data.get(name) for name in ("start_date", "end_date")}
         timing = schedule(dag)
-        tasks = tasks_of(dag, id_)
+        tasks = tasks_of(dag, id_, times)
         self._workflow(tasks)
         for name, advice in _WITH_EFFECT.items():
             if dag.data.pop(name, None) not in (None, False, 0, [], {}, ""):

@@ -382,7 +382,7 @@ def test_a_mistake_in_a_pipeline_is_reported(tmp_path: Path, spec: str, path: st
         ("{pipeline: 1h, tasks: 2h}", "spec.timeouts.tasks", "must not be longer than the limit of the pipeline, `1h`"),
         ("{finally: 61m}", "spec.timeouts.finally", "must not be longer"),
         ("{pipeline: 1h, tasks: 40m, finally: 30m}", "spec.timeouts", "`tasks` and `finally` are longer"),
-        ("{pipeline: 1h, finally: '0'}", "spec.timeouts.finally", "must not be longer"),
+        ("{pipeline: 1h, finally: '0'}", "", ""),
         ("{pipeline: '0', tasks: 2h, finally: 1h}", "", ""),
         ("{pipeline: 1h, tasks: 40m, finally: 20m}", "", ""),
     ],

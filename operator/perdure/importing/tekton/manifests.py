@@ -349,14 +349,14 @@ def _passed(param: Object) -> Any:
 
 def _check_parts(timeouts: Fields, total: str, parts: Mapping[str, str | None]) -> None:
     """Report limits of the parts of a run that are longer than that of the run, alone or together."""
-    known = [each for each in parts.values() if each]
-    if total == NO_LIMIT or not known:
+    known = {name: part for name, part in parts.items() if part not in {None, NO_LIMIT}}
+    if total == NO_LIMIT:
         return
-    for name, part in parts.items():
-        if part and (part == NO_LIMIT or parse_duration(part) > parse_duration(total)):
+    for name, part in known.items():
+        if parse_duration(part) > parse_duration(total):
             timeouts.gap(name, f"must not be longer than the limit of the pipeline, `{total}`, which Tekton rejects")
             return
-    if sum(map(parse_duration, known), timedelta(0)) > parse_duration(total):
+    if sum(map(parse_duration, known.values()), timedelta(0)) > parse_duration(total):
         timeouts.gap(
             "", f"`tasks` and `finally` are longer than the limit of the pipeline, `{total}`, which Tekton rejects"
         )

@@ -79,7 +79,7 @@ The module of a verb is imported when the verb is called.
 OTHER_NAMES: Final = {
     "apply": "`kubectl apply -f FILE` creates Workflows, runs, and Schedules",
     "archive": "use `{program} list --archived`",
-    "convert": "use `{program} import argo FILE`, or `import tekton`",
+    "convert": "use `{program} import argo FILE`, `import tekton`, or `import airflow`",
     "create": "use `{program} start WORKFLOW`, or `{program} start -f FILE` for a manifest",
     "cron": "use `{program} schedule`",
     "dag": "use `{program} describe NAME`, which shows the tree of steps",

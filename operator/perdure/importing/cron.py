@@ -53,6 +53,8 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
             raise pod.refuse(f"{path}{field}", f"is not a field of Kubernetes; did you mean `{close[0]}`?")
     of_pods = _labels(template.part("metadata"))
     template.done()
+    if job.data.get("activeDeadlineSeconds") == 0:
+        raise job.refuse("activeDeadlineSeconds", "ends a Job when it starts; remove it, or set a limit")
     deadline = job.number("activeDeadlineSeconds", 0)
     activity: Object = {
         "name": "job",

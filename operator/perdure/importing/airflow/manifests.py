@@ -126,9 +126,18 @@ class _Conversion:
         for i, task in enumerate(tasks):
             made.report.move(f"spec.templates[{i}]", task.path)
             made.report.move(f"spec.templates[{len(tasks)}].dag.tasks[{i}]", task.path)
+        limits = {valid_name(task.call["name"]): task.concurrency for task in tasks if task.concurrency}
+        for step in [step for each in made.manifests for step in each["spec"].get("steps", []) if "forEach" in step]:
+            loop, limit = step["forEach"], limits.get(step["name"])
+            if limit:
+                loop["maxConcurrency"] = min(limit, loop.get("maxConcurrency", limit))
         self._done.manifests += made.manifests
+        missing = {
+            task.path for task in tasks if not task.is_imported
+        }  # what they lack is reported in the terms of Airflow
         for gap in made.report.gaps:
-            self._done.report.gap(gap.path, gap.message)
+            if gap.path not in missing:
+                self._done.report.gap(gap.path, gap.message)
         for note in made.report.notes:
             self._done.report.note(note.path, note.message)
         self._dated = dated

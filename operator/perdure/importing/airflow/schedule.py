@@ -51,7 +51,8 @@ def schedule(dag: Fields) -> Object | None:
 
 def _times(dag: Fields, kind: str, data: Object, start: datetime | None) -> Object | None:
     if kind in _CRON or kind == "MultipleCronTriggerTimetable":
-        lines = [each["__var"] for each in data.get("timetables") or []] or [data]
+        lines = [{**data, "expression": each} for each in data.get("expressions") or []]
+        lines = lines or [each["__var"] for each in data.get("timetables") or []] or [data]
         zones = {str(each.get("timezone") or "UTC") for each in lines}
         if len(zones) > 1:
             dag.gap("timetable", "has several time zones; write a Schedule for each")

@@ -32,6 +32,7 @@ from perdure.importing.argo.scope import (
 )
 from perdure.importing.durations import NO_LIMIT, go_duration
 from perdure.importing.expressions import (
+    CAUGHT,
     TAG,
     Resolve,
     UntranslatableError,
@@ -103,7 +104,7 @@ class Blocks:
 
     def caught(self) -> str:
         """Return the block that converts a failure to an output."""
-        return self._once("caught", [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}])
+        return self._once("caught", [{"name": "go-on", "return": {"output": {CAUGHT: "${params}"}}}])
 
     def not_caught(self) -> str:
         """Return the block that fails with the type of a failure."""

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from perdure.api.names import is_name
 from perdure.client.errors import CliError
 from perdure.client.requests import GET_ONE
 from perdure.kube.access import NoAccessError, Overrides, load_kubeconfig, service_account, with_overrides
@@ -64,7 +63,7 @@ def access_of(options: Overrides) -> Access:
 
 
 def _check(access: Access) -> None:
-    """Check what each request contains: the address, the namespace, the token, and the user to impersonate.
+    """Check what each request contains: the address, the token, and the user to impersonate.
 
     Raises:
         CliError: A part is not valid.
@@ -78,8 +77,6 @@ def _check(access: Access) -> None:
         raise CliError(
             f"`{access.server}` is not the address of an API server, such as https://10.0.0.1:6443; {GET_ONE}"
         )
-    if not is_name(access.namespace):
-        raise CliError(f"`{access.namespace}` is not the name of a namespace; set --namespace, or that of the context")
     headers = [*access.headers, ("Authorization", access.token or "")]
     if unfit := [name for name, value in headers if not value.isprintable()]:
         raise CliError(

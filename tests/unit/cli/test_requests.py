@@ -45,6 +45,9 @@ from support.cli import perdure
         (["schedule", "trigger", "a", "--overlap-policy", "Forbid"], "did you mean Skip?"),
         (["schedule", "trigger", "a", "--overlap-policy", "replace"], "did you mean TerminateOther, or CancelOther?"),
         (["signal", "a", "--name", "go", "--input", "@/not/there"], "cannot be read"),
+        (["stack", "a", "--timeout", "soon"], "--timeout"),
+        (["query", "a", "state", "--timeout", "soon"], "--timeout"),
+        (["schedule", "trigger", "a\udcff"], "contains '\\udcff', which is not UTF-8"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

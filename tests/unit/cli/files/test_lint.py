@@ -108,7 +108,12 @@ def test_warnings_fail_with_strict() -> None:
 
 @pytest.mark.parametrize(
     ("name", "want"),
-    [("nowhere.yaml", "cannot be read: No such file"), ("notes.txt", "is not valid YAML"), ("scenario.yaml", None)],
+    [
+        ("nowhere.yaml", "cannot be read: No such file"),
+        ("n" * 300, "cannot be read: File name too long"),
+        ("notes.txt", "is not valid YAML"),
+        ("scenario.yaml", None),
+    ],
 )
 def test_an_unreadable_file_has_exit_code_2(folder: Path, name: str, want: str | None) -> None:
     assert folder.exists()

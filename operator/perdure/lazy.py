@@ -92,7 +92,7 @@ class _LazyFinder:
 def lazily() -> Iterator[None]:
     """Postpone the execution of the modules that the block imports until they are used.
 
-    Packages around them are executed immediately, so they should be empty, as ours are.
+    Packages around them are executed immediately, so they should not import other modules when they are imported.
     """
     finder = _LazyFinder()
     sys.meta_path.insert(0, finder)

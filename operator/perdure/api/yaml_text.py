@@ -118,8 +118,17 @@ Loader.add_constructor(f"{_TAG}int", _integer)
 Loader.add_constructor(f"{_TAG}float", _decimal)
 
 
-class Dumper(yaml.SafeDumper):
-    """Writes multiline texts as blocks, short values in one line, and quotes texts that kubectl would read as another type."""
+class QuotingDumper(yaml.SafeDumper):
+    """Quotes texts that kubectl would read as another type, such as `y` and `1e3`."""
+
+
+QuotingDumper.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
+for _tag, _form in _NUMBERS:
+    QuotingDumper.add_implicit_resolver(_tag, _form, list("-+.0123456789"))
+
+
+class Dumper(QuotingDumper):
+    """Also writes multiline texts as blocks, and short values in one line."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (the signature of PyYAML)
         """Return true: repeat values instead of writing aliases."""
@@ -148,10 +157,6 @@ def _is_short(values: list[Any]) -> bool:
     return scalars and "\n" not in str(values) and len(str(values)) <= _SHORT
 
 
-Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
-Dumper.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile("[-+]?[0-9]+[eE][-+]?[0-9]+$|0o[0-7]+$"), list("-+0123456789")
-)
 Dumper.add_representer(str, _text)
 Dumper.add_representer(list, _list)
 Dumper.add_representer(dict, map_node)
@@ -164,6 +169,11 @@ def dump(value: Any, dumper: type[yaml.SafeDumper] = Dumper) -> str:
     """Write a value; lines are not wrapped."""
     text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
     return text
+
+
+def dump_blocks(value: Any, *, allow_unicode: bool = True) -> str:
+    """Write a value as kubectl does: each field and element has a line of its own."""
+    return str(yaml.dump(value, Dumper=QuotingDumper, sort_keys=False, allow_unicode=allow_unicode))
 
 
 class _InlineDumper(Dumper):

@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final
 
 import click
@@ -79,7 +79,7 @@ The module of a verb is imported when the verb is called.
 OTHER_NAMES: Final = {
     "apply": "`kubectl apply -f FILE` creates Workflows, runs, and Schedules",
     "archive": "use `{program} list --archived`",
-    "convert": "use `{program} import argo FILE`, or `import tekton`",
+    "convert": "use `{program} import argo FILE`, `import tekton`, or `import airflow`",
     "create": "use `{program} start WORKFLOW`, or `{program} start -f FILE` for a manifest",
     "cron": "use `{program} schedule`",
     "dag": "use `{program} describe NAME`, which shows the tree of steps",
@@ -185,6 +185,8 @@ def program_name(called: str) -> str:
 
 def main() -> None:
     """Run the command line."""
+    if sys.stdin is None:  # it is closed
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - until the process ends
     program, arguments = program_name(sys.argv[0]), verb_first(sys.argv[1:])
     if VARIABLE in os.environ:
         sys.exit(answer(build(program), program))

@@ -20,10 +20,14 @@ from click.shell_completion import CompletionItem
 
 from perdure.cli import flags
 from perdure.cli.terminal import program_of
-from perdure.client.errors import CliError
+from perdure.client.errors import CliError, ExitCode
+from perdure.kube.paths import InvalidNameError
 
 _INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, as of shells."""
+
+_NOT_UTF_8: Final = "surrogates not allowed"
+"""Python's reason for the error about a text, such as an argument, that is not UTF-8."""
 
 _OVERRIDABLE: Final = frozenset(
     {
@@ -78,6 +82,8 @@ class Verb(_Documented):
             if ctx.resilient_parsing:
                 return []
             raise
+        except UnicodeEncodeError as error:
+            raise click.UsageError(_of_encoding(error)) from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete an option; global options come after those of the verb."""
@@ -94,6 +100,14 @@ class Verb(_Documented):
         except CliError as error:
             click.echo(f"Error: {' '.join(str(error).split())}", err=True)
             raise Exit(error.status) from error
+        except InvalidNameError as error:
+            click.echo(f"Error: {error}", err=True)
+            raise Exit(ExitCode.TROUBLE) from error
+        except UnicodeEncodeError as error:
+            if error.reason != _NOT_UTF_8:  # the terminal cannot show a character
+                raise
+            click.echo(f"Error: {_of_encoding(error)}", err=True)
+            raise Exit(ExitCode.TROUBLE) from error
         except KeyboardInterrupt as error:
             raise Exit(_INTERRUPTED) from error
 
@@ -264,6 +278,11 @@ def packed(options_type: type[Any], *options: Decorator, **fixed: Any) -> Decora
         return stacked(options)(click.pass_context(update_wrapper(command, verb)))
 
     return decorate
+
+
+def _of_encoding(error: UnicodeEncodeError) -> str:
+    part = ascii(error.object[error.start : error.end])
+    return f"a name or a value contains {part}, which is not UTF-8"
 
 
 def _check_repeated(parameters: Iterable[click.Parameter]) -> None:

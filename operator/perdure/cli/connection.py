@@ -31,7 +31,7 @@ async def connect(
         The cluster; no request was sent yet.
 
     Raises:
-        CliError: No cluster is configured.
+        CliError: No cluster is configured, or what is configured is not valid.
     """
     client = open_client(
         overrides(context, namespace), user_agent=f"perdure-cli/{__version__}", connections=connections

@@ -58,6 +58,9 @@ class RouteOptions:
     timeout: str
     cluster: str | None
 
+    def __post_init__(self) -> None:
+        seconds_of(self.timeout, "--timeout")  # an invalid one is reported before any request
+
     def call(self, context: click.Context, work: Callable[[FrontendApi], Awaitable[Answer]]) -> Answer:
         """Call the frontend, and return the answer.
 

@@ -14,9 +14,9 @@ from perdure.cli.templates import render
 from perdure.lazy import lazily
 
 with lazily():
-    import yaml
     from rich import console as rich_console
 
+    from perdure.api import yaml_text
     from perdure.kube import clock
     from perdure.view import page
     from perdure.view import text as view_text
@@ -119,7 +119,7 @@ class Screen:
         if output == "json":
             self.write(json.dumps(data, indent=2, ensure_ascii=not self.utf8))
         elif output == "yaml":
-            self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self.utf8).rstrip("\n"))
+            self.write(yaml_text.dump_blocks(data, allow_unicode=self.utf8).rstrip("\n"))
         elif output == "name":
             for name in names:
                 self.write(name)

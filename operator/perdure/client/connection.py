@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from perdure.client.errors import CliError
 from perdure.client.requests import GET_ONE
@@ -27,9 +28,10 @@ def open_client(options: Overrides, *, user_agent: str, connections: int) -> Lig
         connections: Maximum number of concurrent requests.
 
     Raises:
-        CliError: No cluster is configured, or its certificates cannot be read.
+        CliError: No cluster is configured, its certificates cannot be read, or no request can be made of what is configured.
     """
     access = access_of(options)
+    _check(access)
     try:
         return LightClient(access, user_agent=user_agent, connections=connections)
     except OSError as error:
@@ -58,3 +60,25 @@ def access_of(options: Overrides) -> Access:
         raise CliError(str(error)) from error
     except (OSError, ValueError) as error:
         raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error
+
+
+def _check(access: Access) -> None:
+    """Check what each request contains: the address, the token, and the user to impersonate.
+
+    Raises:
+        CliError: A part is not valid.
+    """
+    try:
+        address = urlsplit(access.server)
+        valid = access.server.isascii() and address.scheme in {"", "http", "https"} and address.port != 0
+    except ValueError:  # of the port, or of an IPv6 address
+        valid = False
+    if not valid:
+        raise CliError(
+            f"`{access.server}` is not the address of an API server, such as https://10.0.0.1:6443; {GET_ONE}"
+        )
+    headers = [*access.headers, ("Authorization", access.token or "")]
+    if unfit := [name for name, value in headers if not value.isprintable()]:
+        raise CliError(
+            f"the header {unfit[0]} of requests cannot contain control characters; check the token and the user"
+        )

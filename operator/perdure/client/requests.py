@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from perdure.api.names import is_name
 from perdure.client.errors import (
     AlreadyExistsError,
     CliError,
@@ -43,7 +44,13 @@ class Requests:
     """Sends requests, and explains those that fail."""
 
     def __init__(self, client: LightClient, namespace: str, program: str) -> None:
-        """`program`: the name of the command, for messages."""
+        """`program`: the name of the command, for messages.
+
+        Raises:
+            CliError: No namespace can have this name.
+        """
+        if not is_name(namespace):
+            raise CliError(f"`{namespace}` is not the name of a namespace")
         self.client = client
         self.namespace = namespace
         self.program = program

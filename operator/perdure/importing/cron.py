@@ -53,12 +53,14 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
             raise pod.refuse(f"{path}{field}", f"is not a field of Kubernetes; did you mean `{close[0]}`?")
     of_pods = _labels(template.part("metadata"))
     template.done()
+    if job.data.get("activeDeadlineSeconds") == 0:
+        raise job.refuse("activeDeadlineSeconds", "ends a Job when it starts; remove it, or set a limit")
     deadline = job.number("activeDeadlineSeconds", 0)
     activity: Object = {
         "name": "job",
         "podTemplate": {
             **({"metadata": of_pods} if of_pods else {}),
-            "spec": without_expressions(_as_in_a_job(pod.data)),
+            "spec": without_expressions(_as_in_a_job(pod)),
         },
         "scheduleToCloseTimeout": format_seconds(deadline) if deadline else NO_LIMIT,
         "retryPolicy": {
@@ -98,12 +100,14 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
     return [workflow, schedule_manifest(metadata, made)]
 
 
-def _as_in_a_job(pod: Object) -> Object:
+def _as_in_a_job(pod: Source) -> Object:
     """Return the pod of a Job with the defaults of Kubernetes that differ for activities: the user of the image, and a token."""
-    made = {key: value for key, value in pod.items() if key != "restartPolicy"}
+    made = {key: value for key, value in pod.data.items() if key != "restartPolicy"}
     if not made.get("serviceAccountName") and not made.get("serviceAccount"):
         made.setdefault("automountServiceAccountToken", True)
     user = made.get("securityContext") or {}
+    if not isinstance(user, dict):
+        raise pod.refuse("securityContext", f"must be a map, not {shorten(user)}")
     if not user.keys() & {"runAsUser", "runAsNonRoot"}:
         made["securityContext"] = {**user, "runAsNonRoot": False}
     return made

@@ -80,6 +80,7 @@ _ORDER: Final = frozenset({"<", "<=", ">", ">="})
 _INTEGERS: Final = 1 << 63
 """The first integer that CEL does not have."""
 _EQUALITY: Final = frozenset({"==", "!="})
+_ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%"})
 _SAME: Final = {"or": "||", "and": "&&"}
 _CALLS: Final = {
     "asInt": "int",
@@ -123,6 +124,8 @@ class Term:
     """The text of a constant."""
     read: str = ""
     """The reference that a text consists of."""
+    is_float: bool = False
+    """Whether it is a number that may have a fraction. As text, a whole one has none, as in Go."""
 
     @property
     def closed(self) -> str:
@@ -159,7 +162,8 @@ def expression(text: str, resolve: Resolve) -> str:
     Raises:
         UntranslatableError: The expression has no counterpart.
     """
-    return _Parser(text, resolve, words=False).parse().text
+    term = _Parser(text, resolve, words=False).parse()
+    return f"string({term.text})" if term.is_float else term.text
 
 
 def reference(text: str, resolve: Resolve) -> str:
@@ -243,7 +247,10 @@ class _Parser:
             return term
         then = self._ternary()
         self._tokens.expect(":")
-        return Term(f"{_closed_truth(term)} ? {then.closed} : {self._ternary().closed}", atom=False)
+        other = self._ternary()
+        if then.is_float or other.is_float:  # CEL wants one type
+            return Term(f"{_closed_truth(term)} ? {then.as_string} : {other.as_string}", "text", atom=False)
+        return Term(f"{_closed_truth(term)} ? {then.closed} : {other.closed}", atom=False)
 
     def _binary(self, lowest: int) -> Term:
         left = self._unary()
@@ -255,6 +262,8 @@ class _Parser:
             if sign == "not":
                 self._tokens.expect("in")
                 left = Term(f"!({_joined('in', left, self._binary(level + 1)).text})")
+            elif sign in _ARITHMETIC:
+                left = self._computed(sign, left, self._binary(level + 1))
             else:
                 left = _joined(_SAME.get(sign, sign), left, self._binary(level + 1))
         return left
@@ -265,9 +274,22 @@ class _Parser:
         if self._tokens.accept("-"):
             inner = self._unary()
             if inner.kind != "number":
-                return Term(f"-{_number(inner)}")
+                return Term(f"-{_number(inner)}", is_float=True)
             return Term(f"-{inner.closed}", "number", constant=inner.constant and f"-{inner.constant}")
         return self._postfix()
+
+    def _computed(self, sign: str, left: Term, right: Term) -> Term:
+        """Join two numbers, or texts with `+`. All numbers of govaluate have fractions, and so has a quotient of expr-lang."""
+        terms = (left, right)
+        is_text = sign == "+" and "text" in (left.kind, right.kind)
+        if self._words and is_text:
+            return Term(f"{left.as_string} + {right.as_string}", "text", atom=False)
+        if self._words and sign == "%":
+            parts = [term.text if term.kind == "number" else f"int({term.text})" for term in terms]
+            return Term(" % ".join(parts), atom=False)
+        if not is_text and (self._words or sign == "/" or any(term.is_float for term in terms)):
+            return Term(f"{_number(left)} {sign} {_number(right)}", atom=False, is_float=True)
+        return _joined(sign, left, right)
 
     def _postfix(self) -> Term:
         kind, text = self._tokens.peek()
@@ -397,7 +419,8 @@ class _Parser:
         if name == "jsonpath" and len(terms) == 2:  # noqa: PLR2004 (the value and the path)
             return _selected(terms[0], terms[1].text.strip("'"))
         if name in _CALLS and terms:
-            return Term(f"{_CALLS[name]}({terms[0].text})", "text" if name == "string" else "value")
+            kind, made = "text" if name == "string" else "value", _CALLS[name]
+            return Term(f"{made}({terms[0].text})", kind, is_float=made == "double")
         if name in _METHODS and terms:
             rest = ", ".join(term.text for term in terms[1:])
             return Term(f"{terms[0].closed}.{_METHODS[name]}({rest})")
@@ -434,9 +457,10 @@ def _joined(sign: str, left: Term, right: Term) -> Term:
         return Term(f"{_closed_truth(left)} {sign} {_closed_truth(right)}", atom=False)
     if left.kind == right.kind == "number" and ("." in left.text) != ("." in right.text):
         return Term(f"{_number(left)} {sign} {_number(right)}", atom=False)
-    if sign in _EQUALITY:
+    is_float = left.is_float or right.is_float
+    if sign in _EQUALITY and not (is_float and "text" not in (left.kind, right.kind)):
         return Term(_equality(sign, left, right), atom=False)
-    if sign in _ORDER and "reference" in (left.kind, right.kind):
+    if sign in _EQUALITY or (sign in _ORDER and (is_float or "reference" in (left.kind, right.kind))):
         return Term(f"{_number(left)} {sign} {_number(right)}", atom=False)
     if sign in {"=~", "matches"}:
         return Term(f"{left.as_string if left.kind != 'value' else left.closed}.matches({right.text})")
@@ -483,6 +507,8 @@ def _value_with_text(text: str) -> tuple[bool, Any]:
 
 
 def _number(term: Term) -> str:
+    if term.is_float:
+        return term.closed
     if term.kind == "number":
         return term.text if "." in term.text else f"{term.text}.0"
     return f"double({term.text})"
@@ -708,6 +734,18 @@ def has_field(base: str, name: str) -> str:
     """Return the condition that a map has a field."""
     selected = member(base, name)
     return f"{literal(name)} in {base}" if selected.endswith("]") else f"has({selected})"
+
+
+CAUGHT: Final = "perdure.dev/failed"
+"""The only key of the output of a step whose failure was caught; its value is the type of the failure.
+
+What programs write has names of Argo or Tekton as keys, or is the JSON of a program: it does not have this key.
+"""
+
+
+def was_caught(output: str) -> str:
+    """Return the condition that an output is the failure of its step, which was caught."""
+    return f"type({output}) == map && {has_field(output, CAUGHT)}"
 
 
 def member(base: str, name: str) -> str:

@@ -26,12 +26,12 @@ def report_names(
         if name in {None, ""}:
             if not optional:
                 report.gap(f"{path}.{key}", "must be set")
-        elif str(name) in known:
-            report.gap(
-                f"{path}.{key}", f"{format_value(name)} is also the name of `{known[str(name)]}`; rename one of them"
-            )
+        elif not isinstance(name, str):
+            report.gap(f"{path}.{key}", f"must be a string, not {format_value(name)}; write it in quotes")
+        elif name in known:
+            report.gap(f"{path}.{key}", f"{format_value(name)} is also the name of `{known[name]}`; rename one of them")
         else:
-            known[str(name)] = path
+            known[name] = path
 
 
 def items_of(value: Object, name: str, path: str) -> Iterator[tuple[str, Any]]:

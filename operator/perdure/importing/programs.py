@@ -111,8 +111,8 @@ def returning(line: Iterable[str], returns: Returns) -> Object:
     )
     if len(outputs) + prints == 1:
         program += f"{_content(outputs[0]) if outputs else _OUT} > /dev/termination-log\n"
+        program += "" if outputs and outputs[0].is_json else _TEXT
         program += _NOT_EMPTY
-        program += "" if outputs and outputs[0].is_json else _NOT_NULL
     elif outputs:
         program += _JSON + _object(outputs, prints=prints)
     return {"command": ["sh", "-c"], "args": [not_expanded(program), "perdure", *line]}
@@ -141,9 +141,13 @@ _NOT_EMPTY: Final = """[ -s /dev/termination-log ] || printf '""' > /dev/termina
 """
 """Writes an empty text for an empty result, which would be null."""
 
-_NOT_NULL: Final = """[ "$(cat /dev/termination-log)" != null ] || printf '"null"' > /dev/termination-log
+_TEXT: Final = """case "$(cat /dev/termination-log)" in
+*[[:cntrl:]]*) ;;
+null) printf '"null"' > /dev/termination-log ;;
+'"'*'"') text=$(sed -e 's/\\\\/&&/g' -e 's/"/\\\\&/g' /dev/termination-log); printf '"%s"' "$text" > /dev/termination-log ;;
+esac
 """
-"""Writes the word `null` as a text."""
+"""Writes the word `null`, and a text in quotes, as a string of JSON: both would be JSON themselves, and become other texts."""
 
 _OUT: Final = """printf %s "$out\""""
 

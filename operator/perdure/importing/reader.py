@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from perdure.api.fields import MAX_COUNT
+from perdure.api.json_values import nests_deeper
 from perdure.api.times import format_duration, parse_duration
 
 Object = dict[str, Any]
@@ -132,6 +133,8 @@ class UnsupportedScheduleError(Exception):
 
 _DIGITS = re.compile("[0-9]{1,18}")
 _PROTOBUF_SECONDS = re.compile(r"([0-9]{1,12})(?:\.[0-9]*)?s")
+_MAX_DEPTH = 100
+"""Maximum number of levels of a converted manifest: what writes YAML calls itself for each."""
 _SHOWN = 60
 """Characters of a value in a message."""
 
@@ -315,9 +318,13 @@ class ConvertedObject:
     @contextmanager
     def conversion(self) -> Iterator[None]:
         """Report an object whose parts are nested, or refer to each other, too deeply."""
+        deep = False
         try:
             yield
         except RecursionError:
+            deep = True
+        if deep or any(nests_deeper(each, _MAX_DEPTH) for each in self.manifests):
+            self.manifests.clear()
             self.report.gap(
                 "spec", "its parts are nested, or refer to each other, too deeply; divide it into several objects"
             )
@@ -337,8 +344,39 @@ class ConvertedObject:
                         self.report.gap(f"the result {path}", f"`{found[0]}` was not translated; write the value here")
 
 
+def namespace_of(document: Object) -> str:
+    """Return the namespace of an object; empty if it is that of the kubeconfig."""
+    metadata = document.get("metadata")
+    return str((metadata if isinstance(metadata, dict) else {}).get("namespace") or "")
+
+
+def visible(documents: Sequence[Object], namespace: str) -> dict[tuple[str, str], Object]:
+    """Return the objects to which one of a namespace can refer, by kind and name.
+
+    Those without a namespace may be in any; an object in the same namespace has precedence over them. To an object without a
+    namespace, those of a namespace are only visible if no other one has the same kind and name.
+
+    Args:
+        documents: The objects. Those of cluster-scoped kinds must have no namespace.
+        namespace: The namespace of the object that refers to them.
+    """
+    places: dict[tuple[str, str], dict[str, Object]] = {}
+    for each in documents:
+        metadata = each.get("metadata") or {}
+        key = str(each.get("kind")), str(metadata.get("name") or "")
+        places.setdefault(key, {})[namespace_of(each)] = each
+    found = {}
+    for key, by_namespace in places.items():
+        only = next(iter(by_namespace.values())) if len(by_namespace) == 1 and not namespace else None
+        chosen = by_namespace.get(namespace) or by_namespace.get("") or only
+        if chosen is not None:
+            found[key] = chosen
+    return found
+
+
 def name_of(document: Object) -> str:
     """Return kind and name of an object."""
     metadata = document.get("metadata")
     fields = metadata if isinstance(metadata, dict) else {}
-    return f"{document.get('kind')}/{fields.get('name') or fields.get('generateName') or '(no name)'}"
+    name = fields.get("name") or fields.get("generateName")
+    return f"{document.get('kind')}/{as_text(name) if name else '(no name)'}"

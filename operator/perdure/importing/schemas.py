@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from perdure.importing.reader import ConversionReport, ConvertedObject, Object, format_value, name_of
+from perdure.importing.reader import ConversionReport, ConvertedObject, Object, as_text, format_value, name_of
 
 _NAMES: Final = {"argo": "Argo Workflows", "tekton": "Tekton"}
 _GROUPS: Final = {"argo": "argoproj.io", "tekton": "tekton.dev"}
@@ -86,7 +86,7 @@ class Schema:
         kind = self.kinds.get(str(document.get("kind")))
         if kind is not None:
             made: Object = self._object(document, kind, "", report)
-            return made
+            return {**made, **({"metadata": _texts(made["metadata"], report)} if "metadata" in made else {})}
         outer = {"metadata": "object", "spec": "object", "data": {"*": "string"}}
         fields = {name: self._value(document[name], outer[name], name, report) for name in outer if document.get(name)}
         return {**document, **{name: {} if value is _WRONG else value for name, value in fields.items()}}
@@ -135,6 +135,21 @@ class Schema:
         close = get_close_matches(key, shapes, n=1)
         advice = f"did you mean `{close[0]}`?" if close else "remove it"
         return f"is not a field of {_NAMES[self.system]} here; {advice}"
+
+
+def _texts(metadata: Object, report: ConversionReport) -> Object:
+    """Return the metadata of an object with names, labels, and annotations that are texts; report those that are not."""
+    made = dict(metadata)
+    places = [(made, "metadata", name) for name in ("name", "generateName", "namespace") if name in made]
+    for field in ("labels", "annotations"):
+        if isinstance(made.get(field), dict):
+            made[field] = dict(made[field])
+            places += [(made[field], f"metadata.{field}", name) for name in made[field]]
+    for of, path, name in places:
+        if not isinstance(of[name], str):
+            report.gap(f"{path}.{name}", f"must be a string, not {format_value(of[name])}; write it in quotes")
+            of[name] = as_text(of[name])
+    return made
 
 
 def _is(value: Any, shape: str) -> bool:

@@ -274,7 +274,7 @@ class LightClient:
         def send() -> http.client.HTTPResponse:
             connection.putrequest(method, target)
             for name, value in headers:
-                connection.putheader(name, value)
+                connection.putheader(name, value.encode())  # names of users are UTF-8
             connection.endheaders(data)
             return connection.getresponse()
 

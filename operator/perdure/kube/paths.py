@@ -33,17 +33,21 @@ TABLE: Final = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]*")
 
 
+class InvalidNameError(ValueError):
+    """No object can have this name."""
+
+
 def path(
     group: str, namespace: str | None, plural: str, name: str | None = None, subresource: str | None = None
 ) -> str:
     """The path of a resource, e.g. ``path(CORE, "default", "pods", "web-0")``.
 
     Raises:
-        ValueError: The namespace or the name is not valid, and would change the meaning of the path.
+        InvalidNameError: The namespace or the name is not valid, and would change the meaning of the path.
     """
     for part in (namespace, name):
         if part is not None and not _NAME.fullmatch(part):
-            raise ValueError(f"{part!r} is not the name of an object")
+            raise InvalidNameError(f"`{part}` is not the name of an object")
     scope = f"/namespaces/{namespace}" if namespace else ""
     return "/".join(filter(None, (f"{group}{scope}", plural, name, subresource)))
 

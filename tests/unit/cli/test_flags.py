@@ -65,6 +65,50 @@ def test_a_kubeconfig_can_be_selected(server: ApiServer, monkeypatch: pytest.Mon
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--server", "http://a:port"], "`http://a:port` is not the address of an API server, such as"),
+        (["--server", "http://a:70000"], "is not the address of an API server"),
+        (["--server", "http://[::1"], "is not the address of an API server"),
+        (["--server", "ftp://a"], "is not the address of an API server"),
+        (["--server", "http://a/\u00fc"], "is not the address of an API server"),
+        (["--namespace", "a/b"], "`a/b` is not the name of a namespace"),
+        (["--namespace", "Shop"], "`Shop` is not the name of a namespace"),
+        (["--token", "a\nb"], "the header Authorization of requests cannot contain control characters"),
+        (["--as", "ada\udcff"], "the header Impersonate-User of requests cannot contain"),
+        (["--as-group", "a\tb"], "the header Impersonate-Group of requests cannot contain"),
+    ],
+)
+def test_what_no_request_can_contain_is_an_error(server: ApiServer, arguments: list[str], said: str) -> None:
+    done = perdure("list", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ")
+    assert said in done.stderr
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["history", "a\udcff"], ["pause", "a", "--reason", "\udcff"], ["list", "--selector", "\udcff=a"]]
+)
+def test_a_value_that_is_not_utf_8_is_an_error(server: ApiServer, arguments: list[str]) -> None:
+    done = perdure(*arguments)
+    assert (done.exit_code, done.stderr) == (2, "Error: a name or a value contains '\\udcff', which is not UTF-8\n")
+    assert server.created == []
+
+
+def test_a_namespace_that_no_cluster_has_is_an_error_where_the_frontend_is_looked_up(server: ApiServer) -> None:
+    server.answers[f"{RUNS}/a"] = {"metadata": {"name": "a", "uid": "u"}, "spec": {"type": "Order"}, "status": {}}
+    done = perdure("update", "a", "add", "--system-namespace", "a=b")
+    assert (done.exit_code, done.stderr) == (2, "Error: `a=b` is not the name of an object\n")
+
+
+def test_closed_standard_input_is_empty() -> None:
+    command = [sys.executable, "-c", "from perdure.cli.app import main; main()", "import", "argo", "-"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.partition(";")[0]) == (2, "Error: the files contain nothing to convert")
+
+
 def test_the_version_is_an_option_too() -> None:
     assert perdure("--version").stdout == perdure("version").stdout
 

@@ -26,6 +26,7 @@ from support.cli import perdure
         (["signal", "a", "--name", "go", "--start", "cart"], "requires --workflow-id"),
         (["signal", "a", "--name", "go", "--start-input", "1"], "requires --start"),
         (["pause", "a", "--timeout", "soon"], "--timeout"),
+        (["schedule", "unpause", "a", "--timeout", "soon"], "--timeout"),
         (["reset", "a"], "--event-id, --type"),
         (["reset", "a", "--event-id", "3", "--type", "FirstWorkflowTask"], "set one of the two"),
         (["reset", "a", "--event-id", "third"], "'third' is not a whole number"),
@@ -44,6 +45,9 @@ from support.cli import perdure
         (["schedule", "trigger", "a", "--overlap-policy", "Forbid"], "did you mean Skip?"),
         (["schedule", "trigger", "a", "--overlap-policy", "replace"], "did you mean TerminateOther, or CancelOther?"),
         (["signal", "a", "--name", "go", "--input", "@/not/there"], "cannot be read"),
+        (["stack", "a", "--timeout", "soon"], "--timeout"),
+        (["query", "a", "state", "--timeout", "soon"], "--timeout"),
+        (["schedule", "trigger", "a\udcff"], "contains '\\udcff', which is not UTF-8"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

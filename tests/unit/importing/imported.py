@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from perdure.api.yaml_text import dump_blocks
 from perdure.cli.files.conversion import Convert, convert_files
 from perdure.cli.files.scenarios import simulate_scenario
 from perdure.importing.argo import manifests as argo_
@@ -39,7 +40,7 @@ class Result:
     def simulate(self, activities: Json | None = None, **scenario: Any) -> Json:
         """The outcome; each attempt ends as `activities` says."""
         file = self.file.with_suffix(".scenario.yaml")
-        file.write_text(yaml.safe_dump({"activities": activities or {}, **scenario}))
+        file.write_text(dump_blocks({"activities": activities or {}, **scenario}))
         report: Json = simulate_scenario([str(self.file)], str(file))[1].as_json()
         return report
 

@@ -183,6 +183,14 @@ def test_a_mapped_task_runs_for_each_item(tmp_path: Path) -> None:
                 "endTime": "2025-12-31T23:00:00Z",
             },
         ),
+        (
+            {
+                "__type": "airflow.timetables.trigger.MultipleCronTriggerTimetable",
+                "__var": {"expressions": ["0 1 * * *", "0 13 * * *"], "timezone": "Europe/Berlin", "interval": 0.0},
+            },
+            {},
+            {"cron": ["0 1 * * *", "0 13 * * *"], "timeZone": "Europe/Berlin"},
+        ),
     ],
 )
 def test_timetables(tmp_path: Path, timetable: Json, fields: Json, want: Json) -> None:
@@ -190,6 +198,51 @@ def test_timetables(tmp_path: Path, timetable: Json, fields: Json, want: Json) -
     only_notes(made)
     spec = made.manifests[-1]["spec"]
     assert {key: spec[key] for key in want} == want
+
+
+def test_a_version_of_another_type_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "dag.json"
+    file.write_text(json.dumps({"__version": {}, "dag": dag(pod("a"))}))
+    made = convert_files([str(file)], airflow.KINDS, airflow.convert, accepts=airflow.is_dag)
+    assert any("__version: must be 1, 2, or 3" in each for each in made.sentences)
+
+
+def test_a_task_that_does_nothing_has_no_attempts(tmp_path: Path) -> None:
+    """Though it has the `default_args` of the DAG."""
+    fields = {"retries": 3, "retry_delay": 60.0, "retry_exponential_backoff": True, "max_retry_delay": 600.0}
+    task: Json = {"task_id": "a", "task_type": "EmptyOperator", "execution_timeout": 60.0, **fields}
+    made = imported(tmp_path, dag(({"__var": task, "__type": "operator"}, ())))
+    only_notes(made)
+
+
+def test_a_limit_of_mapped_tasks(tmp_path: Path) -> None:
+    values = {"type": "dict-of-lists", "value": {"__var": {"arguments": [["a"], ["b"]]}, "__type": "dict"}}
+    task = pod("a", expand_input=values, max_active_tis_per_dagrun=2)
+    made = imported(tmp_path, dag(task))
+    only_notes(made)
+    assert made.step("a")["forEach"]["maxConcurrency"] == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task_type": "BashOperator"}, "task_type: `BashOperator` is not imported: only a KubernetesPodOperator is"),
+        ({"expand_input": {"type": "list-of-dicts", "value": []}}, "expand_input: only `expand` with one field"),
+        (
+            {"expand_input": {"type": "dict-of-lists", "value": {"arguments": {"task_id": "x", "key": "y"}}}},
+            "expand_input.arguments: only values that are written out are imported",
+        ),
+    ],
+)
+def test_a_task_that_is_not_imported_fails(tmp_path: Path, fields: Json, message: str) -> None:
+    """Also one whose XCom another task reads; the tasks after it do not run."""
+    read = pod("b", "a", arguments=["{{ ti.xcom_pull(task_ids='a') }}"])
+    made = imported(tmp_path, dag(pod("a", **fields), read))
+    (reported,) = [each for each in made.sentences if "Not imported" in each]
+    assert f"dag.tasks[0].{message}" in reported
+    report = made.simulate()
+    assert (report["phase"], report["failure"]["type"]) == ("Failed", "NotImported")
+    assert report["attempts"] == {}
 
 
 @pytest.mark.parametrize("kind", ["NullTimetable", "OnceTimetable"])
@@ -204,6 +257,19 @@ def test_a_dag_without_times_has_no_schedule(tmp_path: Path, kind: str) -> None:
     [
         (pod("a", task_type="BashOperator"), {}, "dag.tasks[0].task_type", "`BashOperator` is not imported"),
         (pod("a", pool="p"), {}, "dag.tasks[0].pool", "write a WorkflowLimit"),
+        (pod("a", end_date=2.0), {"end_date": 3.0}, "dag.tasks[0].end_date", "is not that of the DAG"),
+        (
+            pod("a", retries=1, retry_exponential_backoff="x"),
+            {},
+            "dag.tasks[0].retry_exponential_backoff",
+            "must be true,",
+        ),
+        (
+            pod("a"),
+            {"timetable": {"__type": "x.MultipleCronTriggerTimetable", "__var": {"expressions": True}}},
+            "dag.timetable",
+            "must be a cron line",
+        ),
         (pod("a", depends_on_past=True), {}, "dag.tasks[0].depends_on_past", "let the runs wait"),
         (pod("a", namespace="other"), {}, "dag.tasks[0].namespace", "pods run in the namespace of the run"),
         (pod("a", has_on_failure_callback=True), {}, "dag.tasks[0].has_on_failure_callback", "write it as a `catch`"),

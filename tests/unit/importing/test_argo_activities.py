@@ -331,7 +331,7 @@ def test_the_longest_backoff_limits_all_attempts(tmp_path: Path) -> None:
         tmp_path,
         "- {name: main, retryStrategy: {limit: 9, backoff: {duration: 1s, maxDuration: 5m}}, container: {image: a}}",
     )
-    assert made["scheduleToCloseTimeout"] == "5m"
+    assert (made["scheduleToCloseTimeout"], made["startToCloseTimeout"]) == ("5m", "5m")
 
 
 @pytest.mark.parametrize(

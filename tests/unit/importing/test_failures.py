@@ -211,6 +211,80 @@ def test_an_exit_handler_reads_the_failures(tmp_path: Path, message: str | None,
     assert inputs(made.simulate({"main": [end]}))[-1] == {"v": want}
 
 
+_COUNTS = """- {name: say, inputs: {parameters: [{name: v}]}, container: {image: a, command: [b]}}
+- name: work
+  script: {image: a, command: [sh], source: b}
+- name: named
+  container: {image: a, command: [b]}
+  outputs: {parameters: [{name: passed, valueFrom: {path: /p}}, {name: failed, valueFrom: {path: /f}}]}"""
+
+
+@pytest.mark.parametrize(("template", "read"), [("work", "result"), ("named", "parameters.failed")])
+@pytest.mark.parametrize("loop", ["", "withItems: [1, 2]"])
+def test_an_output_with_the_field_failed_is_no_failure(tmp_path: Path, template: str, read: str, loop: str) -> None:
+    """Such as the numbers of tests that have passed and failed."""
+    told = "template: say, arguments: {parameters: [{name: v, value: %s}]}"
+    tasks = f"""- name: main
+  dag:
+    tasks:
+    - {{name: a, template: {template}, {loop}}}
+    - {{name: good, depends: a.Succeeded, {told % f"'{{{{tasks.a.outputs.{read}}}}}'"}}}
+    - {{name: bad, depends: a.Failed, {told % "bad"}}}
+"""
+    made = argo(tmp_path, workflow(tasks + _COUNTS))
+    assert made.complete, made.sentences
+    output = {"passed": "12", "failed": "1"}
+    report = made.simulate({template: [{"output": output}]})
+    assert report["phase"] == "Completed"
+    one = output if template == "work" else "1"
+    assert inputs(report)[-1] == {"v": [one, one] if loop else one}
+    report = made.simulate({template: [{"fail": {"type": "Broken"}}]})
+    assert inputs(report)[-1] == {"v": "bad"}
+
+
+def test_a_failed_task_sets_no_global_output(tmp_path: Path) -> None:
+    templates = """- name: main
+  dag:
+    tasks:
+    - {name: first, template: make, arguments: {parameters: [{name: v, value: first}]}}
+    - {name: second, template: make, depends: first, arguments: {parameters: [{name: v, value: second}]}}
+    - {name: read, template: say, depends: second.Failed}
+- name: make
+  inputs: {parameters: [{name: v}]}
+  container: {image: a, command: [b]}
+  outputs: {parameters: [{name: o, globalName: shared, valueFrom: {path: /o}}]}
+- {name: say, container: {image: a, command: [b], args: ["{{workflow.outputs.parameters.shared}}"]}}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    fails = {"whenInput": {"v": "second"}, "fail": {"type": "Broken"}}
+    report = made.simulate({"make": [fails, {"output": "of the first"}]})
+    assert inputs(report)[-1] == {"shared": "of the first"}
+
+
+def test_a_result_with_the_name_failed_is_no_failure(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        """apiVersion: tekton.dev/v1
+kind: PipelineRun
+metadata: {name: a}
+spec:
+  pipelineSpec:
+    tasks:
+    - name: tests
+      onError: continue
+      taskSpec: {results: [{name: failed}, {name: passed}], steps: [{name: s, image: i, command: [c]}]}
+    finally:
+    - name: tell
+      params: [{name: status, value: $(tasks.tests.status)}]
+      taskSpec: {params: [{name: status}], steps: [{name: s, image: i, command: [c], args: [$(params.status)]}]}
+""",
+    )
+    assert made.complete, made.sentences
+    report = made.simulate({"tests": [{"output": {"failed": "0", "passed": "3"}}]})
+    assert inputs(report)[-1] == {"status": "Succeeded"}
+    assert inputs(made.simulate({"tests": [{"exitCode": 1}]}))[-1] == {"status": "Failed"}
+
+
 @pytest.mark.parametrize(("code", "status"), [(1, "Failed"), (MISSING_CODE, "Error")])
 def test_hooks_of_a_step_read_its_failure_and_its_error(tmp_path: Path, code: int, status: str) -> None:
     hook = "template: say, arguments: {parameters: [{name: v, value: %s}]}"

@@ -34,6 +34,26 @@ def reported(made: Result, path: str, message: str) -> bool:
 
 
 ARGO: dict[str, tuple[str, str, str]] = {
+    "a loop over an object": (
+        main(say("s", "'{{item}}'", ", withParam: '{}'")),
+        "spec.templates[0].steps[0][0].withParam",
+        "`withParam` must be one tag, or a list in JSON",
+    ),
+    "a last task without a name": (
+        dag(say("a", "1"), "{template: echo, depends: a.Failed || a.Succeeded}", say("c", "1", ", depends: a.Failed")),
+        "spec.templates[0].dag.tasks[1].name",
+        "must be set",
+    ),
+    "a number with a billion digits": (
+        main(say("s", "'{{item}}'", ", withSequence: {count: 2, format: '%0999999999d'}")),
+        "spec.templates[0].steps[0][0].withSequence",
+        "the format `%0999999999d` has no counterpart; format the number in the container",
+    ),
+    "a name that YAML reads as a boolean": (
+        "- {name: main, inputs: {parameters: [{name: n, value: a}]}, container: {image: a}}",
+        "spec.templates[0].inputs.parameters[0].name",
+        "must be a string, not `false`; write it in quotes",
+    ),
     "templates with one name": (
         "- {name: main, container: {image: a}}\n- {name: main, container: {image: b}}",
         "spec.templates[1].name",
@@ -228,7 +248,50 @@ def test_a_mistake_in_the_spec_of_a_workflow_is_reported(tmp_path: Path, spec: s
 
 S = "taskSpec: {params: [{name: x}], steps: [{name: s, image: i, command: [c], args: ['$(params.x)']}]}"
 ONE = "params: [{name: x, value: '1'}]"
+ARRAYS = "{name: a, type: array, default: [x]}, {name: o, type: object, properties: {k: {}}, default: {k: v}}"
 TEKTON: dict[str, tuple[str, str, str]] = {
+    "an array in a script": (
+        (
+            f"tasks: [{{name: t, taskSpec: {{params: [{ARRAYS}], "
+            "steps: [{name: s, image: i, script: 'echo $(params.a[*])'}]}}]"
+        ),
+        "spec.pipelineSpec.tasks[0].taskSpec.steps[0].script",
+        "`$(params.a[*])` is an array; an array can only be a whole word of `command` or `args`",
+    ),
+    "an array in a word": (
+        (
+            f"tasks: [{{name: t, taskSpec: {{params: [{ARRAYS}], "
+            "steps: [{name: s, image: i, command: [c], args: ['-x=$(params.a[*])']}]}}]"
+        ),
+        "spec.pipelineSpec.tasks[0].taskSpec.steps[0].args[0]",
+        "`$(params.a[*])` is an array",
+    ),
+    "an object in a word": (
+        (
+            f"tasks: [{{name: t, taskSpec: {{params: [{ARRAYS}], "
+            "steps: [{name: s, image: i, command: ['$(params.o[*])']}]}}]"
+        ),
+        "spec.pipelineSpec.tasks[0].taskSpec.steps[0].command[0]",
+        "`$(params.o[*])` is an object; read one of its keys",
+    ),
+    "a matrix over a number": (
+        f"tasks: [{{name: a, matrix: {{params: [{{name: x, value: 7}}]}}, {S}, {ONE}}}]",
+        "spec.pipelineSpec.tasks[0].matrix",
+        "the values of `x` must be a list, not `7`",
+    ),
+    "an array as the program": (
+        (
+            "params: [{name: c, type: array}]\n"
+            "tasks: [{name: t, taskSpec: {steps: [{name: s, image: i, command: ['$(params.c[*])'], args: ['$(params.c[*])']}]}}]"
+        ),
+        "spec.pipelineSpec.tasks[0].taskSpec.steps[0].command",
+        "the program must not be computed",
+    ),
+    "a name that YAML reads as a boolean": (
+        f"params: [{{name: n, default: a}}]\ntasks: [{{name: a, {S}, {ONE}}}]",
+        "spec.pipelineSpec.params[0].name",
+        "must be a string, not `false`; write it in quotes",
+    ),
     "tasks with one name": (
         f"tasks: [{{name: a, {S}, {ONE}}}, {{name: a, {S}, {ONE}}}]",
         "spec.pipelineSpec.tasks[1].name",
@@ -313,6 +376,23 @@ def test_a_mistake_in_a_pipeline_is_reported(tmp_path: Path, spec: str, path: st
     assert reported(made, path, message), made.sentences
 
 
+@pytest.mark.parametrize(
+    ("timeouts", "path", "message"),
+    [
+        ("{pipeline: 1h, tasks: 2h}", "spec.timeouts.tasks", "must not be longer than the limit of the pipeline, `1h`"),
+        ("{finally: 61m}", "spec.timeouts.finally", "must not be longer"),
+        ("{pipeline: 1h, tasks: 40m, finally: 30m}", "spec.timeouts", "`tasks` and `finally` are longer"),
+        ("{pipeline: 1h, finally: '0'}", "", ""),
+        ("{pipeline: '0', tasks: 2h, finally: 1h}", "", ""),
+        ("{pipeline: 1h, tasks: 40m, finally: 20m}", "", ""),
+    ],
+)
+def test_limits_of_parts_are_within_that_of_the_run(tmp_path: Path, timeouts: str, path: str, message: str) -> None:
+    run = pipeline_run(f"tasks: [{{name: a, {S}, {ONE}}}]").replace("spec:\n", f"spec:\n  timeouts: {timeouts}\n", 1)
+    made = tekton(tmp_path, run)
+    assert reported(made, path, message) if path else made.complete, made.sentences
+
+
 RUNNABLE = "spec: {entrypoint: m, templates: [{name: m, container: {image: i}}]}"
 STEPS = "spec: {steps: [{name: s, image: i, script: x}]}"
 
@@ -322,6 +402,12 @@ STEPS = "spec: {steps: [{name: s, image: i, script: x}]}"
     [
         (argo, f"apiVersion: argoproj.io/v2\nkind: Workflow\nmetadata: {{name: x}}\n{RUNNABLE}", "apiVersion: must be"),
         (tekton, f"apiVersion: tekton.dev/v9\nkind: Task\nmetadata: {{name: x}}\n{STEPS}", "apiVersion: must be"),
+        (argo, f"kind: Workflow\nmetadata: {{name: y}}\n{RUNNABLE}", "metadata.name: must be a string, not `true`"),
+        (
+            tekton,
+            f"kind: Task\nmetadata: {{name: a, labels: {{b: 1}}}}\n{STEPS}",
+            "metadata.labels.b: must be a string, not `1`",
+        ),
         (argo, f"kind: WorkflowTemplate\n{RUNNABLE}", "metadata.name: must be set"),
         (tekton, f"kind: Task\n{STEPS}", "metadata.name: must be set"),
         (argo, "apiVersion: argoproj.io/v1alpha1\nkind: Sensor\nmetadata: {name: x}", "kind: events are not imported"),
@@ -428,6 +514,19 @@ def test_aliases_that_double_each_other_are_not_read(tmp_path: Path) -> None:
     text = "\n".join([*lines, "kind: Workflow", f"spec: {{affinity: *a{LAYERS - 1}}}"])
     with pytest.raises(CliError, match="its aliases stand for more than 1000000 values"):
         argo(tmp_path, text)
+
+
+def test_a_path_that_is_a_number_is_invalid(tmp_path: Path) -> None:
+    output = "outputs: {artifacts: [{name: a, path: 1.5}]}"
+    made = argo(tmp_path, workflow(f"- {{name: main, {output}, container: {{image: i, command: [c]}}}}"))
+    assert any("artifacts.outputs[0].path: must match" in each for each in made.sentences), made.sentences
+
+
+def test_a_result_that_nests_too_deeply_is_not_written(tmp_path: Path) -> None:
+    manifest = "'" + "{a: " * 150 + "1" + "}" * 150 + "'"
+    made = argo(tmp_path, workflow(f"- {{name: main, resource: {{action: create, manifest: {manifest}}}}}"))
+    assert reported(made, "spec", "its parts are nested, or refer to each other, too deeply"), made.sentences
+    assert made.manifests == []
 
 
 @pytest.mark.parametrize("system", ["argo", "tekton"])

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from perdure.importing.programs import MISSING_CODE, FileCopy, Output, Returns, not_expanded, option_of, returning
+from perdure.importing.reader import as_text
+from perdure.runtime.pods.payloads import decode
 
 
 def run(folder: Path, program: str, outputs: list[Output], *, prints: bool) -> tuple[int, str, str]:
@@ -39,6 +41,18 @@ def test_the_content_of_a_single_file_is_the_result(tmp_path: Path) -> None:
 def test_the_word_null_is_a_text(tmp_path: Path) -> None:
     assert run(tmp_path, "echo null", [], prints=True)[2] == '"null"'
     assert run(tmp_path, "echo null > n", [Output("n", "n", is_json=True)], prints=False)[2] == "null"
+
+
+TEXTS = ['"7"', '"a b"', '""', '"', '"a\\"b"', '"a\\\\"', '"ü"', '"a\tb"', '"a"\n"b"', "x", "7", "true", "'a'"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize(("outputs", "prints"), [([Output("n", "n")], False), ([], True)])
+def test_the_same_text_arrives(tmp_path: Path, text: str, outputs: list[Output], prints: bool) -> None:
+    """Also one in quotes, such as `jq` prints it, which is JSON itself (argo-workflows#3990)."""
+    (tmp_path / "text").write_text(text)
+    message = run(tmp_path, "cat text; cp text n", outputs, prints=prints)[2]
+    assert as_text(decode(message)[0]) == text
 
 
 @pytest.mark.parametrize(("outputs", "prints"), [([Output("n", "n")], False), ([], True)])

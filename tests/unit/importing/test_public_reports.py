@@ -1,8 +1,8 @@
 """The public reports about importers, each replayed with its exact outcome (`reports/cases.yaml`).
 
-tektoncd/pipeline#1303, #4409, #4071, #9270, #8157, and argo-workflows#4903, #1442, #13060, #15837, #3378, #972. The outcome is
-which steps ran, with what status, when, and with what input, and how the run ended. The table in tests/reports.md has a row for
-each case; `--record` writes it.
+tektoncd/pipeline#1303, #4409, #4071, #9270, #8157, argo-workflows#4903, #1442, #13060, #3990, #15837, #3378, #972, and
+kestra#3000. The outcome is which steps ran, with what status, when, and with what input, and how the run ended; that of a
+schedule is how many times start and are missed. The table in tests/reports.md has a row for each case; `--record` writes it.
 """
 
 import re
@@ -13,9 +13,12 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from perdure.api.times import parse_duration
 from perdure.cli.files.scenarios import simulate_scenario
+from perdure.importing.schedules import convert
 from support.manuals import REPOSITORY
 from unit.importing.imported import Json, Result, argo, tekton
+from unit.schedule.drive import Drive, rules
 
 FOLDER: Final = Path(__file__).parent / "reports"
 CASES: Final[list[Json]] = yaml.safe_load((FOLDER / "cases.yaml").read_text(encoding="utf-8"))
@@ -62,7 +65,10 @@ def _statuses(steps: list[Json]) -> Iterator[tuple[str, str]]:
             yield from _statuses(each.get("steps", []))
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{each['file']} {i}" for i, each in enumerate(CASES)])
+RUNS: Final = [each for each in CASES if "missed" not in each]
+
+
+@pytest.mark.parametrize("case", RUNS, ids=[f"{each['file']} {i}" for i, each in enumerate(RUNS)])
 def test_a_report_has_the_right_outcome(tmp_path: Path, case: Json) -> None:
     expect = {"complete": True, "reported": [], "phase": "Completed", "failure": None, "elapsed": 0, **case["expect"]}
     made = imported(tmp_path, case)
@@ -79,10 +85,22 @@ def test_a_report_has_the_right_outcome(tmp_path: Path, case: Json) -> None:
     assert {key: found[key] for key in expect} == expect
 
 
+@pytest.mark.parametrize("case", [each for each in CASES if "missed" in each], ids=lambda case: str(case["file"]))
+def test_a_schedule_has_the_right_outcome(case: Json) -> None:
+    manifest = yaml.safe_load((FOLDER / case["file"]).read_text(encoding="utf-8"))
+    spec = convert(manifest, case["file"])[-1]["spec"]
+    drive = Drive(rules(**spec))
+    drive.advance()
+    drive.now += parse_duration(case["missed"])
+    drive.advance()
+    missed = drive.state.counts.missed_catchup_window
+    assert {"starts": len(drive.made), "missed": missed} == case["expect"]
+
+
 def test_every_input_of_the_reports_is_replayed() -> None:
     files = {each.name for each in FOLDER.glob("B*.yaml")}
     assert {each["file"] for each in CASES} == files
-    assert len(files) == 25
+    assert len(files) == 27
 
 
 def test_the_table_has_all_cases(record: bool) -> None:

@@ -21,7 +21,7 @@ def texts(report: dict[str, Any]) -> list[Any]:
     return [each["text"] for each in inputs(report) if isinstance(each, dict) and "text" in each]
 
 
-@pytest.mark.parametrize("more", ["", ", {name: y, valueFrom: {path: /y}}"], ids=["one output", "two outputs"])
+@pytest.mark.parametrize("more", ["", ", {name: other, valueFrom: {path: /y}}"], ids=["one output", "two outputs"])
 @pytest.mark.parametrize(
     ("main", "failure"),
     [

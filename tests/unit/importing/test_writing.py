@@ -1,6 +1,7 @@
 import pytest
 import yaml
 
+from perdure.api.yaml_text import dump_blocks
 from perdure.cli.files.documents import Loader
 from perdure.importing.writer import plain, write
 
@@ -10,7 +11,12 @@ TEXTS = [
     "on",
     "12:30",
     "1e3",
+    "1.5e3",
+    "+.5",
+    ".inf",
     "0o14",
+    "0b1",
+    "+7",
     "0x1",
     "1_000",
     "null",
@@ -31,6 +37,12 @@ TEXTS = [
 )
 def test_strings_remain_strings_for_kubectl(text: str) -> None:
     assert yaml.load(write([{"a": {text or "empty": text}, "b": [text]}]), Loader=Loader)["b"] == [text]
+
+
+@pytest.mark.parametrize("value", [*TEXTS, True, 7, 1.5, 1e30, None])
+def test_values_remain_the_same_for_kubectl_in_blocks(value: object) -> None:
+    read = yaml.load(dump_blocks({"a": {str(value) or "empty": value}, "b": [value]}), Loader=Loader)
+    assert read == {"a": {str(value) or "empty": value}, "b": [value]}
 
 
 def test_comments_precede_what_they_describe() -> None:

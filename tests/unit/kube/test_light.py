@@ -67,11 +67,12 @@ async def test_a_connection_is_reused_and_replaced_after_the_server_closes_it() 
 
 
 async def test_requests_have_token_and_impersonation_headers() -> None:
-    access = {"token": "t", "headers": (("Impersonate-User", "ada"), ("Impersonate-Group", "g"))}
+    access = {"token": "t", "headers": (("Impersonate-User", "Zo\u00eb"), ("Impersonate-Group", "g"))}
     with serving(lambda handler: handler.reply(dict(handler.headers))) as url:
         async with LightClient.open(Access(server=url, **access), user_agent="test") as client:
             sent = await client.get("/a")
-    assert (sent["Authorization"], sent["Impersonate-User"], sent["User-Agent"]) == ("Bearer t", "ada", "test")
+    user = sent["Impersonate-User"].encode("latin-1").decode()
+    assert (sent["Authorization"], user, sent["User-Agent"]) == ("Bearer t", "Zo\u00eb", "test")
 
 
 async def test_a_redirect_is_an_error() -> None:

@@ -1,5 +1,6 @@
 """Reads files of other workflow systems, converts them, and checks the result."""
 
+import json
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -56,11 +57,14 @@ def convert_files(
     _report_collisions(imported)
     sentences = [f"Not imported: {each}" for each in unread]
     manifests: list[Object] = []
+    written: set[str] = set()
     for each in imported:
         sentences += [f"Not imported: {each.source}: {gap.path}: {gap.message}" for gap in each.report.gaps]
         sentences += [f"Note: {each.source}: {note.path}: {note.message}" for note in each.report.notes]
         for i, manifest in enumerate(each.manifests):
-            if manifest not in [{key: value for key, value in one.items() if key != COMMENT} for one in manifests]:
+            content = json.dumps(manifest, sort_keys=True, default=str)
+            if content not in written:
+                written.add(content)
                 manifests.append(_commented(manifest, each, first=i == 0))
     text = write(manifests)
     mistakes = mistakes_in(text)

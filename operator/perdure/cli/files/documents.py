@@ -84,7 +84,9 @@ def read_files(name: str) -> Iterator[Document]:
         UnreadableFileError: The file cannot be read, or is not valid YAML.
     """
     path = Path(name)
-    if name == STDIN or not path.is_dir():
+    with _explained(name, CHECK_NAME):
+        is_folder = name != STDIN and path.is_dir()
+    if not is_folder:
         yield from read_file(name)
         return
     for file in sorted(path.rglob("*")):

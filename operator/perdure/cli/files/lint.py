@@ -268,6 +268,11 @@ class _Object:
     checked: CheckedDefinition | None = None
 
     @property
+    def namespace(self) -> str:
+        """Its namespace; empty for that of the kubeconfig."""
+        return self.resource.metadata.namespace or ""
+
+    @property
     def subject(self) -> str:
         meta = self.resource.metadata
         return f"{self.resource.kind}/{meta.name or meta.generate_name}"
@@ -299,10 +304,10 @@ def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
             linted.unreadable.append(str(error))
     linted.objects += len(objects)
     objects = _checked(objects)
-    documents = _known(objects)
+    documents = {namespace: _known(objects, namespace) for namespace in {each.namespace for each in objects}}
     for each in objects:
         alone = filter(each.is_certain, each.checked.findings if each.checked else ())
-        findings = [*alone, *filter(each.was_read, _across_documents(each, documents, now))]
+        findings = [*alone, *filter(each.was_read, _across_documents(each, documents[each.namespace], now))]
         reported = {*each.mistaken, *(finding.path for finding in findings)}
         findings += [finding for finding in _of_values(each.document) if finding.path not in reported]
         linted.found += [
@@ -313,15 +318,15 @@ def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
     return linted
 
 
-def _known(objects: Iterable[_Object]) -> Documents:
-    """Return the objects in the files, by name."""
+def _known(objects: Iterable[_Object], namespace: str) -> Documents:
+    """Return the objects in the files, by name; those in the namespace have precedence over others with the same name."""
     workflows: dict[str, CheckedDefinition] = {}
     policies: set[str] = set()
     limits: set[str] = set()
     runs: dict[str, str] = {}
     in_place: list[frozenset[str] | None] = []
     signals: dict[str, frozenset[str] | None] = {}
-    for each in objects:
+    for each in sorted(objects, key=lambda each: each.namespace == namespace):
         name, resource = each.resource.metadata.name, each.resource
         awaited = each.checked.signals.awaited if each.checked and not each.replaced else None
         if isinstance(resource, Workflow) and each.checked:

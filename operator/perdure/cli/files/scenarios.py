@@ -91,11 +91,15 @@ def scenarios_in(folder: Path) -> list[Path]:
         folder: A folder, or a single scenario.
 
     Raises:
-        BadFileError: The folder does not exist.
+        BadFileError: The folder does not exist, or cannot be read.
     """
-    if folder.is_file():
+    try:
+        is_file, is_folder = folder.is_file(), folder.is_dir()
+    except OSError as error:
+        raise BadFileError(f"{folder}: cannot be read: {error.strerror}") from error
+    if is_file:
         return [folder]
-    if not folder.is_dir():
+    if not is_folder:
         raise BadFileError(f"{folder}: no such folder; name one that contains scenarios")
     found = (file for file in sorted(folder.rglob("*")) if file.suffix in {".yaml", ".yml"} and file.is_file())
     return [file for file in found if _may_be_scenario(file)]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 import click
-import yaml
 
+from perdure.api.yaml_text import dump_blocks
 from perdure.cli.command import argument, option, verb
 from perdure.cli.flags import kubectl_arguments
 from perdure.cli.options import context_option, namespace_option
@@ -70,7 +70,7 @@ def deploy(
     if mount:
         placement = _mounted(module, image, address)
     found = [each for environment in environments for each in manifests_of(environment, placement)]
-    text = yaml.safe_dump_all(found, sort_keys=False)
+    text = "---\n".join(map(dump_blocks, found))
     if dry_run:
         click.echo(text, nl=False)
         return

@@ -318,7 +318,7 @@ async def _end_pause_in_spec(context: click.Context, target: TargetOptions, reas
 
     Without the permission, nothing is changed; the answer to the Operation then says what to change.
     """
-    name, was_paused = str(target.name), False
+    name, was_paused, seconds = str(target.name), False, seconds_of(target.timeout, "--timeout")
 
     def changed(found: dict[str, Any]) -> dict[str, Any] | None:
         nonlocal was_paused
@@ -340,7 +340,7 @@ async def _end_pause_in_spec(context: click.Context, target: TargetOptions, reas
             "Note: `spec.paused` was true and is now false; if a file or a Git repository has the manifest, change it there too",
             err=True,
         )
-        end = time.monotonic() + (seconds_of(target.timeout, "--timeout") if target.wait else 0.0)
+        end = time.monotonic() + (seconds if target.wait else 0.0)
         generation = written["metadata"].get("generation") or 0
         while (written.get("status") or {}).get("observedGeneration", 0) < generation and time.monotonic() < end:
             await asyncio.sleep(_POLL_SECONDS)

@@ -16,8 +16,7 @@ from perdure.client.revisions import RevisionHistory, written
 from perdure.lazy import lazily
 
 with lazily():
-    import yaml
-
+    from perdure.api import yaml_text
     from perdure.view import revisions as view
 
 
@@ -165,7 +164,7 @@ def rollback(
     chosen, same = asyncio.run(change())
     number = chosen["spec"].get("number")
     if dry_run:
-        click.echo(yaml.safe_dump(written(chosen), sort_keys=False, allow_unicode=True).rstrip("\n"))
+        click.echo(yaml_text.dump_blocks(written(chosen)).rstrip("\n"))
     elif same:
         raise CliError(f"Workflow `{name}` already has the definition of revision {number}")
     else:

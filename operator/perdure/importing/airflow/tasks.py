@@ -17,6 +17,8 @@ from perdure.importing.writer import Names
 _POD: Final = "KubernetesPodOperator"
 _EMPTY: Final = "EmptyOperator"
 _XCOM: Final = "/airflow/xcom"
+_OF_ATTEMPTS: Final = ("retries", "retry_delay", "retry_exponential_backoff", "max_retry_delay", "execution_timeout")
+"""Fields without an effect on a task that does nothing."""
 _RETRY_DELAY: Final = 300
 """The default of `retry_delay`, in seconds."""
 _NOT_SERIALIZED: Final = (
@@ -50,7 +52,7 @@ _IGNORED: Final = (
     *("executor", "executor_config", "resources", "run_as_user", "allow_nested_operators", "multiple_outputs"),
     *("_logger_name", "_pre_execute_hook", "_post_execute_hook", "inlets", "outlets", "render_template_as_native_obj"),
     *("depends_on_past", "wait_for_downstream", "pool", "pool_slots", "priority_weight", "email", "email_on_failure"),
-    *("email_on_retry", "sla", "max_active_tis_per_dag", "max_active_tis_per_dagrun", "ignore_first_depends_on_past"),
+    *("email_on_retry", "sla", "max_active_tis_per_dag", "ignore_first_depends_on_past"),
     *("wait_for_past_depends_before_skipping", "kubernetes_conn_id", "config_file", "cluster_context", "namespace"),
     *("pod_template_file", "pod_template_dict", "hostname", "has_on_execute_callback", "has_on_failure_callback"),
     *("has_on_success_callback", "has_on_retry_callback", "has_on_skipped_callback"),
@@ -115,11 +117,18 @@ class Task:
     id: str
     pushes: bool = False
     """Whether it has an XCom, if another task reads it."""
+    is_imported: bool = True
+    """Whether its template has something to run. Otherwise it becomes a step that fails."""
+    concurrency: int | None = None
+    """How many of its mapped tasks run at the same time, if that is limited."""
     source: Fields = field(kw_only=True)
 
     def returns(self, pulled: set[str]) -> None:
         """Let the task return its XCom, if others read it."""
         if self.id not in pulled:
+            return
+        if not self.is_imported:
+            self.template["outputs"] = {"parameters": [{"name": RESULT}]}
             return
         if not self.pushes:
             self.source.gap("do_xcom_push", "is false, but another task reads the XCom; let the container write it")
@@ -130,8 +139,14 @@ class Task:
         self.template["outputs"] = {"parameters": [{"name": RESULT, "valueFrom": value}]}
 
 
-def tasks_of(dag: Fields, id_: str) -> list[Task]:
-    """Take the tasks of a DAG."""
+def tasks_of(dag: Fields, id_: str, times: Object) -> list[Task]:
+    """Take the tasks of a DAG.
+
+    Args:
+        dag: The DAG.
+        id_: Its ID.
+        times: Its `start_date` and `end_date`; a task with others runs in a part of the runs.
+    """
     sources = []
     for i, each in enumerate(_list(dag.take("tasks", []))):
         data = each.get("__var", each) if isinstance(each, dict) else each
@@ -148,6 +163,10 @@ def tasks_of(dag: Fields, id_: str) -> list[Task]:
         for other in below:
             upstream.setdefault(str(other), []).append(str(each.data.get("task_id")))
     rules = {str(each.data.get("task_id")): _rule(each) for each in sources}
+    for each in sources:
+        for name, of_dag in times.items():
+            if each.take(name, of_dag) != of_dag:
+                each.gap(name, "is not that of the DAG; write a `when` about the time of the run")
     dag.note("tasks", _NOT_SERIALIZED)
     return [_Builder(each, id_, ids, upstream, rules).task for each in sources]
 
@@ -188,26 +207,41 @@ class _Builder:
         if depends:
             call["depends"] = depends
         source.drop("trigger_rule")
+        mapped = "expand_input" in source
         inputs = self._loop(call)
+        lost = mapped and "withItems" not in call
         template: Object = {"name": name}
         pushes = False
-        if kind == _POD:
+        if lost:
+            source.data = {}
+        elif kind == _POD:
             pushes = bool(source.take("do_xcom_push", True))
             template |= self._pod(pushes=pushes)
         elif kind == _EMPTY:
             template |= {"suspend": {"duration": "0s"}}
+            source.drop(*_OF_ATTEMPTS)
         else:
             source.gap("task_type", f"`{kind}` is not imported: only a {_POD} is; write the task as a container")
-            template |= {"suspend": {"duration": "0s"}}
             source.data = {}
         template = {**_with_items(template), **inputs}
+        limit = source.take("max_active_tis_per_dagrun")
         for each, advice in _WITH_EFFECT.items():
             value = source.data.get(each)
             if value not in (None, False, [], {}, "", *_DEFAULTS.get(each, ())):
                 source.gap(each, f"has no counterpart; {advice}")
         source.drop(*_IGNORED)
         source.done({})
-        self.task = Task(source.path, template, call, self._templates, self._id, pushes, source=source)
+        self.task = Task(
+            source.path,
+            template,
+            call,
+            self._templates,
+            self._id,
+            pushes,
+            is_imported=kind in {_POD, _EMPTY} and not lost,
+            concurrency=limit if isinstance(limit, int) and "withItems" in call else None,
+            source=source,
+        )
 
     # When it runs
 

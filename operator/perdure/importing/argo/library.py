@@ -1,33 +1,46 @@
 """The templates that a workflow of Argo can use: its own, inline templates of steps, and templates of WorkflowTemplates."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from perdure.importing.reader import ConversionReport, Fields, Object
+from perdure.importing.reader import ConversionReport, Fields, Object, visible
 
+_CLUSTERED: Final = "ClusterWorkflowTemplate"
 LIBRARY: Final = "library/"
 """What the home of a template begins with that is in none of the files."""
 
 
-class Library:
-    """WorkflowTemplates, ClusterWorkflowTemplates, and ConfigMaps of the files, by kind and name."""
+_CONTROLLER: Final = "workflow-controller-configmap"
+"""The ConfigMap of Argo's controller, in its namespace."""
 
-    def __init__(self, documents: list[Object]) -> None:
+
+class Library:
+    """WorkflowTemplates, ClusterWorkflowTemplates, and ConfigMaps of the files, by kind and name.
+
+    They are those to which an object of one namespace can refer.
+    """
+
+    def __init__(self, documents: Sequence[Object], namespace: str) -> None:
+        """Find the objects.
+
+        Args:
+            documents: All objects in the files.
+            namespace: The namespace; empty for that of the kubeconfig.
+        """
         self._specs: dict[tuple[str, str], Object] = {}
         self._maps: dict[str, Object] = {}
         self.locks: dict[str, str] = {}
         """The names of the locks that have become WorkflowLimits, by the names of those."""
-        for each in documents:
-            name = str((each.get("metadata") or {}).get("name") or "")
-            if each.get("kind") in {"WorkflowTemplate", "ClusterWorkflowTemplate"}:
-                self._specs[str(each["kind"]), name] = each.get("spec") or {}
-            elif each.get("kind") == "ConfigMap":
+        for (kind, name), each in visible([_placed(each) for each in documents], namespace).items():
+            if kind in {"WorkflowTemplate", _CLUSTERED}:
+                self._specs[kind, name] = each.get("spec") or {}
+            elif kind == "ConfigMap":
                 self._maps[name] = each.get("data") or {}
 
     def spec(self, name: str, *, cluster: bool) -> Object | None:
         """Return the spec of a template by name."""
-        return self._specs.get(("ClusterWorkflowTemplate" if cluster else "WorkflowTemplate", name))
+        return self._specs.get((_CLUSTERED if cluster else "WorkflowTemplate", name))
 
     def texts(self) -> Iterator[Object]:
         """Return the specs of all templates."""
@@ -35,11 +48,20 @@ class Library:
 
     def images(self) -> str:
         """Return the commands of images, in YAML, that the ConfigMap of Argo's controller has."""
-        return str(self._maps.get("workflow-controller-configmap", {}).get("images") or "")
+        return str(self._maps.get(_CONTROLLER, {}).get("images") or "")
 
     def entry(self, reference: Mapping[str, Any]) -> Any:
         """The value of a `configMapKeyRef`, if the files have the ConfigMap."""
         return self._maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))
+
+
+def _placed(document: Object) -> Object:
+    """Return an object without a namespace, if it can be read from all."""
+    metadata = document.get("metadata")
+    is_everywhere = document.get("kind") == _CLUSTERED or (metadata or {}).get("name") == _CONTROLLER
+    if not isinstance(metadata, dict) or not is_everywhere:
+        return document
+    return {**document, "metadata": {key: each for key, each in metadata.items() if key != "namespace"}}
 
 
 class Templates:

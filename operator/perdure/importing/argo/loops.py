@@ -74,7 +74,9 @@ def _param(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
     try:
         found = json.loads(text)
     except ValueError:
-        raise UntranslatableError("`withParam` must be one tag, or a list in JSON") from None
+        found = None
+    if not isinstance(found, list):
+        raise UntranslatableError("`withParam` must be one tag, or a list in JSON")
     return _items(found, resolve, is_tag)
 
 
@@ -106,13 +108,17 @@ def _sequence(sequence: Fields, resolve: Resolve) -> Any:
     return "${" + made + "}"
 
 
+_WIDE: Final = re.compile(r"%[^%A-Za-z]*[0-9]{4}")
+"""A format that writes a number with thousands of characters."""
+
+
 def _formatted(form: str, number: int) -> str:
     try:
-        return form % number
+        if not _WIDE.search(form):
+            return form % number
     except (TypeError, ValueError):
-        raise UntranslatableError(
-            f"the format `{form}` has no counterpart; format the number in the container"
-        ) from None
+        pass
+    raise UntranslatableError(f"the format `{form}` has no counterpart; format the number in the container")
 
 
 def _number(text: str, resolve: Resolve) -> str:

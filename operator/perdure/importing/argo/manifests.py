@@ -26,6 +26,7 @@ from perdure.importing.reader import (
     as_text,
     circle,
     cycle_of,
+    namespace_of,
     walk,
 )
 from perdure.importing.schemas import Schema
@@ -85,11 +86,12 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
         documents: Manifests; objects of other kinds are only used for lookups.
     """
     read = _SCHEMA.read(documents)
-    library = Library([each for each, _ in read])
+    found = [each for each, _ in read]
+    libraries = {namespace: Library(found, namespace) for namespace in set(map(namespace_of, found))}
     for each, of in read:
         if each.get("kind") in KINDS:
             with of.conversion():
-                _Conversion(each, library, of)
+                _Conversion(each, libraries[namespace_of(each)], of)
             of.report_rest(TAG.finditer, is_tag)
         elif each.get("kind") in _OF_EVENTS:
             of.report.gap("kind", _OF_EVENTS[each["kind"]])

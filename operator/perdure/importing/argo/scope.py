@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from perdure.importing.expressions import UntranslatableError, has_field, literal, member, value_of
+from perdure.importing.expressions import CAUGHT, UntranslatableError, has_field, literal, member, value_of, was_caught
 
 
 def _quoted(text: str) -> str:
@@ -127,7 +127,7 @@ class WorkflowFacts:
         return f"(run.failure == null ? '\"null\"' : {_quoted(f'({found})')})"
 
 
-_FAILED_ITEM: Final = "type(o) == map && has(o.failed)"
+_FAILED_ITEM: Final = was_caught("o")
 """The condition that the item `o` of a loop has failed, whose failure was caught."""
 
 OUTPUT_MISSING: Final = "OutputMissing"
@@ -145,7 +145,7 @@ class CalledStep:
     shape: Shape
     is_loop: bool = False
     is_caught: bool = False
-    """Whether its failure becomes its output: an object with the field `failed`."""
+    """Whether its failure becomes its output: an object with the field `CAUGHT`."""
     may_skip: bool = False
     """Whether a condition can prevent it from running."""
     may_be_empty: bool = False
@@ -170,7 +170,7 @@ class CalledStep:
         output = f"{self.step}.output"
         if self.is_loop:
             return f"(type({output}) == list && {output}.exists(o, {_FAILED_ITEM}))"
-        return f"(type({output}) == map && has({output}.failed))"
+        return f"({was_caught(output)})"
 
     @property
     def errored(self) -> str:
@@ -184,16 +184,16 @@ class CalledStep:
             return f"(step.failure != null && step.failure.type in {list(ERRORS)})" if self.base else ""
         output = f"{self.step}.output"
         if not self.is_loop:
-            return f"({self.failed} && {output}.failed in {list(ERRORS)})"
+            return f"({self.failed} && {member(output, CAUGHT)} in {list(ERRORS)})"
         last = f"{output}.filter(o, {_FAILED_ITEM})"
-        return f"({self.failed} && {last}[size({last}) - 1].failed in {list(ERRORS)})"
+        return f"({self.failed} && {member(f'{last}[size({last}) - 1]', CAUGHT)} in {list(ERRORS)})"
 
     @property
     def all_failed(self) -> str:
         """Return the condition that all items of the loop have failed; other steps have no items."""
         output = f"{self.step}.output"
         is_list = f"type({output}) == list && {output} != []"
-        item = f"{_FAILED_ITEM} && !(o.failed in {list(ERRORS)})" if self.shape.errs else _FAILED_ITEM
+        item = f"{_FAILED_ITEM} && !({member('o', CAUGHT)} in {list(ERRORS)})" if self.shape.errs else _FAILED_ITEM
         return f"({is_list} && {output}.all(o, {item}))" if self.is_loop else "false"
 
     @property
@@ -230,7 +230,7 @@ class CalledStep:
             case ("ip",) if self.service:
                 return f"{self.service}.ip"
             case ("exitCode",):
-                code = f"{step}.output.failed.replace('ExitCode', '')"
+                code = f"{member(f'{step}.output', CAUGHT)}.replace('ExitCode', '')"
                 code = f"({self.errored} ? '0' : {code})" if self.errored else code
                 return f"({self.failed} ? {code} : '0')" if self.is_caught else "'0'"
             case ("startedAt",):

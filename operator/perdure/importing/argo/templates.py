@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from perdure.api.times import parse_duration
 from perdure.importing.argo.artifacts import (
     archives_log,
     artifact_paths,
@@ -155,7 +156,7 @@ class ActivityBuilder:
             template.gap("retryStrategy.expression", "only the time of a container is measured")
         definition: Object = {
             "name": self._name,
-            "startToCloseTimeout": attempt_limit(template),
+            "startToCloseTimeout": _shorter(attempt_limit(template), repeated.fields.get("scheduleToCloseTimeout")),
             **repeated.fields,
             **({"limits": taken} if taken else {}),
             **cache(template, self._containers),
@@ -353,6 +354,11 @@ class ActivityBuilder:
             found[key] = {**self._containers.fixed(rest, f"{common}.{key}"), **of_template}
         own.done({})
         return {key: each for key, each in found.items() if each}
+
+
+def _shorter(limit: str, total: str | None) -> str:
+    """Return the limit of an attempt, which must not be longer than that of all attempts."""
+    return min(limit, total or limit, key=parse_duration)
 
 
 def _is_required(parameter: Object) -> bool:

@@ -10,7 +10,7 @@ from perdure.api.times import format_duration, parse_duration
 from perdure.importing.durations import NO_LIMIT
 from perdure.importing.expressions import literal
 from perdure.importing.mistakes import too_long
-from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, as_text, cycle_of
+from perdure.importing.reader import ConversionReport, ConvertedObject, Fields, Object, as_text, cycle_of, namespace_of
 from perdure.importing.schemas import Schema
 from perdure.importing.tekton.mistakes import report_mistakes
 from perdure.importing.tekton.pipeline import Catalog, Pipeline, RunContext, limit, take_name, texts, workflow_of
@@ -64,12 +64,14 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
         documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
     """
     read = _SCHEMA.read(map(_renewed, documents))
-    catalog = Catalog([each for each, _ in read])
+    found = [each for each, _ in read]
+    catalogs = {namespace: Catalog(found, namespace) for namespace in set(map(namespace_of, found))}
+    parts = _parts_of_others(found, catalogs)
     made = []
     for each, of in read:
-        if each.get("kind") in KINDS and not catalog.is_used(each):
+        if each.get("kind") in KINDS and id(each) not in parts:
             with of.conversion():
-                _Conversion(each, catalog, of)
+                _Conversion(each, catalogs[namespace_of(each)], of)
             of.report_rest(_REST.finditer, lambda _: True)
             made.append(of)
         elif each.get("kind") in _OF_TRIGGERS:
@@ -77,6 +79,20 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
         if of.report and of not in made:
             made.append(of)
     return made
+
+
+def _parts_of_others(documents: list[Object], catalogs: Mapping[str, Catalog]) -> set[int]:
+    """Return the identities of the definitions that become parts of others.
+
+    Pipelines that only contain each other are none: they are converted, which reports them.
+    """
+    of = [
+        (each, catalogs[namespace_of(each)].parts(each))
+        for each in documents
+        if each.get("kind") in {"PipelineRun", "TaskRun", "Pipeline"}
+    ]
+    used = {id(part) for _, parts in of for part in parts}
+    return {id(part) for each, parts in of if id(each) not in used for part in parts}
 
 
 class _Conversion:
@@ -124,7 +140,9 @@ class _Conversion:
         field = "pipeline" if "pipeline" in timeouts else "timeout"
         written = limit(timeouts if field == "pipeline" else run, field)
         total = written or _DEFAULT_LIMIT
-        tasks, final = _parts(total, limit(timeouts, "tasks"), limit(timeouts, "finally"))
+        parts = {name: limit(timeouts, name) for name in ("tasks", "finally")}
+        _check_parts(timeouts, total, parts)
+        tasks, final = _parts(total, parts["tasks"], parts["finally"])
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
         named = self._specs(run, context)
@@ -327,6 +345,21 @@ def _passed(param: Object) -> Any:
     name = str(param.get("name"))
     suffix = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
     return f"$(params[{literal(name)}]{suffix})"
+
+
+def _check_parts(timeouts: Fields, total: str, parts: Mapping[str, str | None]) -> None:
+    """Report limits of the parts of a run that are longer than that of the run, alone or together."""
+    known = {name: part for name, part in parts.items() if part not in {None, NO_LIMIT}}
+    if total == NO_LIMIT:
+        return
+    for name, part in known.items():
+        if parse_duration(part) > parse_duration(total):
+            timeouts.gap(name, f"must not be longer than the limit of the pipeline, `{total}`, which Tekton rejects")
+            return
+    if sum(map(parse_duration, known.values()), timedelta(0)) > parse_duration(total):
+        timeouts.gap(
+            "", f"`tasks` and `finally` are longer than the limit of the pipeline, `{total}`, which Tekton rejects"
+        )
 
 
 def _parts(total: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:

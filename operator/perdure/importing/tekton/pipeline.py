@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -11,9 +11,9 @@ from typing import Any, Final
 from perdure.api.fields import MAX_COUNT
 from perdure.api.policies import FailurePolicy
 from perdure.importing.durations import NO_LIMIT, go_duration
-from perdure.importing.expressions import Resolve, UntranslatableError, condition, literal, member, tag
+from perdure.importing.expressions import CAUGHT, Resolve, UntranslatableError, condition, literal, member, tag
 from perdure.importing.mistakes import too_long
-from perdure.importing.reader import ConversionReport, Fields, Object, as_text, circle, cycle_of
+from perdure.importing.reader import ConversionReport, Fields, Object, as_text, circle, cycle_of, format_value, visible
 from perdure.importing.tekton.task import TaskBuilder, TaskContext, WorkspaceBinding
 from perdure.importing.tekton.variables import (
     VARIABLE,
@@ -22,6 +22,7 @@ from perdure.importing.tekton.variables import (
     any_spread,
     composed,
     is_spread,
+    kind_of,
     list_of,
     mistake_of_type,
     params_read,
@@ -81,46 +82,50 @@ def take_name(reference: Fields, kind: str, *, found: Callable[[str], bool]) -> 
 
 
 class Catalog:
-    """The definitions in the files, by name."""
+    """The definitions in the files to which an object of one namespace can refer, by name."""
 
-    def __init__(self, documents: list[Object]) -> None:
-        self._specs: dict[tuple[str, str], Object] = {}
-        for each in documents:
-            self._specs[str(each.get("kind")), str((each.get("metadata") or {}).get("name"))] = each.get("spec") or {}
+    def __init__(self, documents: Sequence[Object], namespace: str) -> None:
+        """Find the definitions.
+
+        Args:
+            documents: All objects in the files.
+            namespace: The namespace; empty for that of the kubeconfig.
+        """
+        self._found = visible(documents, namespace)
         self.actions: Mapping[str, Object] = {
-            name: spec for (kind, name), spec in self._specs.items() if kind == "StepAction"
+            name: each.get("spec") or {} for (kind, name), each in self._found.items() if kind == "StepAction"
         }
         """The specs of StepActions."""
-        self._used: set[tuple[str, str]] = set()
-        for (kind, _), spec in list(self._specs.items()):
-            if kind in {"PipelineRun", "TaskRun", "Pipeline"}:
-                self._note(spec)
-        for each in documents:
-            if each.get("kind") in {"PipelineRun", "TaskRun"}:
-                self._note(each.get("spec") or {})
 
-    def _note(self, value: Any) -> None:
-        if isinstance(value, list):
-            for each in value:
-                self._note(each)
-        elif isinstance(value, dict):
-            for field, kind in (("taskRef", "Task"), ("pipelineRef", "Pipeline")):
-                if isinstance(value.get(field), dict):
-                    self._used.add((kind, name_in({"resolver": "", **value[field]})))
-            for each in value.values():
-                self._note(each)
-
-    def is_used(self, document: Object) -> bool:
-        """Whether a definition is a part of another object in the files."""
-        return (str(document["kind"]), str((document.get("metadata") or {}).get("name"))) in self._used
+    def parts(self, document: Object) -> list[Object]:
+        """Return the definitions that an object of the namespace uses, also indirectly."""
+        parts: dict[tuple[str, str], Object] = {}
+        queue: list[Any] = [document.get("spec")]
+        while queue:
+            value = queue.pop()
+            if isinstance(value, list):
+                queue += value
+            elif isinstance(value, dict):
+                queue += value.values()
+                for field, kind in (("taskRef", "Task"), ("pipelineRef", "Pipeline")):
+                    if isinstance(value.get(field), dict):
+                        key = kind, name_in({"resolver": "", **value[field]})
+                        if key in self._found and key not in parts:
+                            parts[key] = self._found[key]
+                            queue.append(parts[key].get("spec"))
+        return list(parts.values())
 
     def task(self, name: str) -> Object | None:
         """The spec of a Task."""
-        return self._specs.get(("Task", name))
+        return self._spec("Task", name)
 
     def pipeline(self, name: str) -> Object | None:
         """The spec of a Pipeline."""
-        return self._specs.get(("Pipeline", name))
+        return self._spec("Pipeline", name)
+
+    def _spec(self, kind: str, name: str) -> Object | None:
+        found = self._found.get((kind, name))
+        return None if found is None else found.get("spec") or {}
 
 
 @dataclass(slots=True)
@@ -317,7 +322,7 @@ class Pipeline:
             task.drop("runAfter", "description", "displayName")
             task.done(_ADVICE)
             finished = FinishedTask(member("steps", step), results, is_loop=loop is not None, is_caught=caught)
-            return made, replace(finished, is_pipeline=True)
+            return made, replace(finished, is_pipeline=True, is_unknown=not call)
         context = TaskContext(
             task=name,
             step=name,
@@ -339,7 +344,7 @@ class Pipeline:
             spec = None
         if spec is None:
             made |= _not_imported(name)
-            return made, FinishedTask(member("steps", step), ())
+            return made, FinishedTask(member("steps", step), (), is_unknown=True)
         builder = TaskBuilder(spec, context)
         activity = builder.build()
         self.activities.append({"#": f"task {context.task}", **activity.definition})
@@ -422,7 +427,7 @@ class Pipeline:
         name = self._names.of("caught")
         if not any(each["name"] == name for each in self.blocks):
             self.blocks.append(
-                {"name": name, "steps": [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}]}
+                {"name": name, "steps": [{"name": "go-on", "return": {"output": {CAUGHT: "${params}"}}}]}
             )
         return name
 
@@ -523,7 +528,11 @@ def workflow_of(catalog: Catalog, context: RunContext, spec: Fields, name: str) 
     }
     required = [str(each.get("name")) for each in declared if "default" not in each]
     properties = {
-        str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)} for each in declared
+        str(each.get("name")): {
+            **({"type": kind} if (kind := kind_of(each)) in {"array", "object"} else {}),  # texts may look like numbers
+            **{key: each[key] for key in ("description", "enum") if each.get(key)},
+        }
+        for each in declared
     }
     schema: Object = {"type": "object", "properties": {key: value for key, value in properties.items() if value}}
     schema |= {"required": required} if required else {}
@@ -673,11 +682,14 @@ def items(matrix: Fields, resolve: Resolve) -> tuple[Any, frozenset[str]]:
         for each in matrix.parts("include")
     ]
     names = frozenset({*params, *(name for each in included for name in each)})
+    for name, value in params.items():
+        if not isinstance(value, list | str):
+            raise UntranslatableError(f"the values of `{name}` must be a list, not {format_value(value)}")
     if all(isinstance(value, list) and not VARIABLE.search(str(value)) for value in params.values()):
         if math.prod(map(len, params.values())) > MAX_ITEMS:
             raise UntranslatableError(f"a loop has at most {MAX_ITEMS} items; let each task do a part of the work")
         combined = _combined(params, included)
-        return [{name: translated(str(value), resolve) for name, value in each.items()} for each in combined], names
+        return [{name: translated(as_text(value), resolve) for name, value in each.items()} for each in combined], names
     if included:
         raise UntranslatableError("`include` needs parameters whose values are written out")
     return "${" + _product(params, resolve) + "}", names

@@ -454,6 +454,7 @@ class TaskContainers:
             source.gap(
                 "command", "the program must not be computed; start it with a shell, with the variable as an argument"
             )
+            return {**container, "command": [str(word) for word in command]}
         kept = [word.replace("$${", "${") for word in command[:first]]
         rest = [*command[first:], *container.get("args", [])]
         return {**container, **({"command": kept} if kept else {}), **({"args": rest} if rest else {})}

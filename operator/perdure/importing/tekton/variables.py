@@ -5,7 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perdure.importing.expressions import Resolve, UntranslatableError, has_field, literal, member, tag, template
+from perdure.importing.expressions import (
+    Resolve,
+    UntranslatableError,
+    has_field,
+    literal,
+    member,
+    tag,
+    template,
+    was_caught,
+)
 from perdure.importing.reader import ConversionReport, Fields, as_text, format_value, walk
 
 VARIABLE: Final = re.compile(
@@ -95,11 +104,18 @@ def value_of(value: Any, resolve: Resolve) -> str:
 _TYPES: Final = {"array": "a list", "object": "a map", "string": "a string"}
 
 
+_KINDS: Final[Mapping[type, str]] = {list: "array", dict: "object"}
+
+
+def kind_of(declared: Mapping[str, Any]) -> str:
+    """Return the type of a parameter: the declared one, or that of its default."""
+    by_default = "object" if declared.get("properties") else _KINDS.get(type(declared.get("default")), "string")
+    return str(declared.get("type") or by_default)
+
+
 def mistake_of_type(declared: Mapping[str, Any], value: Any) -> str:
     """Return what is wrong with the type of a value of a parameter; empty if it has the declared one."""
-    kinds: Mapping[type, str] = {list: "array", dict: "object"}
-    by_default = "object" if declared.get("properties") else kinds.get(type(declared.get("default")), "string")
-    kind, found = str(declared.get("type") or by_default), kinds.get(type(value), "string")
+    kind, found = kind_of(declared), _KINDS.get(type(value), "string")
     if kind == found or kind not in _TYPES or (isinstance(value, str) and VARIABLE.fullmatch(value)):
         return ""
     return f"must be {_TYPES[kind]}, as the parameter is declared, not {format_value(value)}"
@@ -156,6 +172,8 @@ class FinishedTask:
     is_loop: bool = False
     is_caught: bool = False
     is_pipeline: bool = False
+    is_unknown: bool = False
+    """Whether it was not imported."""
 
     @property
     def is_plain(self) -> bool:
@@ -183,13 +201,16 @@ class FinishedTask:
         status = f"({self.step}.status == 'Skipped' ? 'None' : {self.step}.status)"
         if not self.is_caught:
             return status
-        output, item = f"{self.step}.output", "type(o) == map && has(o.failed)"
-        found = f"type({output}) == map && has({output}.failed)"
-        found = f"type({output}) == list && {output}.exists(o, {item})" if self.is_loop else found
+        output = f"{self.step}.output"
+        found = (
+            f"type({output}) == list && {output}.exists(o, {was_caught('o')})" if self.is_loop else was_caught(output)
+        )
         return f"({found} ? {literal(failed)} : {status})"
 
     def _result(self, name: str) -> str:
         """Return a result; of a loop, the list of those that its tasks have written."""
+        if self.is_unknown:
+            raise UntranslatableError(f"the task with the result `{name}` is not imported, which is reported above")
         if name not in self.results:
             raise UntranslatableError(f"the task has no result `{name}`; declare it")
         output = f"{self.step}.output"

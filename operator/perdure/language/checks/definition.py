@@ -657,7 +657,9 @@ def _endless_children(checked: CheckedDefinition, documents: Documents, name: st
     edges = {key: {c.workflow for c in each.children if c.always} for key, each in documents.workflows.items()}
     ring = ring_of(name, edges) if name in edges else []
     if ring and name == min(ring):
-        child = next(child for child in checked.children if child.always and child.workflow in ring)
+        child = next((child for child in checked.children if child.always and child.workflow in ring), None)
+        if child is None:  # another manifest in the files has the same name
+            return
         chain = " starts ".join(f"`{each}`" for each in (*ring, ring[0]))
         message = f"these Workflows start each other endlessly: {chain}; give one of the steps a `when`"
         yield Finding(child.path, message)

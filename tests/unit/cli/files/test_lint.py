@@ -108,7 +108,12 @@ def test_warnings_fail_with_strict() -> None:
 
 @pytest.mark.parametrize(
     ("name", "want"),
-    [("nowhere.yaml", "cannot be read: No such file"), ("notes.txt", "is not valid YAML"), ("scenario.yaml", None)],
+    [
+        ("nowhere.yaml", "cannot be read: No such file"),
+        ("n" * 300, "cannot be read: File name too long"),
+        ("notes.txt", "is not valid YAML"),
+        ("scenario.yaml", None),
+    ],
 )
 def test_an_unreadable_file_has_exit_code_2(folder: Path, name: str, want: str | None) -> None:
     assert folder.exists()
@@ -224,6 +229,30 @@ def test_two_steps_of_one_name_are_one_error() -> None:
     reported = json.loads(call("-f", "-", "-o", "json", stdin=text).stdout)["findings"]
     assert [each["path"] for each in reported] == ["spec.steps", "spec.steps[2].activity.name"]
     assert reported[0]["message"] == "must have unique names, but has 'nap' twice"
+
+
+def test_workflows_of_other_namespaces_are_not_mixed_up() -> None:
+    workflow = """apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: w, namespace: %s}
+spec: {input: {schema: {type: object, required: [%s]}}, steps: [{name: s, sleep: {duration: 1s}}]}
+"""
+    run = """apiVersion: perdure.dev/v1alpha1
+kind: WorkflowRun
+metadata: {name: r, namespace: %s}
+spec: {workflow: {name: w}, input: {%s: 1}}
+"""
+    both = [workflow % ("a", "x"), workflow % ("b", "z"), run % ("a", "x"), run % ("b", "z")]
+    assert call("-f", "-", stdin="---\n".join(both)).exit_code == 0
+    found = call("-f", "-", stdin="---\n".join([*both, run % ("a", "z")]))
+    assert found.stdout.count('does not match the input schema of Workflow `w`: "x" is a required property') == 1
+
+
+def test_two_workflows_with_one_name_of_which_one_starts_itself() -> None:
+    workflow = "apiVersion: perdure.dev/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec: {steps: [{name: s, %s}]}\n"
+    texts = [workflow % "sleep: {duration: 1s}", workflow % "childWorkflow: {workflow: {name: w}}"]
+    found = call("-f", "-", stdin="---\n".join(texts))
+    assert "start each other endlessly: `w` starts `w`" in found.stdout
 
 
 def test_a_merge_key_is_not_a_duplicate_and_merged_fields_have_a_line() -> None:

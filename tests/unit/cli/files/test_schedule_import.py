@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.api.kinds.workflow import Activity
+from perdure.api.yaml_text import Loader
 from perdure.frontend.schedules import messages
 from perdure.importing.reader import UnsupportedScheduleError
 from perdure.importing.schedules import convert
@@ -306,6 +307,8 @@ def test_the_memo_of_a_temporal_schedule_and_the_options_of_its_runs_are_kept(sh
         (CRON_JOB, "spec.schedule", "0 25 * * *", "-: spec.cron[0]: `0 25 * * *`: `hour` is `25`"),
         (CRON_JOB, "spec.jobTemplate.spec.parallelism", 4, "spec.jobTemplate.spec.parallelism"),
         (CRON_JOB, "spec.jobTemplate.spec.podFailurePolicy", {"rules": [1]}, "podFailurePolicy: has no equivalent"),
+        (CRON_JOB, "spec.jobTemplate.spec.activeDeadlineSeconds", 0, "ends a Job when it starts; remove it"),
+        (CRON_JOB, "spec.jobTemplate.spec.template.spec.securityContext", "root", "securityContext: must be a map"),
         (CRON_JOB, "spec.concurrencyPolicy", "Maybe", "must be Allow, Forbid or Replace"),
         (CRON_JOB, "spec.jobTemplate.spec.completionMode", "Indexed", "the pods of an activity have no index"),
         (CRON_JOB, "spec.jobTemplate.spec.template.spec.restartPolicy", "Always", "must be Never or OnFailure"),
@@ -444,6 +447,22 @@ def test_a_damaged_manifest_is_rejected_with_one_sentence(data: st.DataObject) -
     except UnsupportedScheduleError as error:
         reported = str(error)
     assert reported.startswith("f.json: ") if reported else list(yaml.safe_load_all(yaml.safe_dump_all(made)))
+
+
+def test_texts_remain_texts_for_kubectl() -> None:
+    """Such as an annotation `y`, which kubectl reads as a boolean, and an argument `1e3`, which it reads as a number."""
+    manifest = changed(CRON_JOB, "metadata.annotations", {"wanted": "y"})
+    manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"] = [
+        "1e3",
+        "0o17",
+        "no",
+        "12:30",
+    ]
+    result = perdure("schedule", "import", "-f", "-", stdin=json.dumps(manifest))
+    workflow, _ = yaml.load_all(result.stdout, Loader=Loader)
+    assert workflow["metadata"]["annotations"] == {"wanted": "y"}
+    (container,) = workflow["spec"]["activities"][0]["podTemplate"]["spec"]["containers"]
+    assert container["args"] == ["1e3", "0o17", "no", "12:30"]
 
 
 def test_each_object_of_a_list_is_imported(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Flows in Python on a cluster: from zero pods to the result, with a running worker, and each activity beside the same in YAML."""
+"""Flows in Python on a cluster: from zero pods to the result, with a running worker, and their activities beside YAML."""
 
 import time
 from pathlib import Path

@@ -60,7 +60,7 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
         "name": "job",
         "podTemplate": {
             **({"metadata": of_pods} if of_pods else {}),
-            "spec": without_expressions(_as_in_a_job(pod.data)),
+            "spec": without_expressions(_as_in_a_job(pod)),
         },
         "scheduleToCloseTimeout": format_seconds(deadline) if deadline else NO_LIMIT,
         "retryPolicy": {
@@ -100,12 +100,14 @@ def cron_job(source: Source, new_name: str | None) -> list[Object]:
     return [workflow, schedule_manifest(metadata, made)]
 
 
-def _as_in_a_job(pod: Object) -> Object:
+def _as_in_a_job(pod: Source) -> Object:
     """Return the pod of a Job with the defaults of Kubernetes that differ for activities: the user of the image, and a token."""
-    made = {key: value for key, value in pod.items() if key != "restartPolicy"}
+    made = {key: value for key, value in pod.data.items() if key != "restartPolicy"}
     if not made.get("serviceAccountName") and not made.get("serviceAccount"):
         made.setdefault("automountServiceAccountToken", True)
     user = made.get("securityContext") or {}
+    if not isinstance(user, dict):
+        raise pod.refuse("securityContext", f"must be a map, not {shorten(user)}")
     if not user.keys() & {"runAsUser", "runAsNonRoot"}:
         made["securityContext"] = {**user, "runAsNonRoot": False}
     return made

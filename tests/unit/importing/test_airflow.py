@@ -200,6 +200,13 @@ def test_timetables(tmp_path: Path, timetable: Json, fields: Json, want: Json) -
     assert {key: spec[key] for key in want} == want
 
 
+def test_a_version_of_another_type_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "dag.json"
+    file.write_text(json.dumps({"__version": {}, "dag": dag(pod("a"))}))
+    made = convert_files([str(file)], airflow.KINDS, airflow.convert, accepts=airflow.is_dag)
+    assert any("__version: must be 1, 2, or 3" in each for each in made.sentences)
+
+
 def test_a_task_that_does_nothing_has_no_attempts(tmp_path: Path) -> None:
     """Though it has the `default_args` of the DAG."""
     fields = {"retries": 3, "retry_delay": 60.0, "retry_exponential_backoff": True, "max_retry_delay": 600.0}
@@ -250,6 +257,19 @@ def test_a_dag_without_times_has_no_schedule(tmp_path: Path, kind: str) -> None:
     [
         (pod("a", task_type="BashOperator"), {}, "dag.tasks[0].task_type", "`BashOperator` is not imported"),
         (pod("a", pool="p"), {}, "dag.tasks[0].pool", "write a WorkflowLimit"),
+        (pod("a", end_date=2.0), {"end_date": 3.0}, "dag.tasks[0].end_date", "is not that of the DAG"),
+        (
+            pod("a", retries=1, retry_exponential_backoff="x"),
+            {},
+            "dag.tasks[0].retry_exponential_backoff",
+            "must be true,",
+        ),
+        (
+            pod("a"),
+            {"timetable": {"__type": "x.MultipleCronTriggerTimetable", "__var": {"expressions": True}}},
+            "dag.timetable",
+            "must be a cron line",
+        ),
         (pod("a", depends_on_past=True), {}, "dag.tasks[0].depends_on_past", "let the runs wait"),
         (pod("a", namespace="other"), {}, "dag.tasks[0].namespace", "pods run in the namespace of the run"),
         (pod("a", has_on_failure_callback=True), {}, "dag.tasks[0].has_on_failure_callback", "write it as a `catch`"),

@@ -242,6 +242,25 @@ def test_an_output_with_the_field_failed_is_no_failure(tmp_path: Path, template:
     assert inputs(report)[-1] == {"v": "bad"}
 
 
+def test_a_failed_task_sets_no_global_output(tmp_path: Path) -> None:
+    templates = """- name: main
+  dag:
+    tasks:
+    - {name: first, template: make, arguments: {parameters: [{name: v, value: first}]}}
+    - {name: second, template: make, depends: first, arguments: {parameters: [{name: v, value: second}]}}
+    - {name: read, template: say, depends: second.Failed}
+- name: make
+  inputs: {parameters: [{name: v}]}
+  container: {image: a, command: [b]}
+  outputs: {parameters: [{name: o, globalName: shared, valueFrom: {path: /o}}]}
+- {name: say, container: {image: a, command: [b], args: ["{{workflow.outputs.parameters.shared}}"]}}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    fails = {"whenInput": {"v": "second"}, "fail": {"type": "Broken"}}
+    report = made.simulate({"make": [fails, {"output": "of the first"}]})
+    assert inputs(report)[-1] == {"shared": "of the first"}
+
+
 def test_a_result_with_the_name_failed_is_no_failure(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,

@@ -34,6 +34,16 @@ def reported(made: Result, path: str, message: str) -> bool:
 
 
 ARGO: dict[str, tuple[str, str, str]] = {
+    "a loop over an object": (
+        main(say("s", "'{{item}}'", ", withParam: '{}'")),
+        "spec.templates[0].steps[0][0].withParam",
+        "`withParam` must be one tag, or a list in JSON",
+    ),
+    "a last task without a name": (
+        dag(say("a", "1"), "{template: echo, depends: a.Failed || a.Succeeded}", say("c", "1", ", depends: a.Failed")),
+        "spec.templates[0].dag.tasks[1].name",
+        "must be set",
+    ),
     "a number with a billion digits": (
         main(say("s", "'{{item}}'", ", withSequence: {count: 2, format: '%0999999999d'}")),
         "spec.templates[0].steps[0][0].withSequence",
@@ -264,6 +274,11 @@ TEKTON: dict[str, tuple[str, str, str]] = {
         "spec.pipelineSpec.tasks[0].taskSpec.steps[0].command[0]",
         "`$(params.o[*])` is an object; read one of its keys",
     ),
+    "a matrix over a number": (
+        f"tasks: [{{name: a, matrix: {{params: [{{name: x, value: 7}}]}}, {S}, {ONE}}}]",
+        "spec.pipelineSpec.tasks[0].matrix",
+        "the values of `x` must be a list, not `7`",
+    ),
     "an array as the program": (
         (
             "params: [{name: c, type: array}]\n"
@@ -359,6 +374,23 @@ TEKTON: dict[str, tuple[str, str, str]] = {
 def test_a_mistake_in_a_pipeline_is_reported(tmp_path: Path, spec: str, path: str, message: str) -> None:
     made = tekton(tmp_path, pipeline_run(spec))
     assert reported(made, path, message), made.sentences
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "path", "message"),
+    [
+        ("{pipeline: 1h, tasks: 2h}", "spec.timeouts.tasks", "must not be longer than the limit of the pipeline, `1h`"),
+        ("{finally: 61m}", "spec.timeouts.finally", "must not be longer"),
+        ("{pipeline: 1h, tasks: 40m, finally: 30m}", "spec.timeouts", "`tasks` and `finally` are longer"),
+        ("{pipeline: 1h, finally: '0'}", "", ""),
+        ("{pipeline: '0', tasks: 2h, finally: 1h}", "", ""),
+        ("{pipeline: 1h, tasks: 40m, finally: 20m}", "", ""),
+    ],
+)
+def test_limits_of_parts_are_within_that_of_the_run(tmp_path: Path, timeouts: str, path: str, message: str) -> None:
+    run = pipeline_run(f"tasks: [{{name: a, {S}, {ONE}}}]").replace("spec:\n", f"spec:\n  timeouts: {timeouts}\n", 1)
+    made = tekton(tmp_path, run)
+    assert reported(made, path, message) if path else made.complete, made.sentences
 
 
 RUNNABLE = "spec: {entrypoint: m, templates: [{name: m, container: {image: i}}]}"
@@ -482,6 +514,12 @@ def test_aliases_that_double_each_other_are_not_read(tmp_path: Path) -> None:
     text = "\n".join([*lines, "kind: Workflow", f"spec: {{affinity: *a{LAYERS - 1}}}"])
     with pytest.raises(CliError, match="its aliases stand for more than 1000000 values"):
         argo(tmp_path, text)
+
+
+def test_a_path_that_is_a_number_is_invalid(tmp_path: Path) -> None:
+    output = "outputs: {artifacts: [{name: a, path: 1.5}]}"
+    made = argo(tmp_path, workflow(f"- {{name: main, {output}, container: {{image: i, command: [c]}}}}"))
+    assert any("artifacts.outputs[0].path: must match" in each for each in made.sentences), made.sentences
 
 
 def test_a_result_that_nests_too_deeply_is_not_written(tmp_path: Path) -> None:

@@ -538,3 +538,23 @@ def test_the_folder_of_credentials_is_reported(tmp_path: Path) -> None:
     step = "{name: s, image: i, command: [c], args: [$(credentials.path)]}"
     made = tekton(tmp_path, pipeline_run(f"tasks: [{{name: a, taskSpec: {{steps: [{step}]}}}}]"))
     assert ["`$(credentials.path)` has no counterpart here" in each for each in made.sentences] == [True]
+
+
+def test_arrays_and_objects_are_checked_when_a_run_starts(tmp_path: Path) -> None:
+    """Tekton rejects a run with a parameter of another type; a text may look like a number here."""
+    made = tekton(
+        tmp_path,
+        """apiVersion: tekton.dev/v1
+kind: Task
+metadata: {name: t}
+spec:
+  params: [{name: list, type: array}, {name: map, properties: {k: {}}}, {name: text, type: string}, {name: given, default: [a]}]
+  steps: [{name: s, image: i, command: [c], args: ["$(params.list[*])", "$(params.map.k)", $(params.text)]}]
+""",
+    )
+    assert made.complete, made.sentences
+    assert made.spec["input"]["schema"]["properties"] == {
+        "list": {"type": "array"},
+        "map": {"type": "object"},
+        "given": {"type": "array"},
+    }

@@ -57,7 +57,7 @@ def convert(documents: list[Object]) -> list[ConvertedObject]:
         data = each["dag"]
         of = ConvertedObject(f"DAG/{data.get('dag_id') or data.get('_dag_id') or '(no name)'}")
         version = each.get("__version")
-        if version not in _VERSIONS:
+        if not isinstance(version, int) or version not in _VERSIONS:
             of.report.gap(
                 "__version", f"must be 1, 2, or 3, the versions of Airflow 2 and 3, not {format_value(version)}"
             )
@@ -80,8 +80,9 @@ class _Conversion:
         dag.drop("dag_id", "_dag_id")
         self._name = valid_name(id_ or "imported").lower().replace("_", "-").strip("-")
         self._params = _params(dag.take("params", []))
+        times = {name: dag.data.get(name) for name in ("start_date", "end_date")}
         timing = schedule(dag)
-        tasks = tasks_of(dag, id_)
+        tasks = tasks_of(dag, id_, times)
         self._workflow(tasks)
         for name, advice in _WITH_EFFECT.items():
             if dag.data.pop(name, None) not in (None, False, 0, [], {}, ""):

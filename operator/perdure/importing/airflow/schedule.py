@@ -51,8 +51,9 @@ def schedule(dag: Fields) -> Object | None:
 
 def _times(dag: Fields, kind: str, data: Object, start: datetime | None) -> Object | None:
     if kind in _CRON or kind == "MultipleCronTriggerTimetable":
-        lines = [{**data, "expression": each} for each in data.get("expressions") or []]
-        lines = lines or [each["__var"] for each in data.get("timetables") or []] or [data]
+        several = data.get("expressions")
+        lines = [{**data, "expression": each} for each in several if each] if isinstance(several, list) else []
+        lines = lines or [_plain(each) for each in data.get("timetables") or []] or [data]
         zones = {str(each.get("timezone") or "UTC") for each in lines}
         if len(zones) > 1:
             dag.gap("timetable", "has several time zones; write a Schedule for each")
@@ -79,6 +80,12 @@ def _times(dag: Fields, kind: str, data: Object, start: datetime | None) -> Obje
         "timetable", f"`{kind}` has no counterpart; write a Schedule, or a Webhook for events: see docs/from-airflow.md"
     )
     return None
+
+
+def _plain(value: Any) -> Object:
+    """Return a timetable without its type."""
+    data = value.get("__var") if isinstance(value, dict) else None
+    return data if isinstance(data, dict) else {}
 
 
 def _time(value: Any) -> datetime | None:

@@ -56,6 +56,7 @@ OF_TASK: Final[Mapping[str, _Shape]] = {
     **dict.fromkeys(("retry_delay", "max_retry_delay", "execution_timeout"), _SECONDS),
     **dict.fromkeys(("env_vars", "env_from", "volumes", "volume_mounts", "container_resources"), _OF_KUBERNETES),
     "retries": _NUMBER,
+    "retry_exponential_backoff": ("true, false, or a number", lambda value: isinstance(value, bool | int | float)),
 }
 """The fields of a task."""
 

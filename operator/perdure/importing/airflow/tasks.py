@@ -139,8 +139,14 @@ class Task:
         self.template["outputs"] = {"parameters": [{"name": RESULT, "valueFrom": value}]}
 
 
-def tasks_of(dag: Fields, id_: str) -> list[Task]:
-    """Take the tasks of a DAG."""
+def tasks_of(dag: Fields, id_: str, times: Object) -> list[Task]:
+    """Take the tasks of a DAG.
+
+    Args:
+        dag: The DAG.
+        id_: Its ID.
+        times: Its `start_date` and `end_date`; a task with others runs in a part of the runs.
+    """
     sources = []
     for i, each in enumerate(_list(dag.take("tasks", []))):
         data = each.get("__var", each) if isinstance(each, dict) else each
@@ -157,6 +163,10 @@ def tasks_of(dag: Fields, id_: str) -> list[Task]:
         for other in below:
             upstream.setdefault(str(other), []).append(str(each.data.get("task_id")))
     rules = {str(each.data.get("task_id")): _rule(each) for each in sources}
+    for each in sources:
+        for name, of_dag in times.items():
+            if each.take(name, of_dag) != of_dag:
+                each.gap(name, "is not that of the DAG; write a `when` about the time of the run")
     dag.note("tasks", _NOT_SERIALIZED)
     return [_Builder(each, id_, ids, upstream, rules).task for each in sources]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from perdure.importing.argo.scope import artifact_field, artifact_name, is_tag
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, expression, member, template
 from perdure.importing.programs import FileCopy, not_expanded
-from perdure.importing.reader import Fields, Object
+from perdure.importing.reader import Fields, Object, as_text
 
 _PACKED: Final = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 _OTHER_PLACES: Final = (
@@ -121,7 +121,7 @@ def copied(artifacts: list[Fields]) -> tuple[FileCopy, ...]:
     """Take the paths of output artifacts whose folder cannot be a volume: the container copies them into one."""
     copies = []
     for each in artifacts:
-        source = posixpath.normpath(each.data.get("path") or "")
+        source = posixpath.normpath(as_text(each.data.get("path") or ""))
         if "{{" in source or posixpath.dirname(source) != "/" or (source not in _OF_IMAGES and "." not in source):
             continue
         target = f"{_COPIES}/{artifact_name(str(each.data.get('name')))}"

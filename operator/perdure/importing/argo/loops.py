@@ -74,7 +74,9 @@ def _param(value: Any, resolve: Resolve, is_tag: Callable[[str], bool]) -> Any:
     try:
         found = json.loads(text)
     except ValueError:
-        raise UntranslatableError("`withParam` must be one tag, or a list in JSON") from None
+        found = None
+    if not isinstance(found, list):
+        raise UntranslatableError("`withParam` must be one tag, or a list in JSON")
     return _items(found, resolve, is_tag)
 
 

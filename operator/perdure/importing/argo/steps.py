@@ -411,7 +411,7 @@ class FlowBuilder:
         self.converted += [
             {
                 "name": self._names.fresh("omitted"),
-                "needs": [*(self._ends[name] for name in last), *self._kept],
+                "needs": [*(self._ends[name] for name in last if name in self._ends), *self._kept],
                 "when": "${" + when + "}",
                 "fail": fail,
             }
@@ -532,7 +532,9 @@ class FlowBuilder:
             "name": self._names.fresh(f"{end}-global"),
             **({"needs": [end]} if step.needs is not None else {}),
         }
-        self.converted.append({**made, "when": "${" + f"{step.called.step}.status == 'Succeeded'" + "}", "set": values})
+        failed = f"!{step.called.failed}" if step.called.failed and not step.called.is_loop else ""
+        when = all_of([f"{step.called.step}.status == 'Succeeded'", failed])
+        self.converted.append({**made, "when": "${" + when + "}", "set": values})
         return str(made["name"])
 
 

@@ -140,7 +140,9 @@ class _Conversion:
         field = "pipeline" if "pipeline" in timeouts else "timeout"
         written = limit(timeouts if field == "pipeline" else run, field)
         total = written or _DEFAULT_LIMIT
-        tasks, final = _parts(total, limit(timeouts, "tasks"), limit(timeouts, "finally"))
+        parts = {name: limit(timeouts, name) for name in ("tasks", "finally")}
+        _check_parts(timeouts, total, parts)
+        tasks, final = _parts(total, parts["tasks"], parts["finally"])
         context.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
         named = self._specs(run, context)
@@ -343,6 +345,21 @@ def _passed(param: Object) -> Any:
     name = str(param.get("name"))
     suffix = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
     return f"$(params[{literal(name)}]{suffix})"
+
+
+def _check_parts(timeouts: Fields, total: str, parts: Mapping[str, str | None]) -> None:
+    """Report limits of the parts of a run that are longer than that of the run, alone or together."""
+    known = {name: part for name, part in parts.items() if part not in {None, NO_LIMIT}}
+    if total == NO_LIMIT:
+        return
+    for name, part in known.items():
+        if parse_duration(part) > parse_duration(total):
+            timeouts.gap(name, f"must not be longer than the limit of the pipeline, `{total}`, which Tekton rejects")
+            return
+    if sum(map(parse_duration, known.values()), timedelta(0)) > parse_duration(total):
+        timeouts.gap(
+            "", f"`tasks` and `finally` are longer than the limit of the pipeline, `{total}`, which Tekton rejects"
+        )
 
 
 def _parts(total: str | None, tasks: str | None, final: str | None) -> tuple[str | None, str | None]:

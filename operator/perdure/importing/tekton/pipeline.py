@@ -13,7 +13,7 @@ from perdure.api.policies import FailurePolicy
 from perdure.importing.durations import NO_LIMIT, go_duration
 from perdure.importing.expressions import CAUGHT, Resolve, UntranslatableError, condition, literal, member, tag
 from perdure.importing.mistakes import too_long
-from perdure.importing.reader import ConversionReport, Fields, Object, as_text, circle, cycle_of, visible
+from perdure.importing.reader import ConversionReport, Fields, Object, as_text, circle, cycle_of, format_value, visible
 from perdure.importing.tekton.task import TaskBuilder, TaskContext, WorkspaceBinding
 from perdure.importing.tekton.variables import (
     VARIABLE,
@@ -22,6 +22,7 @@ from perdure.importing.tekton.variables import (
     any_spread,
     composed,
     is_spread,
+    kind_of,
     list_of,
     mistake_of_type,
     params_read,
@@ -527,7 +528,11 @@ def workflow_of(catalog: Catalog, context: RunContext, spec: Fields, name: str) 
     }
     required = [str(each.get("name")) for each in declared if "default" not in each]
     properties = {
-        str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)} for each in declared
+        str(each.get("name")): {
+            **({"type": kind} if (kind := kind_of(each)) in {"array", "object"} else {}),  # texts may look like numbers
+            **{key: each[key] for key in ("description", "enum") if each.get(key)},
+        }
+        for each in declared
     }
     schema: Object = {"type": "object", "properties": {key: value for key, value in properties.items() if value}}
     schema |= {"required": required} if required else {}
@@ -677,11 +682,14 @@ def items(matrix: Fields, resolve: Resolve) -> tuple[Any, frozenset[str]]:
         for each in matrix.parts("include")
     ]
     names = frozenset({*params, *(name for each in included for name in each)})
+    for name, value in params.items():
+        if not isinstance(value, list | str):
+            raise UntranslatableError(f"the values of `{name}` must be a list, not {format_value(value)}")
     if all(isinstance(value, list) and not VARIABLE.search(str(value)) for value in params.values()):
         if math.prod(map(len, params.values())) > MAX_ITEMS:
             raise UntranslatableError(f"a loop has at most {MAX_ITEMS} items; let each task do a part of the work")
         combined = _combined(params, included)
-        return [{name: translated(str(value), resolve) for name, value in each.items()} for each in combined], names
+        return [{name: translated(as_text(value), resolve) for name, value in each.items()} for each in combined], names
     if included:
         raise UntranslatableError("`include` needs parameters whose values are written out")
     return "${" + _product(params, resolve) + "}", names

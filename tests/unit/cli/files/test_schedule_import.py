@@ -308,6 +308,7 @@ def test_the_memo_of_a_temporal_schedule_and_the_options_of_its_runs_are_kept(sh
         (CRON_JOB, "spec.jobTemplate.spec.parallelism", 4, "spec.jobTemplate.spec.parallelism"),
         (CRON_JOB, "spec.jobTemplate.spec.podFailurePolicy", {"rules": [1]}, "podFailurePolicy: has no equivalent"),
         (CRON_JOB, "spec.jobTemplate.spec.activeDeadlineSeconds", 0, "ends a Job when it starts; remove it"),
+        (CRON_JOB, "spec.jobTemplate.spec.template.spec.securityContext", "root", "securityContext: must be a map"),
         (CRON_JOB, "spec.concurrencyPolicy", "Maybe", "must be Allow, Forbid or Replace"),
         (CRON_JOB, "spec.jobTemplate.spec.completionMode", "Indexed", "the pods of an activity have no index"),
         (CRON_JOB, "spec.jobTemplate.spec.template.spec.restartPolicy", "Always", "must be Never or OnFailure"),

@@ -60,7 +60,7 @@ def seconds(namespace: Cluster, name: str, spec: dict[str, object]) -> float:
 
 
 def flow(name: str) -> dict[str, object]:
-    return {"workflow": {"type": name, "taskQueue": "speed"}, "input": {"payloads": [{"json": 7}]}}
+    return {"workflow": {"type": name, "taskQueue": "speed"}, "input": {"payloads": [{"json": {"number": 7}}]}}
 
 
 def test_flows_from_zero_and_with_a_running_worker(namespace: Cluster, tmp_path: Path) -> None:

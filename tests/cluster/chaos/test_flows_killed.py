@@ -92,7 +92,7 @@ def deploy(namespace: Cluster, folder: Path, code: str) -> None:
 
 def start(namespace: Cluster, names: list[str]) -> None:
     for name in names:
-        spec = {"workflow": {"type": "order", "taskQueue": "shop"}, "input": {"payloads": [{"json": name}]}}
+        spec = {"workflow": {"type": "order", "taskQueue": "shop"}, "input": {"payloads": [{"json": {"name": name}}]}}
         namespace.start(name, spec)
 
 

@@ -103,17 +103,20 @@ class TaskState:
     """The condition that a task that it depends on has failed, which counts where the task itself does not run."""
     errored_before: str = ""
     """The condition that it was with the status Error."""
+    is_covered: bool = False
+    """Whether tasks that do not run after it inherit the end of its exit hook: it has attempts, which the hook follows."""
 
     @property
     def branch(self) -> str:
         """The condition that the branch that ends with this task has failed; empty if it cannot, or if that ends the DAG."""
-        return either([self.called.failed, all_of([self.skipped, self.inherited]) if self.passes_on else ""])
+        failed = "" if self.is_covered else self.called.failed
+        return either([failed, all_of([self.skipped, self.inherited]) if self.passes_on else ""])
 
     @property
     def errored(self) -> str:
         """The condition that the branch that ends with this task has the status Error; empty if it cannot."""
         before = all_of([self.skipped, self.errored_before]) if self.skipped and self.errored_before else ""
-        return either([self.called.errored, before])
+        return either(["" if self.is_covered else self.called.passes_error, before])
 
     @property
     def ends_as_error(self) -> str:

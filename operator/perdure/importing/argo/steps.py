@@ -91,6 +91,9 @@ class Definition(Protocol):
     def starts_daemon(self, home: str, step: Object) -> bool:
         """Whether a step starts a daemon."""
 
+    def repeats(self, home: str, step: Object) -> bool:
+        """Whether the template of a step has a `retryStrategy`."""
+
     def constant(self, value: Any) -> Any:
         """Return the value of a constant parameter."""
 
@@ -269,6 +272,11 @@ class FlowBuilder:
             if works and not depends[name].names and name not in targeted and (called := self._serve(tasks[name])):
                 states[name] = TaskState(called, "", Continuation())
         names = [name for name in names if name not in states]
+        hooked = {
+            name
+            for name in names
+            if _exits(tasks[name].data) and self._definition.repeats(self._home, tasks[name].data)
+        }
         read_ = {name: self._read(tasks[name], caught=name in late, needs=[]) for name in names}
         for step in read_.values():
             step.decided = True
@@ -287,13 +295,15 @@ class FlowBuilder:
             if omitted:
                 step.called = replace(step.called, omitted=omitted if has_when else step.called.not_started)
             skipped = step.called.skipped if omitted or has_when or step.called.may_be_empty else ""
-            branches = [
+            inherited, errored = (
                 self._shortened(
                     f"{name}-{of_what}", either([getattr(each, of_what) for each in before]), step.needs or []
                 )
                 for of_what in ("branch", "errored")
-            ]
-            states[name] = TaskState(step.called, skipped, step.continues, *branches)
+            )
+            states[name] = TaskState(
+                step.called, skipped, step.continues, inherited, errored, is_covered=name in hooked
+            )
             step.conditions += [targeted[name]] if name in targeted else []
             above = ancestors(name, depends)
             self._add(step, {each: called for each, called in self._called.items() if each in above})
@@ -724,6 +734,12 @@ class _Reads:
 
 _RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running['\"]\s*")
 """The condition of a hook that runs when its step starts."""
+
+
+def _exits(step: Object) -> bool:
+    """Whether a step has an exit hook."""
+    hooks = step.get("hooks")
+    return bool(step.get("onExit") or (isinstance(hooks, dict) and "exit" in hooks))
 
 
 def hooks_of_step(

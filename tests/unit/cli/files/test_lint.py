@@ -616,7 +616,10 @@ spec:
 @pytest.mark.parametrize(
     ("limits", "found"),
     [
-        ("runTimeout: 1h", "spec.inline.stepsTimeout: is not shorter than `runTimeout`, which ends the run without its"),
+        (
+            "runTimeout: 1h",
+            "spec.inline.stepsTimeout: is not shorter than `runTimeout`, which ends the run without its",
+        ),
         ("executionTimeout: 2h", "spec.inline.stepsTimeout: is not shorter than `executionTimeout`"),
         ("{runTimeout: 1h, stepsTimeout: 3h}", "spec.stepsTimeout: is not shorter than `runTimeout`"),
         ("{runTimeout: 1h, stepsTimeout: 30m}", ""),
@@ -632,7 +635,7 @@ def test_a_deadline_that_never_passes_is_reported(limits: str, found: str, tmp_p
 
 def test_two_objects_of_one_name_in_a_file_are_reported(tmp_path: Path) -> None:
     other = GOOD.replace("good}", "good, namespace: other}")
-    (tmp_path / "twice.yaml").write_text("---".join((GOOD, other, WARNED)))
+    (tmp_path / "twice.yaml").write_text(f"{GOOD}---{other}---{WARNED}")
     (tmp_path / "overlay.yaml").write_text(GOOD)
     found = [each for each in lint([str(tmp_path)]).found if each.finding.path == "metadata.name"]
     assert [(each.position.line, str(each.finding)) for each in found] == [

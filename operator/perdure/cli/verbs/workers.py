@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perdure.cli.command import argument, group, option
+from perdure.cli.command import Decimal, argument, group, option
 from perdure.cli.options import color_option, output_option, report_option
 from perdure.cli.routes import RouteOptions, routed
 from perdure.cli.terminal import Color, Output, Screen, page_of
@@ -152,7 +152,7 @@ def set_current(
 @deployment.command("set-ramping")
 @_deployment_argument
 @_build_option
-@option("--percentage", metavar="N", type=click.FloatRange(0, 100), required=True, help="Share of new workflows")
+@option("--percentage", metavar="N", type=Decimal(min=0, max=100), required=True, help="Share of new workflows")
 @_force_option
 @routed
 def set_ramping(

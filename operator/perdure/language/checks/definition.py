@@ -608,6 +608,13 @@ def check_references(checked: CheckedDefinition, documents: Documents, *, name: 
         if limit not in documents.limits:
             yield _unknown(path, "WorkflowLimit", limit, sorted(documents.limits))
     for library in checked.libraries:
+        home, _, plain = library.workflow.rpartition("/")
+        if home and plain in documents.workflows:
+            message = (
+                f"`allowedNamespaces` of Workflow `{plain}` does not have this namespace, or it is not in `{home}`"
+            )
+            yield Finding(library.path, message, Severity.WARNING)
+            continue
         yield _unknown(library.path, "Workflow", library.workflow, sorted(documents.workflows.keys() - {name}))
     for path, signal in checked.signals.sent:
         yield from documents.signals.unmatched(path, signal)

@@ -641,3 +641,19 @@ def test_two_objects_of_one_name_in_a_file_are_reported(tmp_path: Path) -> None:
     assert [(each.position.line, str(each.finding)) for each in found] == [
         (18, "metadata.name: line 4 has the same name, and only one of the two objects can exist; rename or remove one")
     ]
+
+
+def test_a_library_that_does_not_allow_the_namespace_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        USER.replace("workflow: library", "workflow: tools/library").replace(
+            "metadata: {", "metadata: {namespace: shop, "
+        )
+    )
+    (tmp_path / "library.yaml").write_text(
+        LIBRARY.replace("metadata: {", "metadata: {namespace: tools, ").replace(
+            "spec:", "spec:\n  allowedNamespaces: [bank]"
+        )
+    )
+    (found,) = lint([str(tmp_path)]).found
+    message = "`allowedNamespaces` of Workflow `library` does not have this namespace, or it is not in `tools`"
+    assert str(found.finding) == f"spec.inline.activities[0].from.workflow: {message}"

@@ -657,3 +657,40 @@ def test_a_library_that_does_not_allow_the_namespace_is_reported(tmp_path: Path)
     (found,) = lint([str(tmp_path)]).found
     message = "`allowedNamespaces` of Workflow `library` does not have this namespace, or it is not in `tools`"
     assert str(found.finding) == f"spec.inline.activities[0].from.workflow: {message}"
+
+
+PARENT = """
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowLimit
+metadata: {name: mutex}
+spec: {capacity: 1}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: part}
+spec:
+  limits: [{name: mutex%s}]
+  steps: [{name: nap, sleep: {duration: 1s}}]
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: whole}
+spec:
+  limits: [{name: mutex}]
+  steps: [{name: part, childWorkflow: {workflow: {name: part}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "count"),
+    [("", 1), (", waitTimeout: 1m", 0), (", overflowPolicy: Fail", 0)],
+    ids=["waits", "times out", "fails"],
+)
+def test_a_child_that_waits_for_the_limit_of_its_parent_is_reported(option: str, count: int, tmp_path: Path) -> None:
+    (tmp_path / "workflows.yaml").write_text(PARENT % option)
+    found = [str(each.finding) for each in lint([str(tmp_path)]).found]
+    assert len(found) == count
+    path = "spec.steps[0].childWorkflow.workflow.name"
+    assert all(
+        each.startswith(f"{path}: the run holds WorkflowLimit `mutex` already (`limits`), and W") for each in found
+    )

@@ -629,7 +629,7 @@ def _blocked_child(checked: CheckedDefinition, child: ChildCall, other: CheckedD
     for each in other.program.spec.limits:
         if each.name in held and each.wait_timeout is None and each.overflow_policy is not OverflowPolicy.FAIL:
             message = (
-                f"the run holds WorkflowLimit `{each.name}` already (`limits`), and Workflow `{child.workflow}` takes it as well, "
+                f"the run holds WorkflowLimit `{each.name}` already (`limits`), and Workflow `{child.workflow}` takes it, "
                 "so the child can wait for it forever; take the limit in one place only, or use two"
             )
             yield Finding(f"{child.path}.workflow.name", message, Severity.WARNING)

@@ -1,9 +1,9 @@
 """Workflows as code while their server is ended under load: how many stall until a timeout of their activity.
 
-The servers are Perdure in the cluster, whose pods are deleted, and Perdure and Temporal's own server on this machine, which are
-killed. Each trial ends the server three times. PERDURE_TRIALS says how many trials there are (1 by default). A server that is
-killed may lose the completion that a worker is just sending (docs/limits.md); one that is stopped must not. A workflow also
-counts as stalled if the server was away for as long as its timeout.
+The servers are Perdure in the cluster, one of whose pods is deleted each time, and Perdure and Temporal's own server on this
+machine, which are killed. Each trial ends the server three times. PERDURE_TRIALS says how many trials there are (1 by default). A
+server that is killed may lose the completion that a worker is just sending (docs/limits.md); one that is stopped must not. A
+workflow also counts as stalled if the server was away for as long as its timeout.
 """
 
 import json
@@ -114,40 +114,53 @@ def pod(cluster: Cluster) -> Iterator[Load]:
 
 
 OPERATOR = ("-l", "app.kubernetes.io/name=perdure")
-ENDINGS = {
-    "deleted by force": (("delete", "pod", *OPERATOR, "--wait=false", "--force", "--grace-period=0"), False),
-    "deleted": (("delete", "pod", *OPERATOR, "--wait=false"), True),
-    "restarted": (("rollout", "restart", "deployment/perdure"), True),
+FORCED = ("--force", "--grace-period=0")
+
+
+def pods(system: Cluster) -> dict[str, bool]:
+    """The pods of the operator, and whether each is ready."""
+    return {
+        each["metadata"]["name"]: all(status.get("ready") for status in each["status"].get("containerStatuses") or [{}])
+        for each in system.list("pods", *OPERATOR)
+    }
+
+
+def delete_one(system: Cluster, *options: str) -> None:
+    """Delete one pod of the operator, and wait for the next one."""
+    before = pods(system)
+    chosen = random.choice(sorted(before))
+    system("delete", "pod", chosen, "--wait=false", *options)
+
+    def is_replaced() -> bool:
+        after = pods(system)
+        return chosen not in after and len(after) == len(before) and all(after.values())
+
+    system.wait("the next pod", is_replaced)
+
+
+def restart(system: Cluster) -> None:
+    """Replace all pods of the operator, as the Deployment does it."""
+    system("rollout", "restart", "deployment/perdure")
+    system("rollout", "status", "deployment/perdure", "--timeout=300s")
+
+
+ENDINGS: dict[str, tuple[Callable[[Cluster], None], bool]] = {
+    "deleted by force": (lambda system: delete_one(system, *FORCED), False),
+    "deleted": (delete_one, True),
+    "restarted": (restart, True),
 }
 
 
-def replace_operator(system: Cluster, *command: str) -> None:
-    """End the pods of the operator with a command, and wait for the next ones."""
-
-    def pods() -> dict[str, bool]:
-        found = system.list("pods", *OPERATOR)
-        return {
-            each["metadata"]["uid"]: all(
-                status.get("ready") for status in each["status"].get("containerStatuses") or [{}]
-            )
-            for each in found
-        }
-
-    before = pods().keys()
-    system(*command)
-    system.wait("new pods", lambda: (after := pods()) and not after.keys() & before and all(after.values()))
-
-
 @pytest.mark.cluster
-@pytest.mark.parametrize(("command", "graceful"), ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize(("end", "graceful"), ENDINGS.values(), ids=ENDINGS)
 def test_workflows_stall_seldom_when_operators_are_deleted(
-    cluster: Cluster, command: tuple[str, ...], *, graceful: bool
+    cluster: Cluster, end: Callable[[Cluster], None], *, graceful: bool
 ) -> None:
     system, trials = Cluster(cluster.kubectl, cluster.kubeconfig, SYSTEM), []
     for _ in range(TRIALS):
         with pod(cluster) as load:
-            trials.append(trial(load, partial(replace_operator, system, *command)))
-    stalled = report("Perdure", trials)
+            trials.append(trial(load, partial(end, system)))
+    stalled = report(f"Perdure, {len(pods(system))} operators", trials)
     assert not (graceful and stalled)
 
 

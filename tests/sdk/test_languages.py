@@ -9,7 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from temporalio.api.enums.v1 import VersioningBehavior
+from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.service import RPCError
 
 from support.manuals import REPOSITORY
 from support.sdk.client import Temporal, until
@@ -19,6 +22,8 @@ pytestmark = pytest.mark.cluster
 FOLDER = REPOSITORY / "examples" / "workers"
 PATIENCE = 300.0
 """Seconds after which a worker that has not begun will not begin."""
+VERSION = {"TEMPORAL_DEPLOYMENT_NAME": "subscriptions", "TEMPORAL_WORKER_BUILD_ID": "7"}
+"""As a WorkerDeployment sets it for its pods."""
 Build = Callable[[Path], list[str]]
 
 
@@ -53,6 +58,7 @@ def working(command: list[str], temporal: Temporal, folder: Path) -> Iterator[No
         "PERDURE_CREDENTIALS": str(credentials),
         "TEMPORAL_ADDRESS": temporal.operator.address,
         "TEMPORAL_NAMESPACE": temporal.operator.namespace,
+        **VERSION,
     }
     with (folder / "log").open("wb") as log:
         worker = subprocess.Popen(command, env={**os.environ, **settings}, stdout=log, stderr=log)
@@ -62,6 +68,20 @@ def working(command: list[str], temporal: Temporal, folder: Path) -> Iterator[No
         finally:
             worker.terminate()
             worker.wait(60)
+
+
+async def made_current(temporal: Temporal) -> bool:
+    """Give new runs to the version; the server refuses until a worker of it has polled."""
+    request = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=temporal.client.namespace,
+        deployment_name=VERSION["TEMPORAL_DEPLOYMENT_NAME"],
+        build_id=VERSION["TEMPORAL_WORKER_BUILD_ID"],
+    )
+    try:
+        await temporal.client.workflow_service.set_worker_deployment_current_version(request)
+    except RPCError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
@@ -79,6 +99,7 @@ async def test_a_subscription_bills_until_it_is_cancelled(
     if shutil.which(tool) is None:
         pytest.skip(f"there is no {tool}")
     with working(build(tmp_path), temporal, tmp_path):
+        await until("the version to get runs", lambda: made_current(temporal), PATIENCE)
         handle = await temporal.client.start_workflow(
             "Subscription", args=["Ada", 600.0], id=f"w-{uuid.uuid4().hex[:8]}", task_queue="subscriptions"
         )
@@ -88,6 +109,9 @@ async def test_a_subscription_bills_until_it_is_cancelled(
 
         await until("the first receipt", sleeps, PATIENCE)
         assert await handle.query("so_far") == ["Ada paid for month 1"]
+        versioning = (await handle.describe()).raw_description.workflow_execution_info.versioning_info
+        assert versioning.deployment_version.build_id == VERSION["TEMPORAL_WORKER_BUILD_ID"]
+        assert versioning.behavior == VersioningBehavior.VERSIONING_BEHAVIOR_PINNED
         await handle.cancel()
         with suppress(WorkflowFailureError):  # the Java SDK's way to end what was cancelled
             await handle.result()

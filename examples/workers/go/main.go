@@ -13,6 +13,7 @@ import (
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 )
 
 // folder is where worker.yaml mounts a token for the frontend, and the authority that signed the frontend's certificate.
@@ -46,6 +47,19 @@ func options() (client.Options, error) {
 	return found, nil
 }
 
+// versioning returns the version that a WorkerDeployment gives to its pods; none elsewhere.
+func versioning() worker.DeploymentOptions {
+	name, build := os.Getenv("TEMPORAL_DEPLOYMENT_NAME"), os.Getenv("TEMPORAL_WORKER_BUILD_ID")
+	if name == "" {
+		return worker.DeploymentOptions{}
+	}
+	return worker.DeploymentOptions{
+		UseVersioning:             true,
+		Version:                   worker.WorkerDeploymentVersion{DeploymentName: name, BuildID: build},
+		DefaultVersioningBehavior: workflow.VersioningBehaviorPinned,
+	}
+}
+
 func main() {
 	found, err := options()
 	if err != nil {
@@ -56,7 +70,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer connection.Close()
-	working := worker.New(connection, taskQueue, worker.Options{})
+	working := worker.New(connection, taskQueue, worker.Options{DeploymentOptions: versioning()})
 	working.RegisterWorkflow(Subscription)
 	working.RegisterActivity(Bill)
 	working.RegisterActivity(SayGoodbye)

@@ -17,7 +17,6 @@ import sys
 import textwrap
 from enum import StrEnum
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -249,17 +248,18 @@ def schema_path(kind: type[Resource], version: str) -> str:
     return f"{GROUP}/{kind.__name__.lower()}_{version}.json"
 
 
-def json_schema(kind: type[Resource], version: str) -> dict[str, Any]:
-    """Create the JSON Schema of the manifests of a kind.
+def json_schemas(kind: type[Resource]) -> dict[str, dict[str, Any]]:
+    """Create the JSON Schemas of the manifests of a kind, by the version of the API, such as `v1beta1`.
 
     An unknown field is an error. The rules between fields are missing, because JSON Schema has no CEL; so is the status,
     which only the operator writes.
-
-    Args:
-        kind: The model of the kind.
-        version: The version of the API, such as `v1beta1`.
     """
-    schema: dict[str, Any] = _converted(structural_schema(kind))
+    structural = structural_schema(kind)  # takes almost all of the time
+    return {version: _json_schema(kind, version, structural) for version in SERVED_VERSIONS}
+
+
+def _json_schema(kind: type[Resource], version: str, structural: Schema) -> dict[str, Any]:
+    schema: dict[str, Any] = _converted(structural)
     properties = schema["properties"]
     properties["apiVersion"]["const"] = f"{GROUP}/{version}"
     properties["kind"]["const"] = kind.__name__
@@ -296,11 +296,12 @@ def kustomize_schema() -> dict[str, Any]:
     still replaces `steps`: kustomize puts the entries of the patch first, and the order of steps counts.
     """
     found = {}
-    for kind, version in product(KINDS, SERVED_VERSIONS):
+    for kind in KINDS:
         schema = _mergeable(structural_schema(kind))
         schema["properties"].pop("status", None)
-        schema[f"{_EXTENSION}group-version-kind"] = [{"group": GROUP, "kind": kind.__name__, "version": version}]
-        found[f"dev.perdure.{version}.{kind.__name__}"] = schema
+        for version in SERVED_VERSIONS:
+            named = [{"group": GROUP, "kind": kind.__name__, "version": version}]
+            found[f"dev.perdure.{version}.{kind.__name__}"] = {**schema, f"{_EXTENSION}group-version-kind": named}
     return {"definitions": found}
 
 

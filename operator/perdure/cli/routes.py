@@ -67,6 +67,16 @@ class RouteOptions:
         Raises:
             CliError: The call was rejected, or the frontend cannot be reached.
         """
+        return self.call_with_cluster(context, lambda api, _: work(api))
+
+    def call_with_cluster(
+        self, context: click.Context, work: Callable[[FrontendApi, Cluster], Awaitable[Answer]]
+    ) -> Answer:
+        """Call the frontend and the API server, and return the answer.
+
+        Raises:
+            CliError: The call was rejected, or one of them cannot be reached.
+        """
 
         async def call() -> Answer:
             program = program_of(context)
@@ -74,7 +84,7 @@ class RouteOptions:
                 connect(context=self.cluster, namespace=self.namespace, program=program) as cluster,
                 self.reach(cluster) as api,
             ):
-                return await work(api)
+                return await work(api, cluster)
 
         return asyncio.run(call())
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
+from perdure.api.json_values import mapping, mappings
 from perdure.api.times import read_kubernetes_time
 from perdure.view import text
 from perdure.view.page import Page, elapsed
@@ -40,36 +41,79 @@ def _length(value: str | None) -> str:
 
 
 def deployments(found: Iterable[Json], page: Page) -> list[Text]:
-    """Show worker deployments, one line each; the first line is the heading."""
+    """Show worker deployments, one line each; the first line is the heading.
+
+    Args:
+        found: The worker deployments, each with its ``workerDeployment`` if a WorkerDeployment manages its workers.
+        page: The page for the output.
+    """
     rows = []
     for each in found:
         routing = each.get("routingConfig") or {}
         latest = version((each.get("latestVersionSummary") or {}).get("deploymentVersion"))
         current = version(routing.get("currentDeploymentVersion"))
-        rows.append((each["name"], current, _ramping(routing), latest, _age(each.get("createTime"), page)))
-    return table(("NAME", "CURRENT", "RAMPING", "LATEST", "AGE"), rows, page)
+        managed = each.get("workerDeployment")
+        reason, pods = ("", "") if managed is None else (_ready(managed), _ready_pods(managed))
+        since = each.get("createTime") or mapping(mapping(managed).get("metadata")).get("creationTimestamp")
+        rows.append((each["name"], current, _ramping(routing), latest, reason, pods, _age(since, page)))
+    return table(("NAME", "CURRENT", "RAMPING", "LATEST", "REASON", "PODS", "AGE"), rows, page)
 
 
-def deployment(info: Json, page: Page) -> list[Text]:
-    """Show a worker deployment and its versions."""
+def deployment(info: Json, managed: Json | None, page: Page) -> list[Text]:
+    """Show a worker deployment and its versions.
+
+    Args:
+        info: The worker deployment.
+        managed: The WorkerDeployment that manages its workers, if there is one.
+        page: The page for the output.
+    """
     routing = info.get("routingConfig") or {}
+    status = mapping(mapping(managed).get("status"))
     facts = (
         ("Name", info["name"]),
         ("Current", version(routing.get("currentDeploymentVersion"))),
         ("Ramping", _ramping(routing)),
         ("Manager", info.get("managerIdentity", "")),
         ("Modified by", info.get("lastModifierIdentity", "")),
+        *((each["type"], _condition(each)) for each in mappings(status.get("conditions"))),
     )
+    shown = {version(each.get("deploymentVersion")): each for each in info.get("versionSummaries") or ()}
+    started = {str(each["buildId"]): each for each in mappings(status.get("versions"))}
     rows = [
         (
-            version(each.get("deploymentVersion")),
-            word(each.get("status", ""), "WORKER_DEPLOYMENT_VERSION_STATUS_"),
+            build,
+            word(each.get("status", ""), "WORKER_DEPLOYMENT_VERSION_STATUS_")
+            or started.get(build, {}).get("phase", ""),
             word(each.get("drainageStatus", ""), "VERSION_DRAINAGE_STATUS_"),
+            _pods(started[build]) if build in started else "",
+            str(started[build]["openRuns"]) if "openRuns" in started.get(build, {}) else "",
             _age(each.get("createTime"), page),
         )
-        for each in info.get("versionSummaries") or ()
+        for build, each in {**{build: {} for build in started}, **shown}.items()
     ]
-    return [*_facts(facts, page), Text(""), *table(("BUILD-ID", "STATUS", "DRAINAGE", "AGE"), rows, page)]
+    heading = ("BUILD-ID", "STATUS", "DRAINAGE", "PODS", "OPEN-RUNS", "AGE")
+    problems = [Text(f"{build}: {each['message']}") for build, each in started.items() if each.get("message")]
+    return [*_facts(facts, page), Text(""), *table(heading, rows, page), *problems]
+
+
+def _pods(of: Json) -> str:
+    """The ready pods of a version, and all of them."""
+    return f"{of.get('readyReplicas', 0)}/{of.get('replicas', 0)}"
+
+
+def _ready_pods(managed: Json) -> str:
+    """The number of ready pods of all versions of a WorkerDeployment."""
+    return str(mapping(managed.get("status")).get("readyReplicas", 0))
+
+
+def _ready(managed: Json) -> str:
+    """The reason of the condition `Ready` of a WorkerDeployment."""
+    conditions = mappings(mapping(managed.get("status")).get("conditions"))
+    return next((str(each["reason"]) for each in conditions if each["type"] == "Ready"), "")
+
+
+def _condition(of: Json) -> str:
+    return f"{of['reason']}: {of['message']}" if of.get("message") else str(of["reason"])
 
 
 def task_queue(name: str, by_kind: Mapping[str, Json], page: Page) -> list[Text]:

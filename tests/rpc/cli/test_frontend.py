@@ -22,6 +22,7 @@ from support.operator import OPEN, in_memory
 from support.ports import free_port
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
+WORKER_DEPLOYMENTS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workerdeployments"
 
 
 @workflow.defn(sandboxed=False, versioning_behavior=VersioningBehavior.PINNED)
@@ -71,6 +72,7 @@ def served() -> Iterator[tuple[str, str]]:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     """The cluster of the kubeconfig, with the runs that a test adds."""
     with serving(tmp_path, monkeypatch) as api:
+        api.answers[WORKER_DEPLOYMENTS] = listed()
         yield api
 
 
@@ -102,7 +104,7 @@ async def test_versions_workers_and_task_queues_are_shown_and_changed(served: tu
             await perdure_in_thread("deployment", "set-ramping", "shop", "--build-id", "2", "--percentage", "10", *at)
         ) == ("2: ramping version of shop, 10 %\n")
         heading, line = succeeded(await perdure_in_thread("deployment", "list", *at)).splitlines()
-        assert heading.split() == ["NAME", "CURRENT", "RAMPING", "LATEST", "AGE"]
+        assert heading.split() == ["NAME", "CURRENT", "RAMPING", "LATEST", "REASON", "PODS", "AGE"]
         assert line.split()[:5] == ["shop", "1", "2", "(10", "%)"]
         assert succeeded(await perdure_in_thread("deployment", "list", "-o", "name", *at)) == "shop\n"
         shown = succeeded(await perdure_in_thread("deployment", "describe", "shop", *at))
@@ -128,6 +130,55 @@ async def test_versions_workers_and_task_queues_are_shown_and_changed(served: tu
     deleted = await perdure_in_thread("deployment", "delete-version", "shop", "--build-id", "2", *at)
     assert deleted.exit_code == 1  # it is ramping
     assert deleted.stderr.startswith("Error: ")
+
+
+def worker_deployment(name: str, reason: str, message: str, *versions: dict[str, Any]) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": "True", "reason": reason, "message": message}]
+    status = {"conditions": conditions, "readyReplicas": 3, "versions": list(versions)}
+    meta = {"name": name, "namespace": "shop", "uid": name, "creationTimestamp": "2026-11-27T10:00:00Z"}
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "WorkerDeployment", "metadata": meta, "status": status}
+
+
+async def test_worker_deployments_are_shown_with_the_pods_of_their_versions(
+    served: tuple[str, str], server: ApiServer
+) -> None:
+    """Also one whose workers have never polled: it says why."""
+    at = ("--address", served[1])
+    client = await Client.connect(served[0], namespace="shop")
+    runs = {"buildId": "a1", "phase": "Current", "replicas": 3, "readyReplicas": 2, "openRuns": 7}
+    known = worker_deployment("store", "Serving", "Version `a1` gets new runs", runs)
+    broken = {"buildId": "b1", "phase": "Starting", "replicas": 1, "message": "ImagePullBackOff"}
+    new = worker_deployment("new", "WorkersFailing", "Version `b1`: ImagePullBackOff", broken)
+    server.answers[WORKER_DEPLOYMENTS] = listed(known, new)
+    version = WorkerDeploymentVersion(deployment_name="store", build_id="a1")
+    config = WorkerDeploymentConfig(version=version, use_worker_versioning=True)
+    async with (
+        Worker(client, task_queue="stores", workflows=[Order], deployment_config=config),
+        asyncio.timeout(30),
+    ):
+        shown = ""
+        while "Inactive" not in shown:  # the worker has not polled yet
+            shown = (await perdure_in_thread("deployment", "describe", "store", *at)).stdout
+    lines = {line.split()[0]: line.split() for line in shown.splitlines() if line}
+    assert lines["Ready:"] == ["Ready:", "Serving:", "Version", "`a1`", "gets", "new", "runs"]
+    assert lines["BUILD-ID"] == ["BUILD-ID", "STATUS", "DRAINAGE", "PODS", "OPEN-RUNS", "AGE"]
+    assert lines["a1"][:2] + lines["a1"][3:5] == ["a1", "Inactive", "2/3", "7"]
+    shown = succeeded(await perdure_in_thread("deployment", "list", *at))
+    rows = {line.split()[0]: line.split() for line in shown.splitlines()[1:]}
+    assert rows["store"][-3:-1] == ["Serving", "3"]
+    assert rows["new"][-3:-1] == ["WorkersFailing", "3"]
+
+    server.answers[WORKER_DEPLOYMENTS] = listed(new)
+    shown = succeeded(await perdure_in_thread("deployment", "describe", "new", *at))
+    assert shown.splitlines()[-1] == "b1: ImagePullBackOff"
+    assert json.loads(succeeded(await perdure_in_thread("deployment", "describe", "new", "-o", "json", *at))) == {
+        "workerDeploymentInfo": {"name": "new"},
+        "workerDeployment": new,
+    }
+    server.answers[WORKER_DEPLOYMENTS] = listed()
+    missing = await perdure_in_thread("deployment", "describe", "nothing", *at)
+    assert missing.exit_code == 2
+    assert missing.stderr.startswith("Error: ")
 
 
 async def test_a_batch_is_started_described_and_listed(served: tuple[str, str], server: ApiServer) -> None:

@@ -123,6 +123,8 @@ async def _connected(
     secret = api_key.decode().strip() if api_key else None
     try:
         return await Client.connect(source, namespace=namespace, tls=config if tls else False, api_key=secret)
+    except ValueError as error:
+        raise CliError(f"{source!r} is not the address of a Temporal server: {error}; write HOST:PORT") from error
     except RuntimeError as error:
         raise CliError(f"the Temporal server at {source} cannot be reached: {error}") from error
 

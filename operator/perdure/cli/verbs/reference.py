@@ -2,13 +2,11 @@
 
 import json
 from enum import StrEnum
-from itertools import product
 from pathlib import Path
 
 import click
 
 from perdure import REVISION, __version__
-from perdure.api.labels import SERVED_VERSIONS
 from perdure.cli.command import Words, argument, option, verb
 from perdure.cli.completion import KUBECTL, script
 from perdure.cli.flags import GLOBAL
@@ -65,8 +63,9 @@ def schemas(*, folder: Path) -> None:
       {program} schemas ~/.config/schemas
     """
     files = {
-        crdgen.schema_path(kind, served): json.dumps(crdgen.json_schema(kind, served), indent=1)
-        for kind, served in product(crdgen.KINDS, SERVED_VERSIONS)
+        crdgen.schema_path(kind, version): json.dumps(schema, indent=1)
+        for kind in crdgen.KINDS
+        for version, schema in crdgen.json_schemas(kind).items()
     }
     files["kustomize.json"] = json.dumps(crdgen.kustomize_schema())
     for path, content in files.items():

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from perdure.cli.command import argument, group, option
+from perdure.cli.command import Decimal, argument, group, option
 from perdure.cli.options import color_option, output_option, report_option
 from perdure.cli.routes import RouteOptions, routed
 from perdure.cli.terminal import Color, Output, Screen, page_of
+from perdure.client.errors import ForbiddenError, NotFoundError
 from perdure.lazy import lazily
 
 with lazily():
     from perdure.view import frontend
 
 if TYPE_CHECKING:
+    from perdure.client.cluster import Cluster
     from perdure.client.frontend import FrontendApi
+    from perdure.client.requests import Object
 
 _deployment_argument = argument("name", metavar="DEPLOYMENT", help="Name of the worker deployment")
 _build_option = option("--build-id", metavar="ID", help="Build ID of the version; leave it out for unversioned workers")
@@ -24,6 +28,8 @@ _force_option = option(
     "--allow-no-pollers", is_flag=True, help="Also if no worker of the version polls, or it lacks a task queue"
 )
 _IDENTITY: Final = "perdure"
+_MANAGED: Final = "workerDeployment"
+"""In the output: the WorkerDeployment whose workers these are."""
 
 
 @group()
@@ -49,12 +55,23 @@ def deployment() -> None:
 def list_deployments(context: click.Context, route: RouteOptions, *, output: Output, color: Color) -> None:
     """List worker deployments.
 
+    REASON and PODS are those of the WorkerDeployment with the same name, if
+    there is one: the operator starts and stops its workers.
+
     \b
     Examples:
       {program} deployment list
       {program} deployment list --output json
     """
-    found = route.call(context, lambda api: api.each("workerDeployments", "worker-deployments"))
+
+    async def read(api: FrontendApi, cluster: Cluster) -> list[Object]:
+        found = await api.each("workerDeployments", "worker-deployments")
+        managed = {each["metadata"]["name"]: each for each in await _managed(cluster)}
+        missing = managed.keys() - {each["name"] for each in found}
+        found = [*found, *({"name": name} for name in sorted(missing))]
+        return [each | {_MANAGED: managed[each["name"]]} if each["name"] in managed else each for each in found]
+
+    found = route.call_with_cluster(context, read)
     screen = Screen(color)
     screen.show_all(
         output,
@@ -63,6 +80,14 @@ def list_deployments(context: click.Context, route: RouteOptions, *, output: Out
         otherwise="There are no worker deployments: no worker has polled with a deployment version.",
         names=[each["name"] for each in found],
     )
+
+
+async def _managed(cluster: Cluster, name: str = "") -> list[Object]:
+    """The WorkerDeployments, or the one with this name; none if the user may not read them."""
+    selectors = {"fieldSelector": f"metadata.name={name}"} if name else {}
+    with suppress(ForbiddenError):
+        return await cluster.list("workerdeployments", everywhere=False, **selectors)
+    return []
 
 
 @deployment.command("describe")
@@ -75,17 +100,31 @@ def describe_deployment(
 ) -> None:
     """Show a worker deployment and its versions.
 
+    If there is a WorkerDeployment with the same name, its conditions, pods, and
+    open runs are shown, too.
+
     \b
     Examples:
       {program} deployment describe orders
     """
-    found = route.call(context, lambda api: api.get("worker-deployments", name))
+
+    async def read(api: FrontendApi, cluster: Cluster) -> Object:
+        managed = await _managed(cluster, name)
+        found: Object = {_MANAGED: managed[0]} if managed else {}
+        try:
+            return {**await api.get("worker-deployments", name), **found}
+        except NotFoundError:  # no worker of the WorkerDeployment has polled yet
+            if not managed:
+                raise
+            return {"workerDeploymentInfo": {"name": name}, **found}
+
+    found = route.call_with_cluster(context, read)
     screen = Screen(color)
     if output != "text":
         screen.write_data(output, found)
         return
 
-    screen.show(frontend.deployment(found["workerDeploymentInfo"], page_of(context, screen)))
+    screen.show(frontend.deployment(found["workerDeploymentInfo"], found.get(_MANAGED), page_of(context, screen)))
 
 
 @deployment.command("set-current")
@@ -113,7 +152,7 @@ def set_current(
 @deployment.command("set-ramping")
 @_deployment_argument
 @_build_option
-@option("--percentage", metavar="N", type=click.FloatRange(0, 100), required=True, help="Share of new workflows")
+@option("--percentage", metavar="N", type=Decimal(min=0, max=100), required=True, help="Share of new workflows")
 @_force_option
 @routed
 def set_ramping(

@@ -34,6 +34,8 @@ _CHECKED_SECONDS: Final = 5.0
 """How long after a poll was forwarded the check at its beginning is sufficient."""
 _RECHECK_SECONDS: Final = 5.0
 """How long another check may take."""
+_FINISH_SECONDS: Final = 2.0
+"""How long an RPC whose run another member owns now may take to finish here."""
 _DRAIN_SECONDS: Final = 2.0
 """How long a leaving member waits for the responses to the polls that it has forwarded."""
 
@@ -109,7 +111,7 @@ class Router:
             try:
                 owner = self._shards.owner(shard)
                 if not owner:
-                    return await self._handle_locally(shard, handler, request, now_left)
+                    return await self._handle_locally(shard, rpc, handler, request, now_left)
                 return await self._forward(owner, rpc, request, now_left)
             except (NotOwnerError, PeerLostError) as error:
                 metrics.FLEET_OWNER_MISMATCHES.inc()
@@ -219,16 +221,24 @@ class Router:
             RpcError: The RPC failed.
         """
         shard = self._shard_of(rpc, request)
-        return await (handler(request, call) if shard is None else self._handle_locally(shard, handler, request, call))
+        if shard is None:
+            return await handler(request, call)
+        return await self._handle_locally(shard, rpc, handler, request, call)
 
-    async def _handle_locally(self, shard: int, handler: Handler, request: Any, call: CallContext) -> Any:
-        """Handle an RPC while this member owns its shard."""
+    async def _handle_locally(self, shard: int, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
+        """Handle an RPC while this member owns its shard.
+
+        A run that has the request already stays here as a guest until it has recorded the answer. If the RPC was forwarded
+        meanwhile, its new owner, which does not know that commit yet, would answer that there is no such task.
+        """
         if not self._shards.owns_shard(shard):
             raise NotOwnerError(f"this operator does not own shard {shard}")
         work = asyncio.ensure_future(handler(request, call))
         with self._lost(shard) as lost:
             try:
                 await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
+                if not work.done() and rpc not in WAITING and self._shards.active:
+                    await asyncio.wait({work}, timeout=_FINISH_SECONDS)
             finally:
                 if not work.done():
                     work.cancel()

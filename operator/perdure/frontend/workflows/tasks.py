@@ -46,7 +46,7 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.activities.tasks import ActivityTasks
 from perdure.frontend.deployments import versions
 from perdure.frontend.deployments.versions import Versions, version_of
-from perdure.frontend.errors import invalid, not_found, precondition
+from perdure.frontend.errors import invalid, not_found, precondition, unavailable
 from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.matching.queues import Kind, Matching, Offer, Poller, QueueName
 from perdure.frontend.messages import failures
@@ -500,13 +500,20 @@ class WorkflowTasks:
         return tuple(found)
 
     async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
-        """The activities that a worker gets with the reply to its response (eager activities)."""
-        state = self._runs.state(entry.uid)
-        if not completed.eager or state is None:
+        """The activities that a worker gets with the reply to its response (eager activities).
+
+        Raises:
+            RpcError: Another operator has taken over the run. The worker sends its response again, and gets them from there.
+        """
+        if not completed.eager:
             return []
-        events = {activity.activity_id: activity.scheduled_event_id for activity in state.activities.values()}
+        state = self._runs.state(entry.uid)
+        activities = state.activities.values() if state is not None else ()
+        events = {activity.activity_id: activity.scheduled_event_id for activity in activities}
         known = [(events[name], completed.fence(name)) for name in completed.eager if name in events]
         built = [await self._activities.build_task(entry, event_id, fence) for event_id, fence in known]
+        if self._runs.state(entry.uid) is None and not self._runs.is_closed(entry.uid):
+            raise unavailable("another operator has taken over the run; retry")
         return [task for task in built if task is not None]
 
     def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:

@@ -4,10 +4,14 @@ import io.grpc.netty.shaded.io.grpc.netty.GrpcSslContexts;
 import io.temporal.authorization.AuthorizationGrpcMetadataProvider;
 import io.temporal.client.WorkflowClient;
 import io.temporal.client.WorkflowClientOptions;
+import io.temporal.common.VersioningBehavior;
+import io.temporal.common.WorkerDeploymentVersion;
 import io.temporal.serviceclient.WorkflowServiceStubs;
 import io.temporal.serviceclient.WorkflowServiceStubsOptions;
 import io.temporal.worker.Worker;
+import io.temporal.worker.WorkerDeploymentOptions;
 import io.temporal.worker.WorkerFactory;
+import io.temporal.worker.WorkerOptions;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
@@ -31,10 +35,28 @@ public final class SubscriptionWorker {
                 .setNamespace(System.getenv().getOrDefault("TEMPORAL_NAMESPACE", "default"))
                 .build());
     WorkerFactory factory = WorkerFactory.newInstance(client);
-    Worker worker = factory.newWorker("subscriptions");
+    Worker worker = factory.newWorker("subscriptions", workerOptions());
     worker.registerWorkflowImplementationTypes(SubscriptionImpl.class);
     worker.registerActivitiesImplementations(new BillingImpl());
     factory.start();
+  }
+
+  /** Returns the version that a WorkerDeployment gives to its pods; none elsewhere. */
+  private static WorkerOptions workerOptions() {
+    String name = System.getenv("TEMPORAL_DEPLOYMENT_NAME");
+    if (name == null) {
+      return WorkerOptions.getDefaultInstance();
+    }
+    WorkerDeploymentVersion version =
+        new WorkerDeploymentVersion(name, System.getenv("TEMPORAL_WORKER_BUILD_ID"));
+    return WorkerOptions.newBuilder()
+        .setDeploymentOptions(
+            WorkerDeploymentOptions.newBuilder()
+                .setUseVersioning(true)
+                .setVersion(version)
+                .setDefaultVersioningBehavior(VersioningBehavior.PINNED)
+                .build())
+        .build();
   }
 
   /** Returns how to connect: with the token and by TLS in a cluster, in the clear elsewhere. */

@@ -19,12 +19,12 @@ with lazily():
     from rich import text as rich_text
 
     from perdure.client import progress
-    from perdure.view import follow
+    from perdure.view.runs import follow
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from perdure.view.run import RunView
+    from perdure.view.runs.run import RunView
 
 
 class Waiter:

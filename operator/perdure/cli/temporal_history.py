@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.events import Event
+    from perdure.view.runs.events import Event
 
 
 async def temporal_history(cluster: Cluster, run: Object, events: Sequence[Event]) -> dict[str, Any]:

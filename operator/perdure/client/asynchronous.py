@@ -22,13 +22,13 @@ from perdure.kube.access import Overrides
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.view import runs as runs_view
+    from perdure.view.runs import summaries as runs_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
-    from perdure.view.runs import RunSummary
+    from perdure.view.runs.summaries import RunSummary
 
 P = ParamSpec("P")
 R = TypeVar("R")

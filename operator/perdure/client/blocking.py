@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perdure.api.policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
     from perdure.client.schedules import AsyncSchedules, ScheduleState
     from perdure.client.snapshots import RunSnapshot
-    from perdure.view.runs import RunSummary
+    from perdure.view.runs.summaries import RunSummary
 
 P = ParamSpec("P")
 R = TypeVar("R")

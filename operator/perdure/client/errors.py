@@ -13,11 +13,11 @@ from perdure.api.phases import Phase
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.view import failure as failures
+    from perdure.view.runs import failure as failures
 
 if TYPE_CHECKING:
     from perdure.api.json_values import Json
-    from perdure.view.run import RunView
+    from perdure.view.runs.run import RunView
 
 _MAX_CAUSES = 50
 

@@ -24,7 +24,7 @@ from perdure.kube import clock
 from perdure.lazy import lazily
 from perdure.runtime.chains import reset_of
 from perdure.runtime.pods.artifacts import build_store_pod
-from perdure.view.logs import (
+from perdure.view.runs.logs import (
     AttemptLog,
     LogLines,
     LogSelection,
@@ -35,17 +35,17 @@ from perdure.view.logs import (
     missing_logs,
     names_of,
 )
-from perdure.view.run import RunView, read_run
+from perdure.view.runs.run import RunView, read_run
 
 with lazily():
-    from perdure.view import replay
+    from perdure.view.runs import replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.run import RunView
+    from perdure.view.runs.run import RunView
 
 _PAUSE = 1.0
 """Seconds between two reads of the run and its pods."""

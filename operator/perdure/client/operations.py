@@ -13,7 +13,7 @@ from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.view import run as run_view
+    from perdure.view.runs import run as run_view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,15 +13,15 @@ from perdure.kube import clock
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.view import replay
-    from perdure.view import run as run_view
+    from perdure.view.runs import replay
+    from perdure.view.runs import run as run_view
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.run import RunView
+    from perdure.view.runs.run import RunView
 
 VERDICT_SECONDS = 30.0
 """Maximum wait for the operator's decision about a run; the same as for the result of an Operation."""

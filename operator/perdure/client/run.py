@@ -19,10 +19,10 @@ from perdure.lazy import lazily
 
 with lazily():
     from perdure.client import logs, progress, route, snapshots
-    from perdure.view import follow as follow_view
-    from perdure.view import logs as logs_view
     from perdure.view import page as pages
-    from perdure.view import run as run_view
+    from perdure.view.runs import follow as follow_view
+    from perdure.view.runs import logs as logs_view
+    from perdure.view.runs import run as run_view
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from perdure.client.requests import Object
     from perdure.client.route import FrontendRoute
     from perdure.client.snapshots import RunSnapshot
-    from perdure.view.logs import AttemptLog
-    from perdure.view.run import RunView
+    from perdure.view.runs.logs import AttemptLog
+    from perdure.view.runs.run import RunView
 
 R = TypeVar("R")
 T = TypeVar("T")

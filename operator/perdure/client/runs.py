@@ -15,7 +15,7 @@ from perdure.lazy import lazily
 
 with lazily():
     from perdure.runtime import chains, retention, revisions, segments
-    from perdure.view import open_work
+    from perdure.view.runs import open_work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perdure.client.requests import Object, Requests
     from perdure.runtime.retention import Policy
     from perdure.runtime.segments import AssembledHistory
-    from perdure.view.open_work import LiveState
+    from perdure.view.runs.open_work import LiveState
 
 
 class ClusterRuns:

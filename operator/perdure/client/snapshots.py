@@ -10,8 +10,8 @@ from perdure.lazy import lazily
 
 with lazily():
     from perdure.api.kinds import workflowrun
-    from perdure.view import describe, notebook
     from perdure.view import page as pages
+    from perdure.view.runs import describe, notebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from perdure.api.json_values import Json
     from perdure.client.requests import Object
-    from perdure.view.run import RunView
-    from perdure.view.steps import StepView
+    from perdure.view.runs.run import RunView
+    from perdure.view.runs.steps import StepView
 
 
 @dataclass(frozen=True, slots=True)

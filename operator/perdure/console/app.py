@@ -22,7 +22,7 @@ from perdure.console.start import StartForm
 from perdure.engine.payloads import readable
 from perdure.view import text
 from perdure.view.page import UNICODE, elapsed, style_of
-from perdure.view.tree import note
+from perdure.view.runs.tree import note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,13 +22,14 @@ from perdure.console.forms import awaited_signals
 from perdure.console.site import NAME
 from perdure.kube import clock
 from perdure.kube.errors import NoResponseError
-from perdure.view import failure, schedules
+from perdure.view import schedules
 from perdure.view.fleet import members_of
-from perdure.view.graph import lay_out
-from perdure.view.logs import AttemptLog, LogLines, logs_of, missing_logs
 from perdure.view.page import Page
-from perdure.view.replay import trace
-from perdure.view.run import read_run
+from perdure.view.runs import failure
+from perdure.view.runs.graph import lay_out
+from perdure.view.runs.logs import AttemptLog, LogLines, logs_of, missing_logs
+from perdure.view.runs.replay import trace
+from perdure.view.runs.run import read_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from perdure.api.json_values import Json
     from perdure.client.cluster import Cluster
     from perdure.console.site import Site
-    from perdure.view.logs import AttemptLog
-    from perdure.view.run import RunView
+    from perdure.view.runs.logs import AttemptLog
+    from perdure.view.runs.run import RunView
 
 
 _MAX_DIGITS: Final = 7

@@ -10,7 +10,7 @@ from perdure.api.phases import listed_phase
 from perdure.api.times import read_kubernetes_time
 from perdure.kube.responses import TableRow
 from perdure.view.deadletters import redriven
-from perdure.view.failure import summary as summary_of
+from perdure.view.runs.failure import summary as summary_of
 from perdure.view.schedules import is_paused, state_of, times_of
 
 _REDRIVEN = {"True": "Succeeded", "False": "Failed", "Unknown": "Running"}

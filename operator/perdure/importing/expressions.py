@@ -736,7 +736,7 @@ def has_field(base: str, name: str) -> str:
     return f"{literal(name)} in {base}" if selected.endswith("]") else f"has({selected})"
 
 
-CAUGHT: Final = "perdure.dev/failed"
+CAUGHT: Final = "!failed"
 """The only key of the output of a step whose failure was caught; its value is the type of the failure.
 
 What programs write has names of Argo or Tekton as keys, or is the JSON of a program: it does not have this key.

@@ -333,7 +333,7 @@ class _Documents:
         checked = check(self._resolve(spec, path, where), libraries=libraries, namespace=namespace, defaults=defaults)
         problems = [
             f"{library.path}: there is no Workflow `{library.workflow}` in the files, which have {_names(self.workflows)}; "
-            "include its file"
+            f"include its file{', and this namespace in its `allowedNamespaces`' if '/' in library.workflow else ''}"
             for library in checked.libraries
         ]
         problems += [

@@ -114,6 +114,16 @@ class Simulator:
         for error in self._errors:
             if self._root.open or not isinstance(error, EndlessError):
                 raise error  # a child that continues after the run has closed, such as an abandoned one, has no limit
+        if not self._root.runs:
+            reason = self._why_pending()
+            raise EndlessError(f"the run never starts: {reason}; change what it waits for, or end it with `cancelAt`")
+
+    def _why_pending(self) -> str:
+        """What the conditions of the run say while it has not started."""
+        run = self._server.get(ObjectKey("workflowruns", self._root.workflow.namespace, self.definitions.target.name))
+        return "; ".join(
+            each["message"] for each in run.get("status", {}).get("conditions", ()) if each["status"] != "True"
+        )
 
     def _run(self) -> None:
         clock.polling.set(False)

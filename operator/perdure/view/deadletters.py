@@ -8,8 +8,9 @@ from typing import Any
 from rich.text import Text
 
 from perdure.engine.payloads import readable
-from perdure.view import failure, tables, text
+from perdure.view import tables, text
 from perdure.view.page import Page
+from perdure.view.runs import failure
 
 _WORDS = {"True": "Succeeded", "False": "Failed", "Unknown": "Running", "": "No"}
 

@@ -8,7 +8,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.simulation.transcript import length
-from perdure.view import failure, text
+from perdure.view import text
+from perdure.view.runs import failure
 from perdure.view.simulation import expectations, outcome
 
 if TYPE_CHECKING:

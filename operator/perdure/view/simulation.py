@@ -13,8 +13,9 @@ from perdure.language.step_paths import Path, title
 from perdure.language.step_tree import StepNode
 from perdure.simulation.report import Report, target_of
 from perdure.simulation.transcript import TimelineEntry, length
-from perdure.view import failure, text
+from perdure.view import text
 from perdure.view.page import Page, style_of
+from perdure.view.runs import failure
 
 _GAP = "  "
 _LABEL = 14

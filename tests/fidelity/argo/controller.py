@@ -12,7 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol, TypeVar
@@ -239,7 +239,8 @@ class _Play(Play):
             None if limit is None else self.began + limit + 1.5,
             template,
         )
-        self.api.request("PATCH", f"{_PODS}/{name}/status", _status(pod, "running"), patch="merge-patch")
+        with suppress(AssertionError):  # the controller has deleted it
+            self.api.request("PATCH", f"{_PODS}/{name}/status", _status(pod, "running"), patch="merge-patch")
 
     def _attempt(self, node: Json, *, daemon: bool = False) -> PlayedAttempt:
         """Return an attempt of a template, which begins now."""

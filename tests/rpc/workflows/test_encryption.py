@@ -6,10 +6,10 @@ from temporalio.api.common.v1 import Memo, Payload, Payloads, WorkflowExecution
 from temporalio.api.failure.v1 import Failure
 
 from perdure.kube.clock import now
-from perdure.view import events
-from perdure.view.describe import describe
 from perdure.view.page import Page
-from perdure.view.run import read_run
+from perdure.view.runs import events
+from perdure.view.runs.describe import describe
+from perdure.view.runs.run import read_run
 from rpc.served import Served, activity, served
 
 SEALED = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"\xff\x00"}, data=b"\x00cipher\xff{}")

@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure.controller.runs.status import StatusComposer
 from perdure.view.page import Page
-from perdure.view.run import RunView, read_run
+from perdure.view.runs.run import RunView, read_run
 from support.engine.coded import Coded
 from support.view.flow import UID
 

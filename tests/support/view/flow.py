@@ -20,10 +20,10 @@ from perdure.engine.step import RunTransition, start, step
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.runtime.revisions import Content
-from perdure.view.open_work import LiveState
 from perdure.view.page import Page
-from perdure.view.replay import trace
-from perdure.view.run import RunView, read_run
+from perdure.view.runs.open_work import LiveState
+from perdure.view.runs.replay import trace
+from perdure.view.runs.run import RunView, read_run
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"

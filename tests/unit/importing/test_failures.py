@@ -242,6 +242,69 @@ def test_an_output_with_the_field_failed_is_no_failure(tmp_path: Path, template:
     assert inputs(report)[-1] == {"v": "bad"}
 
 
+@pytest.mark.parametrize(
+    ("code", "continues", "phase"),
+    [
+        (MISSING_CODE, "{error: true}", "Completed"),
+        (MISSING_CODE, "{failed: true}", "Failed"),
+        (MISSING_CODE, "{error: true, failed: true}", "Completed"),
+        (1, "{error: true}", "Failed"),
+        (1, "{failed: true}", "Completed"),
+    ],
+)
+def test_a_last_task_that_did_not_run_may_end_as_the_task_before(
+    tmp_path: Path, code: int, continues: str, phase: str
+) -> None:
+    """As in dag.go, assessDAGPhase: `continueOn` names the status that it has inherited."""
+    templates = f"""- name: main
+  dag:
+    tasks:
+    - {{name: first, template: work}}
+    - {{name: last, template: work, dependencies: [first], continueOn: {continues}}}
+- name: work
+  container: {{image: a, command: [b]}}
+  outputs: {{parameters: [{{name: o, valueFrom: {{path: /o}}}}]}}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    assert made.simulate({"work": [{"exitCode": code}]})["phase"] == phase
+
+
+def test_a_condition_that_any_end_fulfills_is_none(tmp_path: Path) -> None:
+    ended = "(%s.Succeeded || %s.Failed || %s.Errored || %s.Skipped || %s.Omitted)".replace("%s", "{0}")
+    depends = " && ".join(ended.format(name) for name in ("a", "b"))
+    templates = f"""- name: main
+  dag:
+    tasks:
+    - {{name: a, template: work}}
+    - {{name: b, template: work, withItems: [1, 2]}}
+    - {{name: all, template: work, depends: '{depends}'}}
+    - {{name: some, template: work, depends: '({ended.format("a")} && b.Failed) || a.Succeeded'}}
+- {{name: work, container: {{image: a, command: [b]}}}}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    assert "when" not in made.step("all")
+    assert made.step("some")["when"].startswith("${( true && ")
+
+
+def test_long_conditions_of_many_tasks_are_divided(tmp_path: Path) -> None:
+    """Each is about a loop, whose statuses are long conditions; a step has at most 4,096 characters."""
+    tasks = "".join(f"    - {{name: t{i}, template: work, withItems: [1, 2]}}\n" for i in range(9))
+    depends = " && ".join(f"(t{i}.Failed || t{i}.Errored || t{i}.AllFailed)" for i in range(9))
+    templates = f"""- name: main
+  dag:
+    tasks:
+{tasks}    - {{name: all, template: say, depends: '{depends}'}}
+- name: work
+  container: {{image: a, command: [b]}}
+  outputs: {{parameters: [{{name: o, valueFrom: {{path: /o}}}}]}}
+- {{name: say, container: {{image: a, command: [b]}}}}"""
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    assert max(len(each.get("when", "")) for each in made.spec["steps"]) < 4_096
+    assert "say" in made.simulate({"work": [{"exitCode": 1}]})["attempts"]
+    assert "say" not in made.simulate({"work": [{"output": "x"}]})["attempts"]
+
+
 def test_a_failed_task_sets_no_global_output(tmp_path: Path) -> None:
     templates = """- name: main
   dag:

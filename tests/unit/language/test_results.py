@@ -8,9 +8,9 @@ import yaml
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.language.compiler import compile_program
 from perdure.language.program import no_output, result_warning
-from perdure.view.hints import hints
-from perdure.view.open_work import LiveState
-from perdure.view.tree import tree
+from perdure.view.runs.hints import hints
+from perdure.view.runs.open_work import LiveState
+from perdure.view.runs.tree import tree
 from support.view.flow import Flow, plain
 
 ACTIVITIES = """

@@ -214,6 +214,15 @@ def test_a_limit_whose_key_has_no_value_fails_the_run() -> None:
     assert played.steps() == {"nap": "NotReached"}
 
 
+def test_a_run_that_never_starts_is_an_error_with_the_reason() -> None:
+    full = LIMIT | {"spec": {"capacity": 0}}
+    spec = "{limits: [{name: one}], steps: [{name: nap, sleep: {duration: 10s}}]}"
+    with pytest.raises(EndlessError, match=r"never starts: WorkflowLimit `one` is full: it allows 0 runs.*`cancelAt`"):
+        play(spec, "{}", full)
+    ended = play(spec, "cancelAt: 5s", full)
+    assert (ended.phase, ended.elapsed, ended.steps()) == ("Cancelled", 5, {"nap": "NotReached"})
+
+
 TWO_PARTS = """
 steps:
 - {name: a, childWorkflow: {workflow: {name: part}, workflowId: %s}, needs: []}

@@ -1,7 +1,7 @@
 """The tree of steps as text."""
 
-from perdure.view.open_work import LiveState
-from perdure.view.tree import tree
+from perdure.view.runs.open_work import LiveState
+from perdure.view.runs.tree import tree
 from support.view.flow import Flow, plain
 
 

@@ -3,9 +3,9 @@
 import json
 
 from perdure.engine.inputs import AttemptCompleted
-from perdure.view.describe import as_data
-from perdure.view.events import short
-from perdure.view.tree import tree
+from perdure.view.runs.describe import as_data
+from perdure.view.runs.events import short
+from perdure.view.runs.tree import tree
 from support.view.flow import Flow, plain
 
 NAME = "reserve-stock-habcdefghij"

@@ -15,12 +15,12 @@ from perdure.engine.history import fork_of_code
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import WorkflowStart
-from perdure.view.describe import as_data, describe
-from perdure.view.events import table
-from perdure.view.follow import changes
-from perdure.view.run import read_run
-from perdure.view.runs import table as listed
-from perdure.view.tree import tree
+from perdure.view.runs.describe import as_data, describe
+from perdure.view.runs.events import table
+from perdure.view.runs.follow import changes
+from perdure.view.runs.run import read_run
+from perdure.view.runs.summaries import table as listed
+from perdure.view.runs.tree import tree
 from support.engine.coded import STICKY, Coded, activity, timer
 from support.view.coderun import object_of, page, view_of
 from support.view.flow import Flow, golden, plain

@@ -19,12 +19,12 @@ from perdure.engine.inputs import (
     SignalRequested,
     TerminateRequested,
 )
-from perdure.view.describe import as_data, describe
-from perdure.view.hints import hints
-from perdure.view.open_work import LiveAttempt, LiveState
 from perdure.view.page import ASCII
-from perdure.view.run import read_run
-from perdure.view.tree import tree
+from perdure.view.runs.describe import as_data, describe
+from perdure.view.runs.hints import hints
+from perdure.view.runs.open_work import LiveAttempt, LiveState
+from perdure.view.runs.run import read_run
+from perdure.view.runs.tree import tree
 from support.view.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
 
 _TWO_CHARGES = """

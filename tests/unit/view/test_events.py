@@ -5,8 +5,8 @@ from typing import Any, get_args
 import pytest
 
 from perdure.engine import events as ev
-from perdure.view import events as view
-from perdure.view.events import DESCRIBED, readable, short
+from perdure.view.runs import events as view
+from perdure.view.runs.events import DESCRIBED, readable, short
 from support.view.flow import Flow, charged_after_two_refusals, golden, plain
 
 

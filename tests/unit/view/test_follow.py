@@ -1,8 +1,8 @@
 """The output of `wait` and `list`."""
 
-from perdure.view.describe import sections
-from perdure.view.follow import changes, window
-from perdure.view.runs import table
+from perdure.view.runs.describe import sections
+from perdure.view.runs.follow import changes, window
+from perdure.view.runs.summaries import table
 from support.view.flow import Flow, charged_after_two_refusals, declined, golden, plain
 
 

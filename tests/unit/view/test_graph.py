@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.engine.inputs import AttemptCompleted
-from perdure.view.graph import MAX_BOXES, Box, lay_out, needs_of, ranks
-from perdure.view.steps import StepView
+from perdure.view.runs.graph import MAX_BOXES, Box, lay_out, needs_of, ranks
+from perdure.view.runs.steps import StepView
 from support import console
 from support.apiserver import serving
 from support.view.flow import Flow

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from perdure.view.open_work import LiveAttempt, LiveChild, attempts_selector, read_live_state
+from perdure.view.runs.open_work import LiveAttempt, LiveChild, attempts_selector, read_live_state
 from support.view.flow import UID, Flow, at
 
 NAME = "order-42-2-1"

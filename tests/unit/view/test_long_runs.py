@@ -1,8 +1,8 @@
 """`describe` of runs with more steps than fit a screen."""
 
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptStarted
-from perdure.view.describe import describe
-from perdure.view.tree import tree
+from perdure.view.runs.describe import describe
+from perdure.view.runs.tree import tree
 from support.view.flow import Flow, at, declined, golden, plain
 
 _ITEMS, _STEPS = 100, 12

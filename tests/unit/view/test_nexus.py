@@ -8,9 +8,9 @@ import pytest
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
-from perdure.view.describe import as_data, describe
-from perdure.view.run import read_run
-from perdure.view.tree import tree
+from perdure.view.runs.describe import as_data, describe
+from perdure.view.runs.run import read_run
+from perdure.view.runs.tree import tree
 from support.engine.coded import Coded
 from support.engine.nexus import BOOM, BUSY, answer, schedule, scheduled, started
 from support.view.coderun import object_of, page, view_of

@@ -5,8 +5,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from perdure.api.kinds.workflowrun import definition_of
-from perdure.view.notebook import as_html
-from perdure.view.run import read_run
+from perdure.view.runs.notebook import as_html
+from perdure.view.runs.run import read_run
 from support.console import NASTY, order
 
 NOW = datetime(2026, 1, 1, 12, 5, tzinfo=UTC)

@@ -3,10 +3,10 @@
 import pytest
 
 from perdure.api.times import read_kubernetes_time
-from perdure.view.describe import as_data, describe
-from perdure.view.events import check, table
 from perdure.view.page import Page
-from perdure.view.run import read_run
+from perdure.view.runs.describe import as_data, describe
+from perdure.view.runs.events import check, table
+from perdure.view.runs.run import read_run
 from support.recorded_runs import NAMES, recorded
 from support.view.flow import golden, plain
 

@@ -2,10 +2,10 @@
 
 from perdure.engine import inputs as inp
 from perdure.engine.inputs import OperationOutcome
-from perdure.view.describe import describe
 from perdure.view.page import Page
-from perdure.view.run import RunView, read_run
-from perdure.view.runs import table as listed
+from perdure.view.runs.describe import describe
+from perdure.view.runs.run import RunView, read_run
+from perdure.view.runs.summaries import table as listed
 from support.engine import standalone_nexus
 from support.engine.script import Drive, application
 from support.engine.standalone import begin, take, worker

@@ -8,8 +8,8 @@ import pytest
 
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
-from perdure.view.describe import as_data
-from perdure.view.tree import tree
+from perdure.view.runs.describe import as_data
+from perdure.view.runs.tree import tree
 from support.view.flow import Flow, declined, plain
 
 DO = Callable[[Flow], object]

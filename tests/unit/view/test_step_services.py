@@ -4,7 +4,7 @@ import pytest
 
 from perdure.engine.inputs import AttemptWaiting
 from perdure.language.step_paths import title
-from perdure.view.events import short
+from perdure.view.runs.events import short
 from support.view.flow import Flow, golden
 from unit.view.shown import steps
 

@@ -3,10 +3,10 @@
 import pytest
 
 from perdure.engine import inputs as inp
-from perdure.view.describe import describe
-from perdure.view.follow import window
-from perdure.view.open_work import LiveChild, LiveState
-from perdure.view.tree import attempt_count, tree
+from perdure.view.runs.describe import describe
+from perdure.view.runs.follow import window
+from perdure.view.runs.open_work import LiveChild, LiveState
+from perdure.view.runs.tree import attempt_count, tree
 from support.view.flow import Flow, at, declined, golden, plain
 from unit.view.shown import steps
 

@@ -36,6 +36,7 @@ from perdure.language.checks import (
     Documents,
     annotations,
     check_references,
+    deadlines,
     default_mistakes,
     in_data,
     labels,
@@ -217,6 +218,10 @@ def _names(holder: list[Any]) -> Iterator[str]:
         yield name if isinstance(name, str) else ""
 
 
+_OF_PROBE: Final = frozenset({"spec.activities", "spec.activities.startToCloseTimeout"})
+"""Where the timeouts of the activity that takes the defaults are compared, which are not those of other activities."""
+
+
 _BY_NAME = {kind.__name__: kind for kind in KINDS}
 
 
@@ -303,6 +308,7 @@ def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
         except UnreadableFileError as error:
             linted.unreadable.append(str(error))
     linted.objects += len(objects)
+    linted.found += _repeated(objects)
     objects = _checked(objects)
     documents = {namespace: _known(objects, namespace) for namespace in {each.namespace for each in objects}}
     for each in objects:
@@ -316,6 +322,19 @@ def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
         ]
     linted.found.sort(key=lambda found: (found.file, found.position.line, found.position.column))
     return linted
+
+
+def _repeated(objects: Iterable[_Object]) -> Iterator[LocatedFinding]:
+    """Warn about objects that a later one of their file replaces in the cluster. Files may be alternatives, such as overlays."""
+    first: dict[tuple[str, str, str], Position] = {}
+    for each in objects:
+        name, file = each.resource.metadata.name, each.document.file
+        position = each.document.position("metadata.name")
+        earlier = first.setdefault((file, each.namespace, f"{each.resource.kind}/{name}"), position)
+        if name and earlier is not position:
+            message = f"line {earlier.line} has the same name, and only one of the two objects can exist; rename or remove one"
+            finding = Finding("metadata.name", message, Severity.WARNING)
+            yield LocatedFinding(file, position, each.subject, finding)
 
 
 def _known(objects: Iterable[_Object], namespace: str) -> Documents:
@@ -424,7 +443,9 @@ def _check(resource: Resource, workflows: Sequence[tuple[str, str, Json]]) -> Ch
         return replace(checked, findings=tuple(finding for finding in checked.findings if finding != NO_STEPS))
     if isinstance(resource, WorkflowDefaults):
         defaults = NamespaceDefaults(resource.spec.dump())
-        return check(WorkflowSpec.parse(dict(PROBE)), defaults=defaults).moved(within)
+        checked = check(WorkflowSpec.parse(dict(PROBE)), defaults=defaults).moved(within)
+        kept = (f for f in checked.findings if f.severity is Severity.ERROR or f.path not in _OF_PROBE)
+        return replace(checked, findings=tuple(kept))
     if isinstance(resource, WorkflowRun):
         inline, path = resource.spec.inline, "spec.inline"
     elif isinstance(resource, Schedule):
@@ -455,6 +476,7 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
     if isinstance(resource, WorkflowDefaults):
         yield from default_mistakes(resource.spec.dump())
         yield from annotations(resource.spec.run_metadata, "spec.runMetadata")
+        yield from deadlines(resource.spec)
     if isinstance(resource, WorkflowRun):
         yield from unevaluated(resource.spec)
         yield from annotations(resource.metadata, "metadata")
@@ -495,6 +517,7 @@ def _run(
         knows_input: Whether the input is known before the run starts.
     """
     yield from options(spec, path)
+    yield from deadlines(spec, path)
     if spec.retry_policy is not None and spec.retry_policy.name is not None:
         yield from policies_of(((f"{path}.retryPolicy.name", spec.retry_policy.name),), documents)
     if each.checked is not None:

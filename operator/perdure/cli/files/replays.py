@@ -26,8 +26,8 @@ from perdure.language.reuse import compose_all, in_namespace
 from perdure.runtime import status_encoding
 from perdure.schedule.run_manifests import schedule_scope
 from perdure.view import text
-from perdure.view.events import readable
 from perdure.view.page import Page
+from perdure.view.runs.events import readable
 
 
 def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:

@@ -36,8 +36,8 @@ from perdure.lazy import lazily
 with lazily():
     from perdure.runner.artifacts import seals
     from perdure.runtime.pods import artifacts as export_pods
-    from perdure.view import run as run_view
     from perdure.view import tables
+    from perdure.view.runs import run as run_view
 
 PART = 6 * 1024 * 1024
 """Bytes of an artifact that one container writes to its log: nodes rotate logs at 10 MiB, and base64 takes a third more."""

@@ -31,13 +31,13 @@ from perdure.lazy import lazily
 
 with lazily():
     from perdure.runtime import operation_requests
-    from perdure.view import runs as runs_view
     from perdure.view import tables
+    from perdure.view.runs import summaries as runs_view
 
 if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.runs import GrowingTable, RunSummary
+    from perdure.view.runs.summaries import GrowingTable, RunSummary
 
 
 async def _of_revision(

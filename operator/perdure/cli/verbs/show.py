@@ -35,17 +35,17 @@ from perdure.lazy import lazily
 with lazily():
     from perdure.cli import temporal_history
     from perdure.client import logs as log_reader
-    from perdure.view import describe as view
-    from perdure.view import events as events_view
-    from perdure.view import logs as log_lines
-    from perdure.view import replay, timeline
-    from perdure.view import run as run_view
+    from perdure.view.runs import describe as view
+    from perdure.view.runs import events as events_view
+    from perdure.view.runs import logs as log_lines
+    from perdure.view.runs import replay, timeline
+    from perdure.view.runs import run as run_view
 
 if TYPE_CHECKING:
     from perdure.client.cluster import Cluster
     from perdure.client.requests import Object
-    from perdure.view.events import Event
-    from perdure.view.run import RunView
+    from perdure.view.runs.events import Event
+    from perdure.view.runs.run import RunView
 
 
 @verb()

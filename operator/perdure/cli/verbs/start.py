@@ -47,8 +47,8 @@ with lazily():
     from perdure.cli.files import documents
     from perdure.client import operations, run_requests
     from perdure.schedule import run_manifests
-    from perdure.view import logs, replay
-    from perdure.view import run as run_view
+    from perdure.view.runs import logs, replay
+    from perdure.view.runs import run as run_view
 
 
 @verb()

@@ -28,11 +28,11 @@ from perdure.lazy import lazily
 
 with lazily():
     from perdure.client import progress
-    from perdure.view import failure
-    from perdure.view import run as run_view
+    from perdure.view.runs import failure
+    from perdure.view.runs import run as run_view
 
 if TYPE_CHECKING:
-    from perdure.view.run import RunView
+    from perdure.view.runs.run import RunView
 
 
 @verb()

@@ -189,6 +189,11 @@ class DefinitionBuilder:
         data = {} if key is None or key[0].startswith(LIBRARY) else self._templates.fields(*key).data
         return bool(data.get("daemon") and data.keys() & {"container", "script"} and not data.get("synchronization"))
 
+    def repeats(self, home: str, step: Object) -> bool:
+        """Whether the template of a step has a `retryStrategy`."""
+        key = self._templates.key(home, Fields(dict(step), "", ConversionReport()))
+        return key is not None and not key[0].startswith(LIBRARY) and "retryStrategy" in self._templates.fields(*key)
+
     def service(self, home: str, step: Fields, scope: Scope, name: str) -> Object | None:
         """Return the service of the list of steps for a step that starts a daemon; None if it needs a Pod of its own."""
         found = ConversionReport()

@@ -1,7 +1,7 @@
 """The `depends` of tasks in a DAG of Argo: conditions on how other tasks have ended, and what the end of a DAG follows from."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ _STATUSES: Final = frozenset(
     {"", "Succeeded", "Failed", "Errored", "Daemoned", "AnySucceeded", "AllFailed", "Skipped", "Omitted"}
 )
 
+_ENDS: Final = frozenset({"Succeeded", "Failed", "Errored", "Skipped", "Omitted"})
+"""How a task ends that is no daemon."""
 _SIGNS: Final = frozenset({"&&", "||", "!", "(", ")"})
 
 
@@ -47,13 +49,46 @@ class Depends:
         """Whether all tasks always have the statuses that the expression requires, unless a failure ends the DAG."""
         return all(tasks[name].has(status) == "true" for name, status in self.tokens if name not in _SIGNS)
 
-    def condition(self, tasks: Mapping[str, "TaskState"]) -> str:
+    def condition(
+        self,
+        tasks: Mapping[str, "TaskState"],
+        shortened: Callable[[str, str, str], str] = lambda _name, _status, of: of,
+    ) -> str:
         """Return the expression as a condition in CEL.
 
         Args:
             tasks: The conditions about the end of each task.
+            shortened: Returns a shorter form of the condition that a task has a status: its name, the status, the condition.
         """
-        return " ".join(tasks[name].has(status) if name not in _SIGNS else name for name, status in self.tokens)
+        tokens = (("(", ""), *self.tokens, (")", ""))
+        parts: list[str] = []
+        at = 0
+        while at < len(tokens):
+            name, status = tokens[at]
+            end = _after_any_end(tokens, at, tasks)
+            parts.append(
+                "true" if end else name if name in _SIGNS else shortened(name, status, tasks[name].has(status))
+            )
+            at = end or at + 1
+        if set(parts) <= {"true", "&&", "(", ")"}:
+            return "true"
+        return " ".join(parts[1:-1] if parts[0] == "(" else parts)
+
+
+def _after_any_end(tokens: tuple[tuple[str, str], ...], at: int, tasks: Mapping[str, "TaskState"]) -> int:
+    """Return where a part in parentheses ends that is true of a task however it ends; zero if none begins here."""
+    names, statuses, end = set(), set(), at
+    if tokens[at][0] != "(":
+        return 0
+    while tokens[end][0] != ")":
+        sign, (name, status) = tokens[end][0], tokens[end + 1]
+        if (sign != "||" and end != at) or name in _SIGNS:
+            return 0
+        names.add(name)
+        statuses.add(status)
+        end += 2
+    covers = len(names) == 1 and statuses >= _ENDS and not any(tasks[each].called.shape.is_service for each in names)
+    return end + 1 if covers else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +103,25 @@ class TaskState:
     """The condition that a task that it depends on has failed, which counts where the task itself does not run."""
     errored_before: str = ""
     """The condition that it was with the status Error."""
+    is_covered: bool = False
+    """Whether tasks that do not run after it inherit the end of its exit hook: it has attempts, which the hook follows."""
 
     @property
     def branch(self) -> str:
         """The condition that the branch that ends with this task has failed; empty if it cannot, or if that ends the DAG."""
-        return either([self.called.failed, all_of([self.skipped, self.inherited]) if self.passes_on else ""])
+        failed = "" if self.is_covered else self.called.failed
+        return either([failed, all_of([self.skipped, self.inherited]) if self.passes_on else ""])
 
     @property
     def errored(self) -> str:
         """The condition that the branch that ends with this task has the status Error; empty if it cannot."""
         before = all_of([self.skipped, self.errored_before]) if self.skipped and self.errored_before else ""
-        return either([self.called.errored, before])
+        return either(["" if self.is_covered else self.called.passes_error, before])
 
     @property
     def ends_as_error(self) -> str:
         """The condition that `ends` is true, and the status is Error."""
-        before = self.errored_before and self.skipped and not self.continues.failed
+        before = self.errored_before and self.skipped and not self.continues.error
         inherited = all_of([self.skipped, self.errored_before]) if before else ""
         return either([inherited, "" if self.continues.error else self.called.errored])
 
@@ -95,8 +133,10 @@ class TaskState:
     @property
     def ends(self) -> str:
         """The condition that the DAG fails because of this task, the last one of a branch; empty if no condition decides that."""
-        continues = self.continues
-        inherited = all_of([self.skipped, self.inherited]) if self.passes_on and not continues.failed else ""
+        continues, error = self.continues, self.errored_before
+        failed = all_of([self.inherited, f"!{error}" if error and continues.error else ""])
+        before = "" if not self.passes_on else failed if not continues.failed else "" if continues.error else error
+        inherited = all_of([self.skipped, before]) if before else ""
         failed = self.has("Failed") if self.called.failed and not continues.failed else ""
         return either([inherited, failed, "" if continues.error else self.called.errored])
 

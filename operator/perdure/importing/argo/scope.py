@@ -185,8 +185,19 @@ class CalledStep:
         output = f"{self.step}.output"
         if not self.is_loop:
             return f"({self.failed} && {member(output, CAUGHT)} in {list(ERRORS)})"
-        last = f"{output}.filter(o, {_FAILED_ITEM})"
-        return f"({self.failed} && {member(f'{last}[size({last}) - 1]', CAUGHT)} in {list(ERRORS)})"
+        failed = f"{output}.filter(o, {_FAILED_ITEM})"
+        return f"({self.failed} && {member(f'{failed}[size({failed}) - 1]', CAUGHT)} in {list(ERRORS)})"
+
+    @property
+    def passes_error(self) -> str:
+        """Return the condition that the tasks after it that do not run inherit the status Error; empty if they cannot.
+
+        They inherit that of the first item of a loop that has failed (dag.go, assessDAGPhase).
+        """
+        if not (self.is_loop and self.is_caught and self.shape.errs):
+            return self.errored
+        first = f"{self.step}.output.filter(o, {_FAILED_ITEM})[0]"
+        return f"({self.failed} && {member(first, CAUGHT)} in {list(ERRORS)})"
 
     @property
     def all_failed(self) -> str:

@@ -91,6 +91,9 @@ class Definition(Protocol):
     def starts_daemon(self, home: str, step: Object) -> bool:
         """Whether a step starts a daemon."""
 
+    def repeats(self, home: str, step: Object) -> bool:
+        """Whether the template of a step has a `retryStrategy`."""
+
     def constant(self, value: Any) -> Any:
         """Return the value of a constant parameter."""
 
@@ -173,6 +176,10 @@ class _Step:
     """Whether conditions decide what its failure means, as in a DAG."""
 
 
+_MAX_DEPENDS: Final = 2_500
+"""Maximum characters of a condition on other tasks, in which their statuses are written out."""
+_MAX_STATUS: Final = 60
+"""Maximum characters of a status in a longer one."""
 _MAX_CONDITION: Final = 500
 """Maximum characters of a condition that others contain."""
 _CONDITIONAL: Final = (*LOOPS, "when", "hooks", "onExit")
@@ -265,6 +272,11 @@ class FlowBuilder:
             if works and not depends[name].names and name not in targeted and (called := self._serve(tasks[name])):
                 states[name] = TaskState(called, "", Continuation())
         names = [name for name in names if name not in states]
+        hooked = {
+            name
+            for name in names
+            if _exits(tasks[name].data) and self._definition.repeats(self._home, tasks[name].data)
+        }
         read_ = {name: self._read(tasks[name], caught=name in late, needs=[]) for name in names}
         for step in read_.values():
             step.decided = True
@@ -272,23 +284,26 @@ class FlowBuilder:
             step, of = read_[name], depends[name]
             before = [states[each] for each in of.names if each in states]
             step.needs = [self._ends[each] for each in of.names if each in self._ends]
-            known = of.condition(states) if len(before) == len(of.names) else ""
+            known = self._known(of, states) if len(before) == len(of.names) else ""
             omitted = "" if known in {"", "true"} or (of.is_plain and of.always(states)) else f"!({known})"
             if of.names and omitted:
                 step.conditions.append(known)
+                step.needs += [kept for kept, text in self._kept.items() if text in known]
             has_when = "when" in step.source
             if omitted or name in targeted:
                 step.called = replace(step.called, may_skip=True)
             if omitted:
                 step.called = replace(step.called, omitted=omitted if has_when else step.called.not_started)
             skipped = step.called.skipped if omitted or has_when or step.called.may_be_empty else ""
-            branches = [
+            inherited, errored = (
                 self._shortened(
                     f"{name}-{of_what}", either([getattr(each, of_what) for each in before]), step.needs or []
                 )
                 for of_what in ("branch", "errored")
-            ]
-            states[name] = TaskState(step.called, skipped, step.continues, *branches)
+            )
+            states[name] = TaskState(
+                step.called, skipped, step.continues, inherited, errored, is_covered=name in hooked
+            )
             step.conditions += [targeted[name]] if name in targeted else []
             above = ancestors(name, depends)
             self._add(step, {each: called for each, called in self._called.items() if each in above})
@@ -369,7 +384,19 @@ class FlowBuilder:
             dag.gap("target", str(error))
         return ""
 
-    def _shortened(self, wish: str, condition_: str, needs: list[str]) -> str:
+    def _known(self, depends: Depends, states: Mapping[str, TaskState]) -> str:
+        """Return a `depends` as a condition; if it would be too long, statuses in it become the outputs of steps."""
+        condition_ = depends.condition(states)
+        if len(condition_) <= _MAX_DEPENDS:
+            return condition_
+        return depends.condition(
+            states,
+            lambda name, status, of: self._shortened(
+                f"{name}-{status or 'ended'}", of, [self._ends[name]], longest=_MAX_STATUS
+            ),
+        )
+
+    def _shortened(self, wish: str, condition_: str, needs: list[str], *, longest: int = _MAX_CONDITION) -> str:
         """Return a condition about the tasks before another one; a long one becomes the output of a step.
 
         It contains those of the tasks before, each as often as a path leads there.
@@ -378,8 +405,9 @@ class FlowBuilder:
             wish: The preferred name of the step.
             condition_: The condition.
             needs: The steps before.
+            longest: The length of a condition that is long.
         """
-        if len(condition_) <= _MAX_CONDITION:
+        if len(condition_) <= longest:
             return condition_
         name = self._names.fresh(wish)
         read = [kept for kept, text in self._kept.items() if text in condition_]
@@ -395,23 +423,25 @@ class FlowBuilder:
         the first one in the order of their names decides whether the status is Error, or the last one (dag.go, assessDAGPhase).
         """
         needed = {name for each in depends.values() for name in each.names}
-        last = {name: state for name, state in states.items() if name not in needed and state.ends}
-        deciding = [last[name] for name in sorted(last, reverse=not first_decides)]
-        errors = either(
-            [
-                all_of([state.ends_as_error, *(f"!{other.ends}" for other in deciding[:i])])
-                for i, state in enumerate(deciding)
-                if state.ends_as_error
-            ]
-        )
+        last = {
+            name: state
+            for name, state in states.items()
+            if name not in needed and state.ends and name in self._ends  # one without a name has no end
+        }
+        ends = {name: self._shortened(f"{name}-end", state.ends, [self._ends[name]]) for name, state in last.items()}
+        errors = ""
+        for name in sorted(last, reverse=first_decides):  # from the one that decides last
+            others = all_of([f"!{ends[name]}", errors]) if errors else ""
+            errors = either([last[name].ends_as_error, others])
+        errors = self._shortened("omitted-error", errors, [self._ends[name] for name in last])
         message = "a task did not run because a task that it depends on has failed"
         kinds = [(errors, {"type": OUTPUT_MISSING, "message": message})] if errors else []
-        failed = either([state.ends for state in last.values()])
+        failed = either(list(ends.values()))
         kinds += [(all_of([failed, f"!{errors}" if errors else ""]), {"message": message})] if failed else []
         self.converted += [
             {
                 "name": self._names.fresh("omitted"),
-                "needs": [*(self._ends[name] for name in last if name in self._ends), *self._kept],
+                "needs": [*(self._ends[name] for name in last), *self._kept],
                 "when": "${" + when + "}",
                 "fail": fail,
             }
@@ -704,6 +734,12 @@ class _Reads:
 
 _RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running['\"]\s*")
 """The condition of a hook that runs when its step starts."""
+
+
+def _exits(step: Object) -> bool:
+    """Whether a step has an exit hook."""
+    hooks = step.get("hooks")
+    return bool(step.get("onExit") or (isinstance(hooks, dict) and "exit" in hooks))
 
 
 def hooks_of_step(

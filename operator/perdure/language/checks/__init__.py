@@ -20,6 +20,7 @@ In `definition`, `check` checks one definition, and `check_references` reference
 from perdure.language.checks.definition import CheckedDefinition, Documents, check, check_references
 from perdure.language.checks.run_options import (
     annotations,
+    deadlines,
     default_mistakes,
     labels,
     options,
@@ -34,6 +35,7 @@ __all__ = [
     "annotations",
     "check",
     "check_references",
+    "deadlines",
     "default_mistakes",
     "in_data",
     "labels",

@@ -16,6 +16,7 @@ import pydantic
 
 from perdure.api.kinds.retrypolicy import RetryPolicyChoice
 from perdure.api.kinds.workflow import Activity, Block, WorkflowSpec
+from perdure.api.kinds.workflowlimit import OverflowPolicy
 from perdure.api.models import mistakes_by_path
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.rules import json_name
@@ -603,15 +604,35 @@ def check_references(checked: CheckedDefinition, documents: Documents, *, name: 
         for where, message in mismatches(other.program.input, child.input, child.kind):
             problem = f"does not match the input schema of Workflow `{child.workflow}`: {message}"
             yield Finding(f"{child.path}.input{where}", problem)
+        yield from _blocked_child(checked, child, other)
     yield from policies_of(checked.policies, documents)
     for path, limit in checked.limits:
         if limit not in documents.limits:
             yield _unknown(path, "WorkflowLimit", limit, sorted(documents.limits))
     for library in checked.libraries:
+        home, _, plain = library.workflow.rpartition("/")
+        if home and plain in documents.workflows:
+            message = (
+                f"`allowedNamespaces` of Workflow `{plain}` does not have this namespace, or it is not in `{home}`"
+            )
+            yield Finding(library.path, message, Severity.WARNING)
+            continue
         yield _unknown(library.path, "Workflow", library.workflow, sorted(documents.workflows.keys() - {name}))
     for path, signal in checked.signals.sent:
         yield from documents.signals.unmatched(path, signal)
     yield from _endless_children(checked, documents, name)
+
+
+def _blocked_child(checked: CheckedDefinition, child: ChildCall, other: CheckedDefinition) -> Iterator[Finding]:
+    """Warn about limits that a run holds while its child waits for them."""
+    held = {each.name for each in checked.program.spec.limits}
+    for each in other.program.spec.limits:
+        if each.name in held and each.wait_timeout is None and each.overflow_policy is not OverflowPolicy.FAIL:
+            message = (
+                f"the run holds WorkflowLimit `{each.name}` already (`limits`), and Workflow `{child.workflow}` takes it, "
+                "so the child can wait for it forever; take the limit in one place only, or use two"
+            )
+            yield Finding(f"{child.path}.workflow.name", message, Severity.WARNING)
 
 
 def policies_of(named: tuple[tuple[str, str], ...], documents: Documents) -> Iterator[Finding]:

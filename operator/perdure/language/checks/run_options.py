@@ -1,6 +1,7 @@
 """Checks the options of a run, in the template of a Schedule, or in the defaults of a namespace, beyond the schema."""
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 import pydantic
@@ -31,6 +32,25 @@ _QUALIFIED = (
 def options(spec: WorkflowRunSpec, path: str = "spec") -> Iterator[Finding]:
     """Check the options of a run; `path` is the path of its spec."""
     yield from search_attributes(f"{path}.searchAttributes", spec.search_attributes)
+
+
+def deadlines(spec: WorkflowRunSpec | WorkflowDefaultsSpec, path: str = "spec") -> Iterator[Finding]:
+    """Warn about a `stepsTimeout` after which no handler runs, because the run has ended before.
+
+    Args:
+        spec: The spec of a run, or the defaults of a namespace.
+        path: Its path.
+    """
+    run = spec if isinstance(spec, WorkflowRunSpec) else None
+    limits = {"runTimeout": spec.run_timeout, "executionTimeout": run and run.execution_timeout}
+    inline = run and run.inline
+    place, steps = "stepsTimeout", spec.steps_timeout
+    if steps is None and inline is not None and isinstance(inline.steps_timeout, timedelta):
+        place, steps = "inline.stepsTimeout", inline.steps_timeout
+    for name, limit in limits.items():
+        if steps is not None and limit and limit <= steps:
+            message = f"is not shorter than `{name}`, which ends the run without its handlers; make it shorter"
+            yield Finding(f"{path}.{place}", message, Severity.WARNING)
 
 
 def labels(metadata: TemplateMetadata | PodTemplateMetadata | None, path: str) -> Iterator[Finding]:

@@ -595,3 +595,102 @@ def test_the_mistakes_of_defaults_are_found_in_them(tmp_path: Path) -> None:
     assert found["spec.onFailure.block"].startswith("Workflow `library` has no block `notify`")
     assert "did you mean `standard`" in found["spec.activities.retryPolicy.name"]
     assert any(path.startswith("spec.activities.podTemplate.spec") for path in found), found
+
+
+def test_defaults_are_not_compared_with_the_activity_that_takes_them(tmp_path: Path) -> None:
+    spec = "{activities: {startToCloseTimeout: 1h}}"
+    (tmp_path / "defaults.yaml").write_text(DEFAULTS.partition("spec:")[0] + f"spec: {spec}\n")
+    assert not lint([str(tmp_path)]).found
+
+
+RUN = """
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowRun
+metadata: {name: run}
+spec:
+  %s
+  inline: {stepsTimeout: 2h, steps: [{name: nap, sleep: {duration: 1s}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"),
+    [
+        (
+            "runTimeout: 1h",
+            "spec.inline.stepsTimeout: is not shorter than `runTimeout`, which ends the run without its",
+        ),
+        ("executionTimeout: 2h", "spec.inline.stepsTimeout: is not shorter than `executionTimeout`"),
+        ("{runTimeout: 1h, stepsTimeout: 3h}", "spec.stepsTimeout: is not shorter than `runTimeout`"),
+        ("{runTimeout: 1h, stepsTimeout: 30m}", ""),
+        ("{runTimeout: 3h, executionTimeout: 0s}", ""),
+    ],
+)
+def test_a_deadline_that_never_passes_is_reported(limits: str, found: str, tmp_path: Path) -> None:
+    """Handlers run after `stepsTimeout`, but not after the timeout of the run (argo-workflows#13060)."""
+    manifest = RUN % limits.strip("{}").replace(", ", "\n  ")
+    (tmp_path / "run.yaml").write_text(manifest)
+    assert [str(each.finding)[: len(found)] for each in lint([str(tmp_path)]).found] == ([found] if found else [])
+
+
+def test_two_objects_of_one_name_in_a_file_are_reported(tmp_path: Path) -> None:
+    other = GOOD.replace("good}", "good, namespace: other}")
+    (tmp_path / "twice.yaml").write_text(f"{GOOD}---{other}---{WARNED}")
+    (tmp_path / "overlay.yaml").write_text(GOOD)
+    found = [each for each in lint([str(tmp_path)]).found if each.finding.path == "metadata.name"]
+    assert [(each.position.line, str(each.finding)) for each in found] == [
+        (18, "metadata.name: line 4 has the same name, and only one of the two objects can exist; rename or remove one")
+    ]
+
+
+def test_a_library_that_does_not_allow_the_namespace_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        USER.replace("workflow: library", "workflow: tools/library").replace(
+            "metadata: {", "metadata: {namespace: shop, "
+        )
+    )
+    (tmp_path / "library.yaml").write_text(
+        LIBRARY.replace("metadata: {", "metadata: {namespace: tools, ").replace(
+            "spec:", "spec:\n  allowedNamespaces: [bank]"
+        )
+    )
+    (found,) = lint([str(tmp_path)]).found
+    message = "`allowedNamespaces` of Workflow `library` does not have this namespace, or it is not in `tools`"
+    assert str(found.finding) == f"spec.inline.activities[0].from.workflow: {message}"
+
+
+PARENT = """
+apiVersion: perdure.dev/v1alpha1
+kind: WorkflowLimit
+metadata: {name: mutex}
+spec: {capacity: 1}
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: part}
+spec:
+  limits: [{name: mutex%s}]
+  steps: [{name: nap, sleep: {duration: 1s}}]
+---
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: whole}
+spec:
+  limits: [{name: mutex}]
+  steps: [{name: part, childWorkflow: {workflow: {name: part}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "count"),
+    [("", 1), (", waitTimeout: 1m", 0), (", overflowPolicy: Fail", 0)],
+    ids=["waits", "times out", "fails"],
+)
+def test_a_child_that_waits_for_the_limit_of_its_parent_is_reported(option: str, count: int, tmp_path: Path) -> None:
+    (tmp_path / "workflows.yaml").write_text(PARENT % option)
+    found = [str(each.finding) for each in lint([str(tmp_path)]).found]
+    assert len(found) == count
+    path = "spec.steps[0].childWorkflow.workflow.name"
+    assert all(
+        each.startswith(f"{path}: the run holds WorkflowLimit `mutex` already (`limits`), and W") for each in found
+    )

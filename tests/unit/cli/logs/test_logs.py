@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perdure.view.logs import LogLines, LogSelection, logs_of, missing_logs
+from perdure.view.runs.logs import LogLines, LogSelection, logs_of, missing_logs
 from support.apiserver import ApiServer, Log, items
 from support.cli import perdure
 from support.view.flow import Flow, charged_after_two_refusals, declined

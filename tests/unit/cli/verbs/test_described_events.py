@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from perdure.view.describe import event_lines
 from perdure.view.page import ASCII
+from perdure.view.runs.describe import event_lines
 from support.apiserver import ApiServer, items
 from support.cli import perdure
 from support.view.flow import UID, at, charged_after_two_refusals, plain

@@ -5,10 +5,10 @@ from typing import Any
 
 from perdure.engine import events as ev
 from perdure.engine import history, resets
-from perdure.view.describe import as_data
-from perdure.view.replay import trace
-from perdure.view.run import read_run
-from perdure.view.tree import tree
+from perdure.view.runs.describe import as_data
+from perdure.view.runs.replay import trace
+from perdure.view.runs.run import read_run
+from perdure.view.runs.tree import tree
 from support.apiserver import ApiServer, Log, items
 from support.cli import RUNS, perdure
 from support.view.flow import UID, Flow, at, declined, golden, plain

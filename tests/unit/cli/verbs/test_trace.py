@@ -9,7 +9,7 @@ from click.testing import Result
 
 from perdure.engine.inputs import AttemptCompleted
 from perdure.view.page import ASCII
-from perdure.view.timeline import spans, timeline_lines
+from perdure.view.runs.timeline import spans, timeline_lines
 from support.apiserver import ApiServer, items
 from support.cli import perdure
 from support.view.flow import T0, Flow, at, charged_after_two_refusals, golden, plain

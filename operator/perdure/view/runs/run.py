@@ -22,12 +22,20 @@ from perdure.language.step_tree import TracedStep
 from perdure.runtime.chains import extras_of, reset_of
 from perdure.runtime.retention import Policy, ttl_of
 from perdure.view import text
-from perdure.view.failure import task_failure
-from perdure.view.history import HistoryView, read_history
-from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenSignal, Timer, read_open_work
 from perdure.view.page import Page
-from perdure.view.runs import RunSummary, read_summary
-from perdure.view.steps import StepSource, StepView, read_code_steps, read_steps, titles
+from perdure.view.runs.failure import task_failure
+from perdure.view.runs.history import HistoryView, read_history
+from perdure.view.runs.open_work import (
+    LiveState,
+    OpenActivity,
+    OpenChild,
+    OpenOperation,
+    OpenSignal,
+    Timer,
+    read_open_work,
+)
+from perdure.view.runs.steps import StepSource, StepView, read_code_steps, read_steps, titles
+from perdure.view.runs.summaries import RunSummary, read_summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

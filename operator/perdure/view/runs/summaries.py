@@ -15,8 +15,8 @@ from perdure.api.labels import ARCHIVED_ANNOTATION
 from perdure.api.phases import CLOSED, listed_phase
 from perdure.api.times import read_kubernetes_time
 from perdure.view import tables, text
-from perdure.view.failure import with_cause
 from perdure.view.page import Page, elapsed
+from perdure.view.runs.failure import with_cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from rich.text import Text
 from perdure.api.json_values import mapping
 from perdure.language.step_tree import OPEN
 from perdure.view import text
-from perdure.view.failure import summary, titled
-from perdure.view.open_work import OpenActivity, OpenChild, OpenOperation
 from perdure.view.page import Page, elapsed, style_of
-from perdure.view.run import RunView
-from perdure.view.steps import StepView
+from perdure.view.runs.failure import summary, titled
+from perdure.view.runs.open_work import OpenActivity, OpenChild, OpenOperation
+from perdure.view.runs.run import RunView
+from perdure.view.runs.steps import StepView
 
 _GAP = "  "
 _NARROWEST_STEP = 10

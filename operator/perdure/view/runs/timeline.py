@@ -26,11 +26,11 @@ from perdure.api.phases import Phase
 from perdure.api.times import read_kubernetes_time
 from perdure.language.step_paths import title
 from perdure.view import tables, text
-from perdure.view.history import HistoryEntry
-from perdure.view.logs import activity_container, activity_state
 from perdure.view.page import Page
-from perdure.view.run import RunView
-from perdure.view.steps import StepView
+from perdure.view.runs.history import HistoryEntry
+from perdure.view.runs.logs import activity_container, activity_state
+from perdure.view.runs.run import RunView
+from perdure.view.runs.steps import StepView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

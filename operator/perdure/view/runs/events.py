@@ -12,9 +12,9 @@ from perdure.api import times
 from perdure.api.json_values import mapping
 from perdure.language.step_paths import Path, title
 from perdure.view import text
-from perdure.view.failure import summary, task_failure
-from perdure.view.history import by_worker
 from perdure.view.page import Page, style_of
+from perdure.view.runs.failure import summary, task_failure
+from perdure.view.runs.history import by_worker
 
 Event = Mapping[str, Any]
 Parts = list[str | None]

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from perdure.api.json_values import Json, mapping
 from perdure.api.pods import DEFAULT_CONTAINER
-from perdure.view.open_work import OpenActivity
 from perdure.view.page import Page
-from perdure.view.run import RunView, WorkflowTask
-from perdure.view.steps import StepView
+from perdure.view.runs.open_work import OpenActivity
+from perdure.view.runs.run import RunView, WorkflowTask
+from perdure.view.runs.steps import StepView
 
 Hint: TypeAlias = tuple[str, str]
 """The purpose, and the command."""

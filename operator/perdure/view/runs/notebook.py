@@ -6,15 +6,15 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.view import text
-from perdure.view.failure import summary
-from perdure.view.graph import Box, Graph, lay_out
 from perdure.view.page import UNICODE, style_of
+from perdure.view.runs.failure import summary
+from perdure.view.runs.graph import Box, Graph, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from perdure.view.run import RunView
+    from perdure.view.runs.run import RunView
 
 _COLORS: Final = {
     "green": "#2e7d32",

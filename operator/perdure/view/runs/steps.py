@@ -24,8 +24,8 @@ from perdure.language.step_tree import (
     TracedStep,
     step_tree,
 )
-from perdure.view.history import HistoryEntry, HistoryView
-from perdure.view.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenWork, Timer
+from perdure.view.runs.history import HistoryEntry, HistoryView
+from perdure.view.runs.open_work import LiveState, OpenActivity, OpenChild, OpenOperation, OpenWork, Timer
 
 _WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW})
 """Kinds of failures that only wrap an event of the step."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from perdure.api.json_values import Json, mapping, mappings
-from perdure.view.steps import StepView
+from perdure.view.runs.steps import StepView
 
 WIDTH: Final = 240
 HEIGHT: Final = 58

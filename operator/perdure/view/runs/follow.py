@@ -6,12 +6,12 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from perdure.view import text
-from perdure.view.describe import sections
-from perdure.view.failure import summary, titled
 from perdure.view.page import Page
-from perdure.view.run import RunView
-from perdure.view.steps import StepView
-from perdure.view.tree import note, rows
+from perdure.view.runs.describe import sections
+from perdure.view.runs.failure import summary, titled
+from perdure.view.runs.run import RunView
+from perdure.view.runs.steps import StepView
+from perdure.view.runs.tree import note, rows
 
 _AHEAD = 2
 """Number of steps to show below the last one that has started."""

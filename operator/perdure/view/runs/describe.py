@@ -11,11 +11,12 @@ from perdure.api import times
 from perdure.api.json_values import Json, integer, mapping
 from perdure.engine.state import AWAIT_SERVICE, TAKE_LIMITS
 from perdure.language.step_paths import Path
-from perdure.view import failure, hints, tables, text
-from perdure.view.open_work import OpenActivity, OpenCancellation, OpenOperation
+from perdure.view import tables, text
 from perdure.view.page import Page, style_of
-from perdure.view.run import CodeView, OpenRequest, RunView, task_state
-from perdure.view.tree import attempt_count, heartbeat, is_shortened, tree
+from perdure.view.runs import failure, hints
+from perdure.view.runs.open_work import OpenActivity, OpenCancellation, OpenOperation
+from perdure.view.runs.run import CodeView, OpenRequest, RunView, task_state
+from perdure.view.runs.tree import attempt_count, heartbeat, is_shortened, tree
 
 _LABEL = 14
 

@@ -8,8 +8,8 @@ from typing import Any
 from perdure.api.json_values import Json, mapping, mappings
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
 from perdure.api.phases import Phase
-from perdure.view.run import RunView
-from perdure.view.steps import StepView
+from perdure.view.runs.run import RunView
+from perdure.view.runs.steps import StepView
 
 _FAILED = frozenset({"Failed", "TimedOut"})
 """The states of a step whose last attempt has failed."""

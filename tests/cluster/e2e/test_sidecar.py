@@ -1,9 +1,11 @@
 """The sidecar of a container without a library and a token, on a real cluster."""
 
+from itertools import count
+
 import pytest
 
 from support.cluster.namespace import IMAGE, Cluster, Json, one_step
-from support.cluster.operations import ask
+from support.cluster.operations import answer, ask, operation
 
 pytestmark = pytest.mark.cluster
 
@@ -80,6 +82,17 @@ def test_a_cancelled_activity_gets_a_file(namespace: Cluster) -> None:
     }
     namespace.start("raced", spec)
     namespace.wait("its first heartbeat", lambda: has_heartbeat(namespace))
+    pokes = count()
+
+    def is_known_to_run() -> bool:
+        """The status of the pod comes after the heartbeat, and each commit shows what the operator has seen of it."""
+        namespace.create(operation(poke := f"poke-{next(pokes)}", "raced", signal={"name": "poke"}))
+        answer(namespace, poke)
+        (pending,) = (namespace.get("workflowrun", "raced") or {})["status"]["pendingActivities"]
+        return bool(pending["state"] == "Started")
+
+    # What has not started is cancelled immediately, without an answer.
+    namespace.wait("the operator to see that it runs", is_known_to_run)
     ask(namespace, "over", "raced", signal={"name": "over"})
     assert namespace.closed("raced")["phase"] == "Completed"
     run = namespace.get("workflowrun", "raced")

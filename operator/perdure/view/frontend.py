@@ -77,28 +77,25 @@ def deployment(info: Json, managed: Json | None, page: Page) -> list[Text]:
         ("Modified by", info.get("lastModifierIdentity", "")),
         *((each["type"], _condition(each)) for each in mappings(status.get("conditions"))),
     )
-    shown = {version(each.get("deploymentVersion")): each for each in info.get("versionSummaries") or ()}
+    polled = {version(each.get("deploymentVersion")): each for each in info.get("versionSummaries") or ()}
     started = {str(each["buildId"]): each for each in mappings(status.get("versions"))}
-    rows = [
-        (
-            build,
-            word(each.get("status", ""), "WORKER_DEPLOYMENT_VERSION_STATUS_")
-            or started.get(build, {}).get("phase", ""),
-            word(each.get("drainageStatus", ""), "VERSION_DRAINAGE_STATUS_"),
-            _pods(started[build]) if build in started else "",
-            str(started[build]["openRuns"]) if "openRuns" in started.get(build, {}) else "",
-            _age(each.get("createTime"), page),
-        )
-        for build, each in {**{build: {} for build in started}, **shown}.items()
-    ]
+    builds = started | polled  # in this order
+    rows = [_version_row(build, polled.get(build, {}), started.get(build, {}), page) for build in builds]
     heading = ("BUILD-ID", "STATUS", "DRAINAGE", "PODS", "OPEN-RUNS", "AGE")
     problems = [Text(f"{build}: {each['message']}") for build, each in started.items() if each.get("message")]
     return [*_facts(facts, page), Text(""), *table(heading, rows, page), *problems]
 
 
-def _pods(of: Json) -> str:
-    """The ready pods of a version, and all of them."""
-    return f"{of.get('readyReplicas', 0)}/{of.get('replicas', 0)}"
+def _version_row(build: str, polled: Json, started: Json, page: Page) -> tuple[str, ...]:
+    """The cells of a version, as the frontend and the WorkerDeployment know it; either may not."""
+    return (
+        build,
+        word(polled.get("status", ""), "WORKER_DEPLOYMENT_VERSION_STATUS_") or started.get("phase", ""),
+        word(polled.get("drainageStatus", ""), "VERSION_DRAINAGE_STATUS_"),
+        f"{started.get('readyReplicas', 0)}/{started.get('replicas', 0)}" if started else "",
+        str(started.get("openRuns", "")),
+        _age(polled.get("createTime"), page),
+    )
 
 
 def _ready_pods(managed: Json) -> str:

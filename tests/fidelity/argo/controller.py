@@ -1,4 +1,4 @@
-"""Argo's own workflow-controller, and what stands in for its kubelet and its executor.
+"""Argo's own workflow-controller, with stand-ins for its kubelet and its executor.
 
 The controller decides everything about the tasks of a workflow: which run, with what input, and what their ends mean. No
 container runs: the player writes the statuses of pods and the results of the executor as `Outcome` says.

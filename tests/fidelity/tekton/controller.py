@@ -1,4 +1,4 @@
-"""Tekton's own controller, and what stands in for its kubelet and its entrypoint.
+"""Tekton's own controller, with stand-ins for its kubelet and its entrypoint.
 
 The controller decides everything about the tasks of a run: which run, with what parameters, how often, and what their ends mean.
 It runs without its webhook: its reconcilers complete and validate specs themselves. No container runs: the player writes the

@@ -228,8 +228,8 @@ class Router:
     async def _handle_locally(self, shard: int, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
         """Handle an RPC while this member owns its shard.
 
-        A run that has the request already stays here as a guest until it has recorded the answer. If the RPC was forwarded
-        meanwhile, its new owner, which does not know that commit yet, would answer that there is no such task.
+        A run that has the request already stays here as a guest until it has recorded the answer. Forwarding the RPC earlier
+        would fail: the new owner does not know that commit yet, and has no such task.
         """
         if not self._shards.owns_shard(shard):
             raise NotOwnerError(f"this operator does not own shard {shard}")

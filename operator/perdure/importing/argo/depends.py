@@ -23,7 +23,7 @@ _STATUSES: Final = frozenset(
 )
 
 _ENDS: Final = frozenset({"Succeeded", "Failed", "Errored", "Skipped", "Omitted"})
-"""How a task ends that is no daemon."""
+"""How a task ends that is not a daemon."""
 _SIGNS: Final = frozenset({"&&", "||", "!", "(", ")"})
 
 

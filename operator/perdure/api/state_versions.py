@@ -10,7 +10,7 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | 1 | before 0.1.0 | objects do not carry a version |
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
 | 3 | 0.2.0 | WorkflowRevisions; `continuedFailure` in the options of a start; loads of task queues; WorkerDeployments; names of |
-|   |       | Workflows in other namespaces; services of steps |
+|   |       | Workflows in other namespaces; services of steps; progress of backfills |
 
 What users write into a spec is stored with the run, too. A new field there is refused as any other. A new value of a field that
 an older operator knows is not: it takes the run for damaged. So a run with such a value is stored in the version that knows it
@@ -32,6 +32,8 @@ CONTINUED_FAILURES: Final = 3
 """From this version on, the options of a start have a place for `continuedFailure`."""
 QUEUE_LOADS: Final = 3
 """From this version on, a member tells others the loads of its task queues."""
+BACKFILLS: Final = 3
+"""From this version on, a Schedule has the progress of its backfills, and a pause holds them."""
 SERVICES: Final = 3
 """From this version on, definitions can have services of steps, and the state of a run has their addresses."""
 FOREIGN_WORKFLOWS: Final = 3

@@ -90,6 +90,12 @@ async def test_commands_find_archived_runs_and_say_so(frontend: str) -> None:
     done = await perdure_in_thread("history", "gone-1", "--follow", *at)
     assert done.exit_code == 0
 
+    done = await perdure_in_thread("result", "gone-1", *at)
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"name": "gone-1"}), done.output
+    assert "this is the archived one" in done.stderr
+    done = await perdure_in_thread("result", "--workflow-id", "order-7", *at)
+    assert json.loads(done.stdout) == {"name": "gone-2"}, done.output
+
     done = await perdure_in_thread("trace", "gone-1", *at)
     assert done.exit_code == 0, done.output
     done = await perdure_in_thread("logs", "gone-1", "--follow", *at)

@@ -400,7 +400,7 @@ def _check_time(due: datetime, times: Times, source: str) -> None:
     if here == due:
         return
     near = " and ".join(format_time(each) for each in (before, here) if each is not None)
-    found = f"the nearest times are {near}" if near else "there is no time near it"
+    found = f"the nearest times are {near}" if near else "it has none near it"
     raise BadFileError(
         f"{source}: schedule.scheduledTime: {format_time(due)} is not a time of the Schedule; {found}. For a run that a user "
         "triggers, set `schedule.triggered: true`"

@@ -378,15 +378,17 @@ def _show(operation: Object, screen: Screen, output: Output) -> None:
     if not is_for_users(output):
         screen.write_object(output, operation)
         return
-    status, whom, verb = _status(operation), _target(operation), request_of(operation)
+    status, whom, done = _status(operation), _target(operation), DONE[request_of(operation)]
+    if "cancel" in operation["spec"] and operation["spec"]["target"]["kind"] == "Schedule":
+        whom += ": backfill"
     answer = next((each for each in status.get("conditions") or () if each["status"] == "True"), None)
     if answer is None:
         screen.write(f"{reference('Operation', operation['metadata']['name'])} created: {whom}")
     elif status["phase"] == "Failed":
-        click.echo(f"Error: {whom} not {DONE[verb]}: {answer['reason']}: {answer.get('message', '')}", err=True)
+        click.echo(f"Error: {whom} not {done}: {answer['reason']}: {answer.get('message', '')}", err=True)
     else:
         later = "not yet " if answer["reason"] == ConditionReason.DEFERRED else ""
-        screen.write(f"{whom} {later}{DONE[verb]}: {answer.get('message', '')}")
+        screen.write(f"{whom} {later}{done}: {answer.get('message', '')}")
 
 
 def request_of(operation: Object) -> str:

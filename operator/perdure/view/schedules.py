@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -204,6 +204,7 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
     lines.append("  so far    " + ", ".join(f"{counts.get(key, 0)} {word}" for word, key in so_far.items()))
     if status.get("bufferSize"):
         lines.append(f"  waiting   {status['bufferSize']}")
+    lines += [f"  backfill  {_backfill(each, schedule)}" for each in status.get("backfills") or ()]
     if status.get("nextScheduledTimes"):
         lines += ["", "Next", *(f"  {time}  {_near(time, page)}" for time in status["nextScheduledTimes"])]
     elif times := _if_unpaused(schedule, page, _SHOWN):
@@ -215,6 +216,30 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
     if status.get("lastFailure"):
         lines += ["", f"Last failure: {text.one_line(status['lastFailure'].get('message', ''))}"]
     return [Text(line) for line in lines]
+
+
+_MOST_COUNTED = 10_000
+"""Up to how many times of a backfill are counted."""
+
+
+def _backfill(backfill: Object, schedule: Object) -> str:
+    """Describe a backfill in progress: its range, how many of its runs have started, and why it does not continue."""
+    start, end = str(backfill["startTime"]), str(backfill["endTime"])
+    found = f"{start} to {end}: "
+    try:
+        times = Times(ScheduleSpec.parse(schedule["spec"]))
+        before, last = datetime.fromisoformat(start) - timedelta(microseconds=1), datetime.fromisoformat(end)
+        total = times.count(before, last, _MOST_COUNTED)
+        until = backfill.get("handledUntil")
+        done = times.count(before, datetime.fromisoformat(until), _MOST_COUNTED) if until else 0
+        done -= backfill.get("buffered", 0)
+        found += f"{done} of {total if total <= _MOST_COUNTED else f'more than {_MOST_COUNTED}'} times handled, "
+    except (InvalidTimesError, ValidationError):
+        found += "the times cannot be computed, "
+    found += str(backfill["overlapPolicy"])
+    if "maxConcurrency" in backfill:
+        found += f", at most {backfill['maxConcurrency']} at the same time"
+    return found + (", waits until the Schedule is unpaused" if backfill.get("held") else "")
 
 
 def _if_unpaused(schedule: Object, page: Page, count: int) -> list[str]:

@@ -27,6 +27,7 @@ from perdure.api.kinds.schedule import ScheduleSpec, WorkflowRunTemplate
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.state_versions import BACKFILLS
 from perdure.api.stored import newer_annotation
 from perdure.controller.errors import NotReadyError
 from perdure.controller.reconcile.newer_states import NewerStateReports
@@ -312,6 +313,7 @@ class ReconciledSchedule:
         if self._state is None and (self._runs.any_started or self._witness.is_accepted(self._record.latest())):
             # Its status was removed, or replaced on purpose: the times since its creation were processed before.
             rules = replace(rules, created=now)
+        rules = replace(rules, shows_backfills=state_versions().writes >= BACKFILLS)
         rules, missing = await _with_policy(self._policies, self.namespace, rules)
         self.waits_for_policy = missing is not None
         problem = problem or missing or self._template.problem

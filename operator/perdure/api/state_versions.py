@@ -17,6 +17,7 @@ an older operator knows is not: it takes the run for damaged. So a run with such
 (`needed`), and the hold-back does not apply to it.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -41,18 +42,26 @@ FOREIGN_WORKFLOWS: Final = 3
 FIELD: Final = "stateVersion"
 """The field with the version, in the status of an object, or in the spec of one that only operators write."""
 _FIRST_WITH_FIELD: Final = 2
+_UNKNOWN: Final = NEWEST + 1
+"""What a version that is not valid counts as: no known operator has written it."""
+_FORM: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def version_of(part: Mapping[str, Any]) -> int:
     """The version of a status or a spec. One that is not valid counts as newer than all known ones."""
     found = part.get(FIELD, OLDEST)
     is_valid = isinstance(found, int) and not isinstance(found, bool) and found >= OLDEST
-    return found if is_valid else NEWEST + 1
+    return found if is_valid else _UNKNOWN
 
 
 def parse_version(text: str | None) -> int:
-    """Read a version from an annotation, a header, or a ConfigMap; 1 if it is missing or not valid."""
-    return max(int(text), OLDEST) if text and text.isascii() and text.isdecimal() else OLDEST
+    """Read the version that operators have agreed on, or that one of them reads; 1 if it is missing or not valid."""
+    return max(int(text), OLDEST) if text and _FORM.fullmatch(text) else OLDEST
+
+
+def version_in(text: str | None) -> int:
+    """Read the version of some content from an annotation or a header, as `version_of` does from a field."""
+    return parse_version(text) if not text or _FORM.fullmatch(text) else _UNKNOWN
 
 
 def unreadable(version: int, reads: int) -> str:

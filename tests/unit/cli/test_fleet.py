@@ -110,7 +110,7 @@ def upgrading(server: ApiServer, *members: dict[str, Any], **record: Any) -> dic
 
     def read() -> dict[str, Any]:
         found = server.answers[RECORDS]["items"][0]
-        if found["data"].get("finish"):
+        if found.get("data", {}).get("finish"):
             found["data"] = {"writes": found["data"]["finish"]}
         return found
 
@@ -140,13 +140,15 @@ def test_operators_that_hold_an_upgrade_back_are_named(server: ApiServer) -> Non
 
 @pytest.mark.parametrize(
     "noticed",
-    [{"follows": 2, "until": clock.now() + timedelta(hours=3)}, {}],
-    ids=["in the hold-back", "before the next look of the operators"],
+    [{"follows": 2, "until": clock.now() + timedelta(hours=3)}, {}, None],
+    ids=["in the hold-back", "before the next look of the operators", "an emptied record"],
 )
-def test_an_upgrade_is_finished_on_request(server: ApiServer, noticed: dict[str, Any]) -> None:
+def test_an_upgrade_is_finished_on_request(server: ApiServer, noticed: dict[str, Any] | None) -> None:
     """The command returns once each operator writes the new version: they do not read the record at the same time."""
     live = ("op-1", "op-2")
-    stored = upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live), **noticed)
+    stored = upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live), **(noticed or {}))
+    if noticed is None:
+        del stored["data"]
     written: list[dict[str, Any]] = []
     replace = server.replace
     looks = iter([1, 2])

@@ -213,7 +213,7 @@ async def _finish(cluster: Cluster, seconds: float) -> None:
         # `next` follows with the operators' next look. Without Leases, only it tells which version the operator reads.
         version = max(newest, record.follows or 0)
         if version > record.writes:
-            stored["data"]["finish"] = str(version)
+            stored["data"] = {**(stored.get("data") or {}), "finish": str(version)}
             await cluster.config_maps.store(stored)
         await _finished(cluster, stored["metadata"]["name"], version, seconds)
 

@@ -269,7 +269,7 @@ def create(
         return
 
     async def make(found: Cluster) -> None:
-        await check_input(found, workflow, run.get("input"), may_wait="")
+        await check_input(found, workflow, run.get("input"), may_wait="", scheduled=True)
         try:
             await found.create("schedules", manifest)
         except AlreadyExistsError:

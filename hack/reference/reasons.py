@@ -256,6 +256,7 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.RUN_SKIPPED: _NORMAL,
         EventReason.CATCHUP_WINDOW_MISSED: _WARNING,
         EventReason.BUFFER_DROPPED: _WARNING,
+        EventReason.BACKFILL_CANCELLED: _NORMAL,
         EventReason.RUN_REFUSED: _WARNING,
         EventReason.RUN_NAME_TAKEN: _WARNING,
         EventReason.RETRYING: _NORMAL,

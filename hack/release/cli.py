@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -18,6 +19,9 @@ from cluster.tools import ensure_tools
 from release import chart, evidence, image, licenses, packages, plugin, sbom
 from release.files import entries, sha256, write_tar_gz
 from release.source import Source, export
+
+_REGISTRY = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*(:\d{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
+_ADDRESS = re.compile(r"https?://[\w.:/%~-]*[\w%~-]", re.ASCII)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,8 +46,25 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
+def check_places(registry: str, address: str) -> None:
+    """Check where users will find the image and the files: these names are in the artifacts.
+
+    Raises:
+        ClusterError: One of them has another form.
+    """
+    if _REGISTRY.fullmatch(registry) is None:
+        raise ClusterError(
+            f"REGISTRY={registry} must be a registry, perhaps with a folder, such as registry.example.com/team, without a scheme"
+        )
+    if _ADDRESS.fullmatch(address) is None:
+        raise ClusterError(
+            f"ADDRESS={address} must be a URL without a slash at its end, such as https://downloads.example.com/v0.1.0"
+        )
+
+
 def build(arguments: argparse.Namespace, cache: Cache) -> None:
     """Build everything into a new folder, then replace the old one."""
+    check_places(arguments.registry, arguments.address)
     signer = evidence.Signer.load(arguments.key) if arguments.key else None
     helm = ensure_tools(cache, ("helm",)) / "helm"
     # Not in the folder of the cache: what is there is removed when a cluster starts.

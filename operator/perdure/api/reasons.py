@@ -564,6 +564,9 @@ class EventReason(StrEnum):
     BUFFER_DROPPED = "BufferDropped"
     """The Schedule dropped a start, because too many are waiting."""
 
+    BACKFILL_CANCELLED = "BackfillCancelled"
+    """An Operation has cancelled the backfills of the Schedule: no further runs of them start. The note names their ranges."""
+
     PAUSED_BY_FAILURE = "PausedByFailure"
     """A run failed, and `pauseOnFailure` paused the Schedule. Fix the failure, then run `perdure schedule unpause`."""
 

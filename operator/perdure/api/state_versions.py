@@ -10,13 +10,14 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | 1 | before 0.1.0 | objects do not carry a version |
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
 | 3 | 0.2.0 | WorkflowRevisions; `continuedFailure` in the options of a start; loads of task queues; WorkerDeployments; names of |
-|   |       | Workflows in other namespaces; services of steps |
+|   |       | Workflows in other namespaces; services of steps; progress of backfills |
 
 What users write into a spec is stored with the run, too. A new field there is refused as any other. A new value of a field that
 an older operator knows is not: it takes the run for damaged. So a run with such a value is stored in the version that knows it
 (`needed`), and the hold-back does not apply to it.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -32,6 +33,8 @@ CONTINUED_FAILURES: Final = 3
 """From this version on, the options of a start have a place for `continuedFailure`."""
 QUEUE_LOADS: Final = 3
 """From this version on, a member tells others the loads of its task queues."""
+BACKFILLS: Final = 3
+"""From this version on, a Schedule has the progress of its backfills, and a pause holds them."""
 SERVICES: Final = 3
 """From this version on, definitions can have services of steps, and the state of a run has their addresses."""
 FOREIGN_WORKFLOWS: Final = 3
@@ -39,18 +42,26 @@ FOREIGN_WORKFLOWS: Final = 3
 FIELD: Final = "stateVersion"
 """The field with the version, in the status of an object, or in the spec of one that only operators write."""
 _FIRST_WITH_FIELD: Final = 2
+_UNKNOWN: Final = NEWEST + 1
+"""What a version that is not valid counts as: no known operator has written it."""
+_FORM: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def version_of(part: Mapping[str, Any]) -> int:
     """The version of a status or a spec. One that is not valid counts as newer than all known ones."""
     found = part.get(FIELD, OLDEST)
     is_valid = isinstance(found, int) and not isinstance(found, bool) and found >= OLDEST
-    return found if is_valid else NEWEST + 1
+    return found if is_valid else _UNKNOWN
 
 
 def parse_version(text: str | None) -> int:
-    """Read a version from an annotation, a header, or a ConfigMap; 1 if it is missing or not valid."""
-    return max(int(text), OLDEST) if text and text.isascii() and text.isdecimal() else OLDEST
+    """Read the version that operators have agreed on, or that one of them reads; 1 if it is missing or not valid."""
+    return max(int(text), OLDEST) if text and _FORM.fullmatch(text) else OLDEST
+
+
+def version_in(text: str | None) -> int:
+    """Read the version of some content from an annotation or a header, as `version_of` does from a field."""
+    return parse_version(text) if not text or _FORM.fullmatch(text) else _UNKNOWN
 
 
 def unreadable(version: int, reads: int) -> str:

@@ -17,6 +17,7 @@ for deletions then, and a deletion is written down before the files are looked f
 import asyncio
 import gzip
 import hashlib
+import re
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -45,6 +46,11 @@ _RUNS: Final = "runs"
 _IDS: Final = "ids"
 _DELETED: Final = "deleted"
 _SUFFIX: Final = ".json.gz"
+_FILE: Final = re.compile(
+    r".+/(?P<name>[^/]+)/(?P<run>[^/]+)/(?P<closed>\d{8}T\d{6}Z)-(?P<commit>\d{1,19})-(?P<version>[^/]+)\.json\.gz",
+    re.ASCII,
+)
+_MONTH: Final = re.compile(r"\d{4}-\d{2}", re.ASCII)
 _AT_ONCE: Final = 16
 """Number of concurrent requests of all writes, and of those that read for one call."""
 _DELETED_AT_ONCE: Final = 1_000
@@ -104,11 +110,12 @@ class File(NamedTuple):
         return self.closed, self.commit, len(self.version), self.version
 
     @classmethod
-    def of(cls, key: str) -> "File":
-        """What a key says."""
-        *_, name, run_id, last = key.split("/")
-        closed, commit, version = last.removesuffix(_SUFFIX).split("-", 2)
-        return cls(key, name, run_id, closed, int(commit), version)
+    def of(cls, key: str) -> "File | None":
+        """What a key says; None if it is not that of a run, such as a copy that someone has put there."""
+        found = _FILE.fullmatch(key)
+        if found is None:
+            return None
+        return cls(key, found["name"], found["run"], found["closed"], int(found["commit"]), found["version"])
 
 
 def _month(closed: str | datetime) -> str:
@@ -211,7 +218,7 @@ class BucketArchive:
         async def look(run: RunRef) -> None:
             folder = f"{_ROOT}/{run.namespace}/{_month(run.closed)}/{_RUNS}/{run.name}/{run.run_id}"
             async with self._writing:
-                files = [File.of(each.key) async for each in self._bucket.each(folder)]
+                files = await self._files(folder)
             if files:
                 found[run.run_id] = last_of(files).version
 
@@ -226,7 +233,7 @@ class BucketArchive:
     async def _months(self, namespace: str) -> list[str]:
         """The months that have runs, the newest first."""
         found = await self._bucket.folders(f"{_ROOT}/{namespace}")
-        return sorted((each for each in found if each != _DELETED), reverse=True)
+        return sorted(filter(_MONTH.fullmatch, found), reverse=True)
 
     async def find(self, namespace: str, kind: RunKind, workflow_id: str, run_id: str) -> KubeObject | None:
         """Return a run; see `Archive`. It needs the workflow ID."""
@@ -241,8 +248,8 @@ class BucketArchive:
                 files = [
                     file
                     for name in sorted(places | {workflow_id} if is_name(workflow_id) else places)
-                    for file in await self._files(f"{folder}/{_RUNS}/{name}", gone)
-                    if run_id in {"", file.run_id}
+                    for file in await self._files(f"{folder}/{_RUNS}/{name}")
+                    if file.run_id not in gone and run_id in {"", file.run_id}
                 ]
                 for file in sorted(files, key=lambda each: each.order, reverse=True):
                     run = await self._read(file)
@@ -257,13 +264,13 @@ class BucketArchive:
         with metrics.ARCHIVE_REQUESTS.labels("get").time():
             gone = await self._deleted(namespace)
             for month in await self._months(namespace):
-                if files := await self._files(f"{_ROOT}/{namespace}/{month}/{_RUNS}/{name}", gone):
+                found = await self._files(f"{_ROOT}/{namespace}/{month}/{_RUNS}/{name}")
+                if files := [file for file in found if file.run_id not in gone]:
                     return await self._read(last_of(files))
         return None
 
-    async def _files(self, folder: str, gone: Collection[str]) -> list[File]:
-        files = [File.of(found.key) async for found in self._bucket.each(folder)]
-        return [file for file in files if file.run_id not in gone]
+    async def _files(self, folder: str) -> list[File]:
+        return [file async for found in self._bucket.each(folder) if (file := File.of(found.key)) is not None]
 
     async def _read(self, file: File) -> KubeObject | None:
         content = await self._bucket.get(file.key)
@@ -300,6 +307,8 @@ class BucketArchive:
         following = ""
         async for each in self._bucket.each(folder, after=f"{folder}/{token}" if token else ""):
             file = File.of(each.key)
+            if file is None:
+                continue
             if len(runs) == limit and file.run_id not in runs:
                 following = found[-1].key.removeprefix(f"{folder}/")
                 break

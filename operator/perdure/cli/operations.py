@@ -378,15 +378,17 @@ def _show(operation: Object, screen: Screen, output: Output) -> None:
     if not is_for_users(output):
         screen.write_object(output, operation)
         return
-    status, whom, verb = _status(operation), _target(operation), request_of(operation)
+    status, whom, done = _status(operation), _target(operation), DONE[request_of(operation)]
+    if "cancel" in operation["spec"] and operation["spec"]["target"]["kind"] == "Schedule":
+        whom += ": backfill"
     answer = next((each for each in status.get("conditions") or () if each["status"] == "True"), None)
     if answer is None:
         screen.write(f"{reference('Operation', operation['metadata']['name'])} created: {whom}")
     elif status["phase"] == "Failed":
-        click.echo(f"Error: {whom} not {DONE[verb]}: {answer['reason']}: {answer.get('message', '')}", err=True)
+        click.echo(f"Error: {whom} not {done}: {answer['reason']}: {answer.get('message', '')}", err=True)
     else:
         later = "not yet " if answer["reason"] == ConditionReason.DEFERRED else ""
-        screen.write(f"{whom} {later}{DONE[verb]}: {answer.get('message', '')}")
+        screen.write(f"{whom} {later}{done}: {answer.get('message', '')}")
 
 
 def request_of(operation: Object) -> str:
@@ -467,6 +469,8 @@ def send_to_choice(
             runs = await choice.matches(cluster, phases)
         else:
             runs = [{"metadata": {"name": name}} for name in dict.fromkeys(choice.names)]
+        if not runs:
+            click.echo(f"No {'open' if phases is OPEN_PHASES else 'failed'} run matches.", err=True)
         if dry_run:
             _show_dry_run(verb, runs)
             return []
@@ -474,9 +478,7 @@ def send_to_choice(
             choice.confirm(verb, runs)
         return [{"kind": "WorkflowRun", "name": run["metadata"]["name"]} for run in runs]
 
-    count = send_several(context, verb, request, options, find_targets, pause=0.0 if rps is None else 1 / rps)
-    if not count and not dry_run:
-        click.echo(f"No {'open' if phases is OPEN_PHASES else 'failed'} run matches.", err=True)
+    send_several(context, verb, request, options, find_targets, pause=0.0 if rps is None else 1 / rps)
 
 
 async def _show_one(context: click.Context, verb: str, target: TargetOptions) -> None:

@@ -14,7 +14,7 @@ import click
 from click.exceptions import Exit
 
 from perdure.api.json_values import mapping
-from perdure.api.labels import RESERVED_PREFIXES
+from perdure.api.labels import RESERVED_PREFIXES, SCHEDULE_TIMES_ANNOTATION
 from perdure.api.policies import WorkflowIdConflictPolicy
 from perdure.api.reasons import ConditionReason
 from perdure.cli.command import Words, option, packed
@@ -58,9 +58,15 @@ _WAITS = frozenset(
 
 
 async def check_input(
-    cluster: Cluster, workflow: str, value: Any, parameters: Iterable[str] = (), *, may_wait: str | None = None
+    cluster: Cluster,
+    workflow: str,
+    value: Any,
+    parameters: Iterable[str] = (),
+    *,
+    may_wait: str | None = None,
+    scheduled: bool = False,
 ) -> Any:
-    """Validate the input of a new run; warn of expressions in it.
+    """Validate the input of a new run; warn of expressions in it, and of those in its Workflow that require a Schedule.
 
     Args:
         cluster: The cluster of the new run.
@@ -68,6 +74,7 @@ async def check_input(
         value: The input; None for no input.
         parameters: The `key=value` that the input contains. Their values stay texts if the Workflow declares texts.
         may_wait: The option that lets the run wait for a missing Workflow; empty if it may wait, None if it never may.
+        scheduled: Whether the run has the values of a Schedule.
 
     Returns:
         The input.
@@ -92,7 +99,9 @@ async def check_input(
     except CliError:
         return value  # the user has no permission
     value = _with_texts(found.get("spec"), value, parameters)
-    findings = await asyncio.to_thread(_findings, found.get("spec"), value)
+    findings, doubts = await asyncio.to_thread(_findings, found.get("spec"), value)
+    for doubt in () if scheduled else doubts:
+        click.echo(f"Warning: Workflow `{workflow}`: {doubt}", err=True)
     if findings:
         problem = "; ".join(findings)
         raise NotStartedError(f"the input is not valid for Workflow `{workflow}`: {problem}; nothing was created")
@@ -120,13 +129,18 @@ def _with_texts(definition: Any, value: Any, parameters: Iterable[str]) -> Any:
     return {**value, **texts} if texts else value
 
 
-def _findings(definition: Any, value: Any) -> list[str]:
-    """Return the errors of an input; empty if the definition does not compile, because the operator reports that."""
+def _findings(definition: Any, value: Any) -> tuple[list[str], list[str]]:
+    """Return the errors of an input, and what fails in a run without a Schedule.
+
+    Both are empty if the definition does not compile, because the operator reports that.
+    """
     try:
         program = compiler.compile_program(workflow_kind.WorkflowSpec.parse(definition))
     except (pydantic.ValidationError, programs.InvalidWorkflowError):
-        return []
-    return [str(finding) for finding in program.check_input(programs.with_defaults(program, value))]
+        return [], []
+    doubts = checks.reads_schedule(program) if "schedule" in str(definition) else ()  # the checks take long to import
+    errors = program.check_input(programs.with_defaults(program, value))
+    return list(map(str, errors)), list(map(str, doubts))
 
 
 async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
@@ -347,7 +361,10 @@ async def _create_in(
     workflow = spec.get("workflow", {}).get("name")
     if workflow is not None:
         may_wait = "" if launch.wait_for_workflow else _WAIT_FOR_WORKFLOW
-        checked = await check_input(reached, workflow, spec.get("input"), launch.parameters, may_wait=may_wait)
+        scheduled = SCHEDULE_TIMES_ANNOTATION in (body["metadata"].get("annotations") or {})
+        checked = await check_input(
+            reached, workflow, spec.get("input"), launch.parameters, may_wait=may_wait, scheduled=scheduled
+        )
         body = {**body, "spec": spec if checked is None else {**spec, "input": checked}}
     conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
     if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:

@@ -349,7 +349,7 @@ class Schedules:
         self._loop.run(self._schedules.delete(name))
 
     def pause(self, name: str, reason: str = "") -> None:
-        """Pause a Schedule: no scheduled runs start until it is unpaused."""
+        """Pause a Schedule: no scheduled runs start until it is unpaused, and no further ones of a backfill in progress."""
         self._loop.run(self._schedules.pause(name, reason))
 
     def unpause(self, name: str, reason: str = "") -> None:
@@ -388,6 +388,10 @@ class Schedules:
             at_most: Maximum number of its runs that are open at the same time.
         """
         self._loop.run(self._schedules.backfill(name, start, end, overlap_policy=overlap_policy, at_most=at_most))
+
+    def cancel_backfills(self, name: str, reason: str = "") -> None:
+        """Start no further runs of the backfills in progress; open runs continue. Repeating this changes nothing."""
+        self._loop.run(self._schedules.cancel_backfills(name, reason))
 
 
 class Client:

@@ -32,6 +32,7 @@ from perdure.view.runs.logs import (
     is_in_closed_loop,
     is_part_of,
     logs_of,
+    may_have_had_pods,
     missing_logs,
     names_of,
 )
@@ -293,17 +294,32 @@ class LogReader:
         """
         missing = [log for log in snapshot.missing if log.pod not in archived and self.selection.matches(log)]
         for log in missing:
-            self.report(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
+            end = "; this is its end, as the failure has it:" if log.end else ""
+            self.report(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it{end}")
+            self._show_lines(log, log.end.splitlines())
         if missing and not self.unread:
             self.report(_NOT_ARCHIVED)
         if not shown and not missing:
-            if all(run.code is not None for run in snapshot.runs):
-                self.report(f"workers run the steps of `{self._name}`; look for their logs there")
-            elif snapshot.logs or snapshot.earlier:
-                self.report("no matching attempt has a log")
-            else:
-                self.report(f"no step of `{self._name}` has started a pod")
-        return shown
+            self.report(self._why_none(snapshot))
+        return shown or any(log.end for log in missing)
+
+    def _why_none(self, snapshot: _Snapshot) -> str:
+        """Say why there is no log to show."""
+        attempts = [*snapshot.logs, *snapshot.missing, *snapshot.earlier]
+        if all(run.code is not None for run in snapshot.runs):
+            return f"workers run the steps of `{self._name}`; look for their logs there"
+        if attempts and self.selection.failed and not any(log.failed for log in attempts):
+            others = any(step.kind == "childWorkflow" for step in snapshot.runs[0].every_step()) and not self.children
+            more = "; pass --children for the logs of its children" if others else ""
+            return f"no attempt of `{self._name}` has failed{more}"
+        if attempts:
+            return "no matching attempt has a log"
+        if any(map(may_have_had_pods, snapshot.runs)):
+            return (
+                f"`{self._name}` has no pods: those of a closed run are deleted after its `podRetention`, and their logs with "
+                "them; `artifacts.archiveLogs` of an activity stores its logs"
+            )
+        return f"no step of `{self._name}` has started a pod"
 
     def _title(self, log: AttemptLog) -> str:
         return log.title(with_run=self.children)

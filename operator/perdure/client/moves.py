@@ -104,6 +104,10 @@ def _obstacles_of_run(run: Object, status: Any) -> Iterator[str]:
         if activity.get("state") in _AT_WORK:
             yield f"has a running attempt of step `{activity.get('step')}`; wait until it has ended"
     state, history = mapping(status.get("state")), mapping(status.get("history"))
+    if state.get("operations"):
+        yield "waits for a Nexus operation, whose result is sent to its run ID; wait until that has ended"
+    if state.get("callbacks"):
+        yield "completes a Nexus operation of another run, which would not get the result; wait until it has ended"
     if state.get("code") and history.get("segments"):
         yield "is code with a history of several objects, which belong to its run ID: code could not be replayed"
     if status.get("phase") != Phase.PAUSED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,24 @@ def times_of(schedule: Object) -> Times:
     """
     try:
         return Times(ScheduleSpec.parse(schedule["spec"]))
+    except InvalidTimesError as error:
+        raise CliError(error.message) from error
+
+
+def count_between(times: Times, start: datetime, end: datetime, most: int) -> int:
+    """Count the times from `start` to `end`, inclusive, and stop after `most`.
+
+    Args:
+        times: The times of the Schedule.
+        start: The first time to consider.
+        end: The last time to consider.
+        most: Where to stop: a higher result says that there are more.
+
+    Raises:
+        CliError: The search ended without a result, because too many times are excluded.
+    """
+    try:
+        return times.count(start - timedelta(microseconds=1), end, most)
     except InvalidTimesError as error:
         raise CliError(error.message) from error
 

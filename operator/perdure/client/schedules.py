@@ -141,7 +141,7 @@ class AsyncSchedules:
         await self._cluster.delete("Schedule", "schedules", name)
 
     async def pause(self, name: str, reason: str = "") -> None:
-        """Pause a Schedule: no scheduled runs start until it is unpaused."""
+        """Pause a Schedule: no scheduled runs start until it is unpaused, and no further ones of a backfill in progress."""
         await self._request("pause", {"reason": reason or None}, name)
 
     async def unpause(self, name: str, reason: str = "") -> None:
@@ -187,6 +187,10 @@ class AsyncSchedules:
         policy = None if overlap_policy is None else OverlapPolicy(overlap_policy).value
         times = {"startTime": format_time(start), "endTime": format_time(end)}
         await self._request("backfill", {**times, "overlapPolicy": policy, "maxConcurrency": at_most}, name)
+
+    async def cancel_backfills(self, name: str, reason: str = "") -> None:
+        """Start no further runs of the backfills in progress; open runs continue. Repeating this changes nothing."""
+        await self._request("cancel", {"reason": reason or None}, name)
 
     async def _request(self, verb: str, request: Object, name: str) -> Object:
         return await perform(self._access, verb, request, {"kind": "Schedule", "name": name})

@@ -89,6 +89,10 @@ class Capacity:
         self._settings = settings or CapacitySettings()
         self._waiting: defaultdict[str, dict[RunKey, None]] = defaultdict(dict)
         """The runs of each namespace that wait for another one to close, in order."""
+        self._first: defaultdict[str, dict[RunKey, None]] = defaultdict(dict)
+        """Those before them: they were woken, and found no room."""
+        self._woken: set[RunKey] = set()
+        """Runs that were woken, and have not looked yet."""
         self._for_memory: set[RunKey] = set()
         self._starting: Counter[str] = Counter()
         """How many runs of each namespace are being started, which the directory does not count yet."""
@@ -115,12 +119,18 @@ class Capacity:
         return None
 
     def wait(self, key: RunKey, refusal: Refusal, now: datetime) -> datetime:
-        """Note a run that waits, and return when it must look again, regardless of events."""
-        self.leave(key)
+        """Note a run that waits, and return when it must look again, regardless of events.
+
+        One that waits for another run to close, and finds no room when it looks again, keeps its place.
+        """
         if refusal.reason is ConditionReason.TOO_MANY_OPEN_RUNS:
-            self._waiting[key.namespace][key] = None
+            line = self._first if key in self._woken or key in self._first.get(key.namespace, ()) else self._waiting
+            self._woken.discard(key)
+            self._for_memory.discard(key)
+            line[key.namespace][key] = None
             self._show()
             return now + _LOOK_AGAIN
+        self.leave(key)
         self._for_memory.add(key)
         self._show()
         return now + _MEMORY_AGAIN + len(self._for_memory) * _EACH
@@ -139,23 +149,26 @@ class Capacity:
 
     def leave(self, key: RunKey) -> None:
         """Note that a run does not wait."""
-        waiting = self._waiting.get(key.namespace)
-        if waiting is not None:
-            waiting.pop(key, None)
-            if not waiting:
-                del self._waiting[key.namespace]
+        for line in (self._first, self._waiting):
+            if key.namespace in line:
+                line[key.namespace].pop(key, None)
+                if not line[key.namespace]:
+                    del line[key.namespace]
+        self._woken.discard(key)
         self._for_memory.discard(key)
         self._show()
 
     def release(self, namespace: str) -> None:
         """Wake the run of a namespace that has waited the longest, because another one has closed."""
-        key = next(iter(self._waiting.get(namespace, ())), None)
+        key = next((key for line in (self._first, self._waiting) for key in line.get(namespace, ())), None)
         if key is not None:
             self.leave(key)
+            self._woken.add(key)
             self._queue.wake(key)
 
     def _show(self) -> None:
-        metrics.RUNS_WAITING_FOR_CAPACITY.labels("OpenRuns").set(sum(map(len, self._waiting.values())))
+        waiting = sum(len(keys) for line in (self._first, self._waiting) for keys in line.values())
+        metrics.RUNS_WAITING_FOR_CAPACITY.labels("OpenRuns").set(waiting)
         metrics.RUNS_WAITING_FOR_CAPACITY.labels("Memory").set(len(self._for_memory))
 
     def _memory_in_use(self) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure import __version__
 from perdure.api.labels import STATE_VERSION_ANNOTATION
-from perdure.api.state_versions import NEWEST, OLDEST, parse_version, stamped, unreadable, version_of
+from perdure.api.state_versions import NEWEST, OLDEST, stamped, unreadable, version_in, version_of
 
 
 class StateVersions:
@@ -66,7 +66,7 @@ class StateVersions:
 
 
 def _annotated(meta: Mapping[str, Any]) -> int:
-    return parse_version((meta.get("annotations") or {}).get(STATE_VERSION_ANNOTATION))
+    return version_in((meta.get("annotations") or {}).get(STATE_VERSION_ANNOTATION))
 
 
 process: ContextVar[StateVersions] = ContextVar("state_versions", default=StateVersions())  # noqa: B039 - of the process

@@ -27,7 +27,7 @@ from perdure.api.phases import Phase
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.frontend.messages.tokens import page_of
-from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, to_enum
+from perdure.frontend.messages.values import MAX_BLOB, MAX_MEMO, UnfitError, duration, to_enum
 from perdure.frontend.transport.rpc import CallContext
 from perdure.kube import client as kube
 from perdure.runtime.retention import Policy
@@ -139,7 +139,9 @@ class System:
         shown = _namespace(found, await self._read_policy(request.namespace))
         _check_unchanged(request, shown)
         if request.config.HasField(_RETENTION):
-            ttl = request.config.workflow_execution_retention_ttl.ToTimedelta()
+            ttl = timedelta(0)
+            with suppress(UnfitError):
+                ttl = duration(request.config, _RETENTION)
             if not _SHORTEST_RETENTION <= ttl <= _LONGEST_RETENTION:  # common/namespace, validateRetentionDuration
                 raise invalid("A valid retention period is not set on request.")
             await self._keep(request.namespace, ttl)

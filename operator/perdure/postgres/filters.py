@@ -158,6 +158,11 @@ def _exact(value: Any) -> Decimal:
     return Decimal(value)
 
 
+def _as_json(number: float) -> Decimal:
+    """A number with the digits that it has in JSON: those of 0.1 are not the exact value of the floating-point number."""
+    return Decimal(repr(number))
+
+
 def storable(value: Any) -> str:
     """A text as PostgreSQL can store it: it has neither NUL nor halves of characters, and JSON can have both.
 
@@ -212,7 +217,7 @@ def _ordered_attribute(name: str, sign: str, value: Any) -> Part:
         text = (
             "CASE jsonb_typeof(attributes -> %s) WHEN 'number' THEN (attributes ->> %s)::numeric {} %s ELSE FALSE END"
         )
-        return sql.SQL(text).format(_SIGNS[sign]), [name, name, _exact(number)]
+        return sql.SQL(text).format(_SIGNS[sign]), [name, name, _as_json(number)]
     text = (
         "CASE jsonb_typeof(attributes -> %s) WHEN 'string' THEN (attributes ->> %s) COLLATE \"C\" {} %s ELSE FALSE END"
     )

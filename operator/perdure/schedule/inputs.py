@@ -29,6 +29,8 @@ class Rules:
     retry_policy: RetryPolicy | None = None
     """The policy that `spec.retryPolicy` names or contains."""
     created: datetime
+    shows_backfills: bool = True
+    """Whether all operators know the progress of backfills in the state, and that a pause holds them."""
 
     def overlap_policy(self, start: Start) -> OverlapPolicy:
         """The overlap policy of a start: its own, or the schedule's."""
@@ -126,7 +128,17 @@ class ScheduleUnpauseRequested:
     reason: str = ""
 
 
-ScheduleRequest = Triggered | BackfillRequested | SchedulePauseRequested | ScheduleUnpauseRequested
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillsCancelRequested:
+    """A client requests that no further times of the backfills start runs."""
+
+    request_id: str
+    reason: str = ""
+
+
+ScheduleRequest = (
+    Triggered | BackfillRequested | BackfillsCancelRequested | SchedulePauseRequested | ScheduleUnpauseRequested
+)
 ScheduleInput = RunClosed | RunRefused | NameTaken | RunCreated | ScheduleRequest
 
 
@@ -151,6 +163,8 @@ def request_of(spec: OperationSpec, uid: str) -> ScheduleRequest:
             overlap_policy=backfill.overlap_policy,
             max_concurrency=backfill.max_concurrency,
         )
+    if spec.cancel is not None:
+        return BackfillsCancelRequested(request_id=uid, reason=spec.cancel.reason)
     if spec.pause is not None:
         return SchedulePauseRequested(request_id=uid, reason=spec.pause.reason)
     if spec.unpause is not None:

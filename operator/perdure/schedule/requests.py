@@ -1,15 +1,19 @@
 """Requests of clients: triggers, backfills, and pauses, with the answers to them.
 
-A trigger starts one run now. The starts of a backfill, for a past range of times, enter the buffer as it has room. A pause, by an
-Operation or after a failure, drops waiting scheduled starts and a pending retry.
+A trigger starts one run now. The starts of a backfill, for a past range of times, enter the buffer as it has room. With AllowAll,
+they begin in small groups, and a request is processed between two of them.
+
+A pause, by an Operation or after a failure, drops waiting scheduled starts and a pending retry, and holds the backfills until it
+ends. A backfill that is requested during the pause starts its runs, as a trigger does. A pause in the spec, which is that of
+Temporal's clients, does not hold backfills, as on Temporal's server.
 """
 
 from datetime import datetime, timedelta
-from itertools import islice, takewhile
 
 from msgspec.structs import replace
 
 from perdure.api.kinds.schedule import MAX_BUFFER, PausedBy
+from perdure.api.policies import OverlapPolicy
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.engine.inputs import Answer
 from perdure.schedule import inputs as inp
@@ -19,8 +23,12 @@ from perdure.schedule.draft import ScheduleDraft, time_text
 from perdure.schedule.state import Paused, PendingBackfill, Start
 from perdure.schedule.times import EARLIEST, Times
 
+STARTS_PER_STEP = 10
+"""How many runs of a backfill with AllowAll begin in one step (Temporal: service/worker/scheduler, BackfillsPerIteration)."""
 _MAX_REASON = 1024
 """Length to which the reason of a pause is truncated, in characters."""
+_INSTANT = timedelta(microseconds=1)
+"""The time between a moment and the one before it."""
 
 
 def apply_request(draft: ScheduleDraft, request: inp.ScheduleRequest) -> None:
@@ -38,6 +46,8 @@ def apply_request(draft: ScheduleDraft, request: inp.ScheduleRequest) -> None:
         case inp.BackfillRequested():
             assert draft.rules.times is not None
             _add_backfill(draft, request, draft.rules.times)
+        case inp.BackfillsCancelRequested():
+            _cancel_backfills(draft, request)
         case inp.SchedulePauseRequested():
             _pause(draft, request)
         case inp.ScheduleUnpauseRequested():
@@ -85,13 +95,14 @@ def _add_backfill(draft: ScheduleDraft, request: inp.BackfillRequested, times: T
         )
         draft.answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
         return
-    after, end = request.start - timedelta(microseconds=1), min(request.end, draft.now)
+    after, end = request.start - _INSTANT, min(request.end, draft.now)
     backfill = PendingBackfill(
         request=request.request_id,
         after=after,
         end=end,
         policy=request.overlap_policy,
         max_concurrency=request.max_concurrency,
+        start=request.start if draft.rules.shows_backfills else None,
     )
     draft.change(backfills=(*draft.state.backfills, backfill))
     draft.answer(request.request_id, Answer(ok=True, message=_announce_backfill(draft, request, times, after, end)))
@@ -100,9 +111,8 @@ def _add_backfill(draft: ScheduleDraft, request: inp.BackfillRequested, times: T
 def _announce_backfill(
     draft: ScheduleDraft, request: inp.BackfillRequested, times: Times, after: datetime, end: datetime
 ) -> str:
-    upcoming = takewhile(lambda time: time <= end, times.nominal(after))
     try:
-        count = sum(1 for _ in islice(upcoming, MAX_TIMES_PER_STEP + 1))
+        count = times.count(after, end, MAX_TIMES_PER_STEP)
     except InvalidTimesError as error:  # `buffer_backfills` still starts the runs before that
         return f"Starts the runs up to the first time that cannot be computed: {error.message}"
     number = f"more than {MAX_TIMES_PER_STEP}" if count > MAX_TIMES_PER_STEP else str(count)
@@ -124,38 +134,78 @@ def buffer_backfills(draft: ScheduleDraft) -> None:
         return
     kept = []
     for backfill in draft.state.backfills:
+        if backfill.held:
+            kept.append(backfill)
+            continue
         starts: list[Start] = []
         try:
             left = _buffer_next(draft, draft.rules.times, backfill, starts)
         except InvalidTimesError as error:
-            left = None  # it can be requested again; scheduled times may still be found
+            # It can be requested again; scheduled times may still be found.
+            left = replace(backfill, after=backfill.end)
             text = f"The backfill after {time_text(backfill.after)} stopped: {error.message}"
             draft.note(EventReason.BUFFER_DROPPED, text, warning=True)
         draft.change(buffer=(*draft.state.buffer, *starts))
-        if left is not None:
-            kept.append(left)
-            draft.more = draft.more or bool(starts)
+        kept.append(left)
+        draft.more = draft.more or (bool(starts) and left.after < left.end)
     draft.change(backfills=tuple(kept))
 
 
-def _buffer_next(
-    draft: ScheduleDraft, times: Times, backfill: PendingBackfill, starts: list[Start]
-) -> PendingBackfill | None:
-    """Append the next starts of a backfill to `starts`, and return the rest of it."""
-    room = min(MAX_BUFFER // 2 - len(draft.state.buffer), MAX_TIMES_PER_STEP)
+def _buffer_next(draft: ScheduleDraft, times: Times, backfill: PendingBackfill, starts: list[Start]) -> PendingBackfill:
+    """Append the next starts of a backfill to `starts`, and return the rest of it. It ends at `end` if no time is left."""
+    state = draft.state
+    room = min(MAX_BUFFER // 2 - len(state.buffer), MAX_TIMES_PER_STEP)
+    if backfill.policy is OverlapPolicy.ALLOW_ALL and len(state.running) < MAX_BUFFER:
+        room = min(room, STARTS_PER_STEP)
     if backfill.max_concurrency is not None:
-        state = draft.state
         started = [*state.buffer, *(run.start for run in state.running)]
-        room = min(room, backfill.max_concurrency - sum(start.request == backfill.request for start in started))
+        room = min(room, backfill.max_concurrency - sum(map(backfill.is_start_of, started)))
     left = backfill
     for nominal in times.nominal(backfill.after):
         if nominal > backfill.end:
-            return None
+            break
         if len(starts) >= room:
             return left
         starts.append(Start(nominal=nominal, actual=draft.now, policy=backfill.policy, request=backfill.request))
         left = replace(backfill, after=nominal)
-    return None
+    return replace(backfill, after=backfill.end)
+
+
+def finish_backfills(draft: ScheduleDraft) -> None:
+    """Remove the backfills whose starts have all begun or were skipped."""
+    state = draft.state
+    kept = tuple(each for each in state.backfills if each.after < each.end or any(map(each.is_start_of, state.buffer)))
+    if kept != state.backfills:
+        draft.change(backfills=kept)
+
+
+def _hold_backfills(draft: ScheduleDraft) -> None:
+    """Let the backfills wait for the end of a pause: starts that have not begun leave the buffer, and return later."""
+    held, buffer = [], draft.state.buffer
+    for each in draft.state.backfills:
+        if each.start is None:
+            held.append(each)
+            continue
+        waiting = [start.nominal for start in buffer if each.is_start_of(start)]
+        after = min([each.after, *(nominal - _INSTANT for nominal in waiting)])
+        held.append(replace(each, after=after, held=True))
+        buffer = tuple(start for start in buffer if not each.is_start_of(start))
+    draft.change(backfills=tuple(held), buffer=buffer)
+
+
+def _cancel_backfills(draft: ScheduleDraft, request: inp.BackfillsCancelRequested) -> None:
+    """Drop the starts of all backfills that have not begun. Repeating this changes nothing."""
+    state = draft.state
+    dropped = [start for start in state.buffer if start.request and not start.triggered]
+    if not state.backfills and not dropped:
+        draft.answer(request.request_id, Answer(ok=True, message="Nothing to cancel: no backfill is in progress"))
+        return
+    draft.change(backfills=(), buffer=tuple(start for start in state.buffer if start not in dropped))
+    ranges = [f"{time_text(each.start or each.after)} to {time_text(each.end)}" for each in state.backfills]
+    what = f"the backfill of {', '.join(ranges)}" if ranges else "a backfill"
+    draft.note(EventReason.BACKFILL_CANCELLED, f"An Operation has cancelled {what}{_suffix(request.reason)}")
+    message = f"No further runs of {what} start; its open runs continue"
+    draft.answer(request.request_id, Answer(ok=True, message=message))
 
 
 def _pause(draft: ScheduleDraft, request: inp.SchedulePauseRequested) -> None:
@@ -164,13 +214,17 @@ def _pause(draft: ScheduleDraft, request: inp.SchedulePauseRequested) -> None:
         draft.change(paused=Paused(by=PausedBy.OPERATION, reason=request.reason, time=draft.now))
         _drop_waiting(draft)
         draft.note(EventReason.PAUSED, f"Paused by an Operation{_suffix(request.reason)}")
-    draft.answer(request.request_id, Answer(ok=True, message="No scheduled runs start until the Schedule is unpaused"))
+    _hold_backfills(draft)
+    message = "No scheduled runs start until the Schedule is unpaused"
+    if any(each.held for each in draft.state.backfills):
+        message += ", and no further runs of the backfill in progress"
+    draft.answer(request.request_id, Answer(ok=True, message=message))
 
 
 def _unpause(draft: ScheduleDraft, request: inp.ScheduleUnpauseRequested) -> None:
     """End a pause that an Operation or a failure began; one in the spec remains."""
     if draft.state.paused is not None:
-        draft.change(paused=None)
+        draft.change(paused=None, backfills=tuple(replace(each, held=False) for each in draft.state.backfills))
         draft.note(EventReason.UNPAUSED, f"Unpaused by an Operation{_suffix(request.reason)}")
         if not draft.blocked:
             resume(draft)
@@ -189,6 +243,7 @@ def pause_on_failure(draft: ScheduleDraft, closed: inp.RunClosed) -> None:
     message = closed.failure.full_message if closed.failure else ""
     reason = f"run `{closed.name}` is {closed.outcome}{_suffix(message)}"
     draft.change(paused=Paused(by=PausedBy.FAILURE, reason=reason[:_MAX_REASON], time=draft.now))
+    _hold_backfills(draft)
     draft.note(EventReason.PAUSED_BY_FAILURE, f"Paused because {reason}", warning=True)
 
 

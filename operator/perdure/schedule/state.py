@@ -94,15 +94,23 @@ class PendingRetry(StoredStruct, frozen=True, kw_only=True):
 
 
 class PendingBackfill(StoredStruct, frozen=True, kw_only=True):
-    """A backfill that is not complete yet."""
+    """A backfill some of whose starts have not begun yet."""
 
     request: str
     after: datetime
-    """Times up to this one were handled."""
+    """The starts of times up to this one have entered the buffer, or have begun."""
     end: datetime
     policy: OverlapPolicy
     max_concurrency: int | None = None
     """Maximum number of its runs that are open at the same time; None: no limit."""
+    start: datetime | None = None
+    """First time to consider; None if an operator stored it that does not show backfills in the status."""
+    held: bool = False
+    """Whether it waits for the end of a pause that began after it. Only if `start` is set."""
+
+    def is_start_of(self, start: Start) -> bool:
+        """Whether a start is one of its starts."""
+        return start.request == self.request
 
 
 class Recent(StoredStruct, frozen=True, kw_only=True):

@@ -5,13 +5,13 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from perdure.api.kinds.schedule import PausedBy, ScheduleSpec
+from perdure.api.kinds.schedule import MAX_SHOWN_BACKFILLS, PausedBy, ScheduleSpec
 from perdure.api.kinds.status import read_conditions, set_condition
 from perdure.api.reasons import ConditionReason, ConditionType
 from perdure.api.times import format_time
 from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.inputs import Rules
-from perdure.schedule.state import ScheduleState
+from perdure.schedule.state import PendingBackfill, ScheduleState
 from perdure.schedule.times import Times, summary_of
 
 SHOWN = 10
@@ -78,6 +78,10 @@ def compose(
         "runningWorkflows": [_without_none(workflowRun=run.name, runId=run.run_id or None) for run in state.running],
         "active": len(state.running),
         "bufferSize": len(state.buffer),
+        "backfills": [_backfill(each, state) for each in state.backfills if each.start is not None][
+            :MAX_SHOWN_BACKFILLS
+        ]
+        or None,
         "remainingActions": state.remaining,
         "lastCompletionResult": state.result,
         "lastFailure": state.failure,
@@ -191,6 +195,19 @@ def _conditions(
     for kind, (holds, reason, message) in ((ConditionType.READY, ready), (ConditionType.PAUSED, paused)):
         conditions = set_condition(conditions, kind, holds, reason, message, now=now, observed_generation=generation)
     return [each.dump() for each in conditions]
+
+
+def _backfill(backfill: PendingBackfill, state: ScheduleState) -> dict[str, Any]:
+    start = backfill.start
+    return _without_none(
+        startTime=_time(start),
+        endTime=format_time(backfill.end),
+        handledUntil=format_time(backfill.after) if start is not None and backfill.after >= start else None,
+        buffered=sum(map(backfill.is_start_of, state.buffer)) or None,
+        overlapPolicy=backfill.policy.value,
+        maxConcurrency=backfill.max_concurrency,
+        held=backfill.held or None,
+    )
 
 
 def _time(time: datetime | None) -> str | None:

@@ -40,6 +40,7 @@ from perdure.schedule.requests import (
     answer_triggers,
     apply_request,
     buffer_backfills,
+    finish_backfills,
     pause_on_failure,
     update_blocked,
 )
@@ -85,6 +86,7 @@ def step(
     buffer_backfills(draft)
     start_retry(draft)
     start_buffered(draft)
+    finish_backfills(draft)
     answer_triggers(draft)
     update_blocked(draft)
     find_upcoming(draft)

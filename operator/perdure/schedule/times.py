@@ -36,6 +36,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property, lru_cache, reduce
+from itertools import islice, takewhile
 from operator import or_
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
@@ -484,6 +485,14 @@ class Times:
         """
         for at in self._search((after - EARLIEST) // _SECOND + 1):
             yield EARLIEST + timedelta(seconds=at)
+
+    def count(self, after: datetime, until: datetime, most: int) -> int:
+        """Count the times after an instant and up to another; `most + 1` if there are more than `most`.
+
+        Raises:
+            InvalidTimesError: Too much is excluded for the search to end.
+        """
+        return sum(1 for _ in islice(takewhile(lambda time: time <= until, self.nominal(after)), most + 1))
 
     def latest(self, until: datetime, within: timedelta) -> datetime | None:
         """The newest time up to an instant that is not older than `within`; None if there is none.

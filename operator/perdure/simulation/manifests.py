@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pydantic
 
@@ -19,6 +19,7 @@ from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import ApiModel, ObjectMeta, Resource, mistakes
 from perdure.api.names import LOG_ARTIFACT, RESULT_ARTIFACT
+from perdure.api.times import format_time
 from perdure.language.checks import check
 from perdure.language.compiler import NO_STEPS
 from perdure.language.defaults import NO_DEFAULTS, NamespaceDefaults, with_run_defaults
@@ -29,6 +30,7 @@ from perdure.language.schedule_input import evaluated_input
 from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.run_manifests import schedule_scope, scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
+from perdure.schedule.status import has_times
 from perdure.schedule.times import Times
 from perdure.simulation.scenario import Scenario
 
@@ -76,6 +78,8 @@ class Definitions:
     target: Target
     programs: Mapping[str, Program]
     limits: Mapping[str, WorkflowLimit]
+    schedules: tuple[str, ...] = ()
+    """The Schedules in the files that start the Workflow, if the scenario names none of them."""
 
 
 def read_scenario(data: Any, source: str) -> Scenario:
@@ -204,6 +208,11 @@ class _Documents:
                 ),
                 programs,
                 limits,
+                tuple(
+                    name
+                    for name, (_, found) in self.schedules.items()
+                    if (reference := found.spec.workflow_run_template.spec.workflow) and reference.name == workflow
+                ),
             )
         where, found = self.runs[run]
         workflow, program, spec = self._program_of(found.spec, where, found.metadata, run, programs, path="spec")
@@ -274,12 +283,16 @@ class _Documents:
         try:
             times = Times(schedule.spec)
             first = next(times.nominal(scenario.start_time - timedelta(seconds=1)), None)
+            if planned.scheduled_time and not planned.triggered and has_times(schedule.spec):
+                _check_time(planned.scheduled_time, times, source)
         except InvalidTimesError as error:
             raise BadFileError(f"{where}: {error.path}: {error.sentence}") from error
-        due = planned.scheduled_time or first
+        due = planned.scheduled_time or (scenario.start_time if planned.triggered else first)
         if due is None:
             raise BadFileError(f"{source}: schedule.scheduledTime: the Schedule has no time from `startTime`; set one")
-        start = Start(nominal=due, actual=due)
+        start = Start(
+            nominal=due, actual=due, triggered=planned.triggered, request="simulated" if planned.triggered else ""
+        )
         running = ScheduledRun(name=start.run_name(name), start=start, started=due)
         state = ScheduleState(
             cursor=due, handled_after=due, result=planned.last_completion_result, failure=planned.last_failure
@@ -378,6 +391,24 @@ class _Documents:
             after = [self._resolved(item, f"{path}[{i}]", where) for i, item in enumerate(value)]
             return after if any(a is not b for a, b in zip(after, value, strict=True)) else value
         return value
+
+
+def _check_time(due: datetime, times: Times, source: str) -> None:
+    """Check that a scheduled time is one of the Schedule."""
+    before = times.latest(due - timedelta(seconds=1), _NEAR)
+    here = next(times.nominal(due - timedelta(seconds=1)), None)
+    if here == due:
+        return
+    near = " and ".join(format_time(each) for each in (before, here) if each is not None)
+    found = f"the nearest times are {near}" if near else "it has none near it"
+    raise BadFileError(
+        f"{source}: schedule.scheduledTime: {format_time(due)} is not a time of the Schedule; {found}. For a run that a user "
+        "triggers, set `schedule.triggered: true`"
+    )
+
+
+_NEAR: Final = timedelta(days=366)
+"""How far before a scheduled time another one is looked for."""
 
 
 def _used_by(spec: WorkflowSpec) -> set[str]:

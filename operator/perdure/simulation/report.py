@@ -34,6 +34,8 @@ class Report:
         self.root = self.transcript.root
         self.last = self.root.current
         self.start = world.start
+        self.schedules = world.definitions.schedules
+        """The Schedules that start the Workflow, if the scenario names none of them."""
         closed = self.last.state.close_time if self.last.state else None
         self.elapsed = (closed or self.transcript.end) - self.start
 

@@ -281,7 +281,10 @@ class ScheduledTime(ScenarioModel):
     """Name of the Schedule in the files. Default: the only one."""
 
     scheduled_time: Time | None = None
-    """The scheduled time of the run, which starts then. Default: the first time of the Schedule from `startTime`."""
+    """The scheduled time of the run, which starts then: a time of the Schedule. Default: its first time from `startTime`."""
+
+    triggered: Flag = False
+    """Whether a user triggers the run: then `scheduledTime` is the time of the request, which can be any time. Default: false."""
 
     last_completion_result: Json = None
     """The output of the last completed run of the Schedule. Default: none."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -88,6 +89,12 @@ async def test_commands_find_archived_runs_and_say_so(frontend: str) -> None:
     ]
     done = await perdure_in_thread("history", "gone-1", "--follow", *at)
     assert done.exit_code == 0
+
+    done = await perdure_in_thread("result", "gone-1", *at)
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"name": "gone-1"}), done.output
+    assert "this is the archived one" in done.stderr
+    done = await perdure_in_thread("result", "--workflow-id", "order-7", *at)
+    assert json.loads(done.stdout) == {"name": "gone-2"}, done.output
 
     done = await perdure_in_thread("trace", "gone-1", *at)
     assert done.exit_code == 0, done.output
@@ -236,3 +243,23 @@ def test_the_object_of_an_archived_run_is_marked(frontend: str) -> None:
         found: dict[str, Any] = json.load(response)
     assert found["metadata"]["annotations"]["perdure.dev/archived"] == "true"
     assert found["kind"] == "WorkflowRun"
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("month=9999-12", 200),
+        ("month=0000-01", 400),
+        ("month=%EF%BC%92026-01", 400),
+        ("nextPageToken=%C3%A9", 400),
+        ("pageSize=%C2%B2", 400),
+        (f"pageSize={'9' * 4_400}", 400),
+    ],
+)
+def test_odd_values_of_a_request_are_errors_of_the_request(frontend: str, query: str, status: int) -> None:
+    try:
+        with urlopen(f"{frontend}/perdure/v1/namespaces/shop/archived-runs?{query}") as done:
+            found = done.status
+    except HTTPError as error:
+        found = error.code
+    assert found == status

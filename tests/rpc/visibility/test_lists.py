@@ -218,12 +218,13 @@ async def test_an_upgrade_registers_search_attributes_of_existing_runs_once(here
 async def test_search_attributes_of_a_newer_version_are_read_and_not_changed(here: Served) -> None:
     await register(here, Size="Int")
     stored = ObjectKey("configmaps", "default", REGISTRY)
-    newer = {STATE_VERSION_ANNOTATION: str(NEWEST + 1)}
     assert here.world.server.get(stored)["metadata"]["annotations"][STATE_VERSION_ANNOTATION] == str(NEWEST)
-    here.world.server.update(stored, lambda obj: obj["metadata"].update(annotations=newer))
-    before = here.world.server.get(stored)
-    await asyncio.sleep(20)
-    with pytest.raises(RpcError, match=f"a newer version of Perdure has written ConfigMap {REGISTRY}"):
-        await register(here, Color="Keyword")
-    assert await registered(here) == {"Size": "Int"}
-    assert here.world.server.get(stored) == before
+    for version in (str(NEWEST + 1), f"{NEWEST}.1", "9" * 5_000):
+        newer = {STATE_VERSION_ANNOTATION: version}
+        here.world.server.update(stored, lambda obj, newer=newer: obj["metadata"].update(annotations=newer))
+        before = here.world.server.get(stored)
+        await asyncio.sleep(20)
+        with pytest.raises(RpcError, match=f"a newer version of Perdure has written ConfigMap {REGISTRY}"):
+            await register(here, Color="Keyword")
+        assert await registered(here) == {"Size": "Int"}
+        assert here.world.server.get(stored) == before

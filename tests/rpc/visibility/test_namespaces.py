@@ -219,6 +219,11 @@ async def test_an_update_may_repeat_what_a_namespace_shows_and_change_nothing_el
     for invalid in (timedelta(0), timedelta(minutes=59), -timedelta(days=1), timedelta(days=30_000)):
         with pytest.raises(RpcError, match="A valid retention period is not set on request"):
             await here.call("UpdateNamespace", config=keep(seconds=int(invalid.total_seconds())))
+    for seconds in (2**62, -(2**62)):
+        odd = NamespaceConfig()
+        odd.workflow_execution_retention_ttl.seconds = seconds
+        with pytest.raises(RpcError, match="A valid retention period is not set on request"):
+            await here.call("UpdateNamespace", config=odd)
     assert stored(here) == {"retention": {"ttlSecondsAfterFinished": 3_600}}
 
 

@@ -3,7 +3,9 @@
 import asyncio
 from datetime import datetime, timedelta, timezone
 
+from perdure.simulation.cluster.apiserver import Request
 from perdure.simulation.cluster.store import Object, ObjectKey
+from simulated.loop import START
 from simulated.world import Setting, World, simulate
 
 STRICT: Object = {
@@ -190,5 +192,104 @@ def test_a_schedule_does_not_count_a_run_that_repeats_one_of_its_runs() -> None:
         world.operate("go", "again", unpause={})
         await asyncio.sleep(SECONDS)
         assert world.runs()["again"]["status"]["output"] == original["status"]["output"]
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
+_EVERY_MINUTE: Object = {
+    "intervals": [{"every": "1m"}],
+    "overlapPolicy": "AllowAll",
+    "workflowRunTemplate": {"spec": {"inline": {"steps": [{"name": "one", "set": {"v": 1}}]}}},
+}
+_OF_S: Object = {"target": {"kind": "Schedule", "name": "s"}}
+
+
+def _reason(world: World, operation: str) -> str:
+    (condition,) = world.server.get(ObjectKey("operations", "default", operation))["status"]["conditions"]
+    return str(condition["reason"])
+
+
+def test_an_operation_on_a_schedule_that_is_deleted_during_a_backfill_is_answered() -> None:
+    async def scenario(world: World) -> None:
+        def interfere(request: Request) -> None:
+            """Request a run while the backfill starts its runs, and delete the Schedule before the request is processed."""
+            if request.method == "POST" and request.url.endswith("/workflowruns"):
+                if len(world.runs()) == 2 and asked not in world.server.objects:
+                    world.create("Operation", asked.name, {**_OF_S, "trigger": {}})
+                elif len(world.runs()) == 5:
+                    world.delete("schedules", "s")
+
+        asked = ObjectKey("operations", "default", "asked")
+        world.begin()
+        world.create("Schedule", "s", _EVERY_MINUTE)
+        await asyncio.sleep(SECONDS)
+        world.server.interceptors.append(interfere)
+        start = START - timedelta(hours=2)
+        times = {"startTime": start.isoformat(), "endTime": (start + timedelta(hours=1)).isoformat()}
+        world.create("Operation", "fill", {**_OF_S, "backfill": times})
+        await asyncio.sleep(SECONDS)
+        world.create("Schedule", "s", _EVERY_MINUTE)
+        await asyncio.sleep(SECONDS)
+        assert _reason(world, "asked") == "TargetNotFound"
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
+def test_an_operation_does_not_act_on_an_object_that_was_created_after_it() -> None:
+    async def scenario(world: World) -> None:
+        world.create("Operation", "asked", {**_OF_S, "trigger": {}})
+        world.operate("cancelled", "nap", cancel={})
+        await asyncio.sleep(SECONDS)
+        world.create("Schedule", "s", {**_EVERY_MINUTE, "intervals": [{"every": "1d"}]})
+        world.create("WorkflowRun", "nap", {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "10m"}}]}})
+        world.begin()
+        await asyncio.sleep(SECONDS)
+        assert [_reason(world, "asked"), _reason(world, "cancelled")] == ["TargetNotFound"] * 2
+        assert list(world.runs()) == ["nap"]
+        await world.rest()
+        assert world.run("nap")["status"]["phase"] == "Completed"
+
+    assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
+def test_a_backfill_is_shown_and_paused_and_cancelled_while_it_starts_its_runs() -> None:
+    """Two days of new users: a pause waited until all runs had started, and only deleting the Schedule ended a backfill."""
+
+    async def scenario(world: World) -> None:
+        def interfere(request: Request) -> None:
+            """Pause the Schedule while the first group of runs starts."""
+            if (
+                request.method == "POST"
+                and request.url.endswith("/workflowruns")
+                and paused not in world.server.objects
+            ):
+                world.create("Operation", paused.name, {**_OF_S, "pause": {}})
+
+        def status() -> Object:
+            found: Object = world.server.get(ObjectKey("schedules", "default", "s"))["status"]
+            return found
+
+        paused = ObjectKey("operations", "default", "paused")
+        world.begin()
+        world.create("Schedule", "s", {**_EVERY_MINUTE, "intervals": [{"every": "1m"}], "endTime": START.isoformat()})
+        await asyncio.sleep(SECONDS)
+        world.server.interceptors.append(interfere)
+        start = START - timedelta(hours=6)
+        times = {"startTime": start.isoformat(), "endTime": (start + timedelta(hours=5)).isoformat()}
+        world.create("Operation", "fill", {**_OF_S, "backfill": times})
+        await asyncio.sleep(SECONDS)
+        (shown,) = status()["backfills"]
+        assert shown["held"]
+        assert status()["counts"]["actions"] < 100
+        before = status()["counts"]["actions"]
+        await asyncio.sleep(5 * SECONDS)
+        assert status()["counts"]["actions"] == before
+        world.create("Operation", "cancelled", {**_OF_S, "cancel": {}})
+        await asyncio.sleep(SECONDS)
+        assert "backfills" not in status()
+        world.create("Operation", "resumed", {**_OF_S, "unpause": {}})
+        await world.rest()
+        assert status()["counts"]["actions"] == before
+        assert [_reason(world, name) for name in ("fill", "paused", "cancelled", "resumed")] == ["Done"] * 4
 
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []

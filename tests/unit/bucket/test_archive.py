@@ -164,6 +164,23 @@ async def test_lists_show_outlines_of_the_workflows_that_are_selected(archive: B
     assert run["spec"] == {"workflowId": "bad", "workflow": {"type": "Order"}, "searchAttributes": long}
 
 
+async def test_what_others_have_put_into_the_folder_is_left_alone(archive: BucketArchive, bucket: MemoryBucket) -> None:
+    await archive.store([row(finished("one"))])
+    (key,) = bucket.objects
+    folder = key.rpartition("/")[0]
+    runs = f"archive.v1/{NAMESPACE}/{MONTH}/runs"
+    others = [key.removesuffix(".gz"), f"{folder}/", f"{folder}/notes.txt", f"{runs}/", f"{runs}/one/read-me"]
+    others += [f"archive.v1/{NAMESPACE}/2001-copies/x", f"archive.v1/{NAMESPACE}/tmp/runs/one/uid-one/1-2-3.json.gz"]
+    for each in others:
+        await bucket.put(each, b"other")
+    assert await archive.versions([ref("one")]) == {"uid-one": "10"}
+    assert await archive.named(NAMESPACE, "one") is not None
+    assert await archive.find(NAMESPACE, KIND, "one", "uid-one") is not None
+    assert await names(archive) == await names(archive, month="") == ["one"]
+    await BucketArchive(bucket, timedelta(days=1)).maintain(datetime(2030, 1, 1, tzinfo=UTC))
+    assert sorted(bucket.objects) == sorted(each for each in others if MONTH not in each)
+
+
 async def test_retention_deletes_whole_months(bucket: MemoryBucket) -> None:
     archive = BucketArchive(bucket, timedelta(days=60))
     months = [datetime(2025, month, 28, tzinfo=UTC) for month in (9, 10, 11, 12)]

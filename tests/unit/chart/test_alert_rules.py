@@ -67,6 +67,8 @@ NEAR = f'perdure_runs_near_limit{{{JOB}, exported_namespace="shop"}}'
 OPEN = f'perdure_open_runs{{{JOB}, exported_namespace="shop", workflow="order"}}'
 MOST_OPEN = f"perdure_open_runs_limit{{{JOB}}}"
 MEMORY = f'perdure_runs_waiting_for_capacity{{{JOB}, cause="Memory"}}'
+UP, HAS_ARCHIVE = f"perdure_archive_up{{{JOB}}}", f"perdure_archive_enabled{{{JOB}}}"
+LOST = f'perdure_archive_deleted_unarchived_runs_total{{{JOB}, exported_namespace="shop"}}'
 ETCD = 'apiserver_storage_size_bytes{job="apiserver", instance="a"}'
 API_SERVER = (
     'container_memory_working_set_bytes{namespace="kube-system", pod="kube-apiserver-a", container="kube-apiserver"}'
@@ -82,6 +84,16 @@ CASES = {
     "an API server with memory": alert(
         "PerdureApiServerMemory", 20, **{API_SERVER: "65x30", PLACE: "1x30", NODE: "100x30"}
     ),
+    "the archive is down": alert("PerdureArchiveUnavailable", 8, WARNING, **{UP: "0x10", HAS_ARCHIVE: "1x10"}),
+    "the archive was down": alert("PerdureArchiveUnavailable", 8, **{UP: "0x4 1x6", HAS_ARCHIVE: "1x10"}),
+    "no archive": alert("PerdureArchiveUnavailable", 8, **{UP: "0x10", HAS_ARCHIVE: "0x10"}),
+    "runs were lost": alert(
+        "PerdureRunsLostForArchive", 10, {**CRITICAL, "exported_namespace": "shop"}, **{LOST: "2x4 3x10"}
+    ),
+    "the first runs were lost": alert(
+        "PerdureRunsLostForArchive", 10, {**CRITICAL, "exported_namespace": "shop"}, **{LOST: "_x4 3x10"}
+    ),
+    "runs were lost hours ago": alert("PerdureRunsLostForArchive", 190, **{LOST: "_x4 3x200"}),
     "nobody polls": alert("PerdureNoWorker", 8, {**WARNING, **OF_QUEUE}, **{BACKLOG: "3x10", POLLERS: "0x10"}),
     "nobody polls yet": alert("PerdureNoWorker", 4, **{BACKLOG: "3x10", POLLERS: "0x10"}),
     "a worker polls": alert("PerdureNoWorker", 8, **{BACKLOG: "3x10", POLLERS: "1x10"}),

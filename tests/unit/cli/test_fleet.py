@@ -30,11 +30,11 @@ def run(*arguments: str) -> Result:
     return perdure("fleet", *arguments)
 
 
-def member(name: str, ago: float, *members: str, reads: int = 2) -> dict[str, Any]:
+def member(name: str, ago: float, *members: str, reads: int = 2, writes: int = 1) -> dict[str, Any]:
     """A Lease as an operator writes it."""
     settings = MemberSettings(fleet="perdure", name=name, address=f"10.0.0.{name[-1]}:7234")
     time = clock.now() - timedelta(seconds=ago)
-    versions = StateVersions(reads, 1, "0.1.0")
+    versions = StateVersions(reads, writes, "0.1.0")
     made = lease(settings, name, versions, time)
     renewed = renewal(settings, name, "1", members, versions, time)
     made["metadata"]["annotations"] = renewed["metadata"]["annotations"]
@@ -110,7 +110,7 @@ def upgrading(server: ApiServer, *members: dict[str, Any], **record: Any) -> dic
 
     def read() -> dict[str, Any]:
         found = server.answers[RECORDS]["items"][0]
-        if found["data"].get("finish"):
+        if found.get("data", {}).get("finish"):
             found["data"] = {"writes": found["data"]["finish"]}
         return found
 
@@ -138,22 +138,38 @@ def test_operators_that_hold_an_upgrade_back_are_named(server: ApiServer) -> Non
     assert line == "The operators write state version 1. Version 2 follows when these are replaced: op-2."
 
 
-def test_an_upgrade_is_finished_on_request(server: ApiServer) -> None:
-    stored = upgrading(server, member("op-1", 0, "op-1"), follows=2, until=clock.now() + timedelta(hours=3))
+@pytest.mark.parametrize(
+    "noticed",
+    [{"follows": 2, "until": clock.now() + timedelta(hours=3)}, {}, None],
+    ids=["in the hold-back", "before the next look of the operators", "an emptied record"],
+)
+def test_an_upgrade_is_finished_on_request(server: ApiServer, noticed: dict[str, Any] | None) -> None:
+    """The command returns once each operator writes the new version: they do not read the record at the same time."""
+    live = ("op-1", "op-2")
+    stored = upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live), **(noticed or {}))
+    if noticed is None:
+        del stored["data"]
     written: list[dict[str, Any]] = []
     replace = server.replace
+    looks = iter([1, 2])
+
+    def later() -> dict[str, Any]:
+        pair = [member("op-1", 0, *live, writes=2), member("op-2", 0, *live, writes=next(looks, 2))]
+        return {"metadata": {}, "items": pair}
 
     def note(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         written.append(body)
         status = replace(path, body)
         stored["data"] = dict(body["data"])
         server.answers[RECORD] = lambda: {**stored, "data": {"writes": "2"}}
+        server.answers[PATH] = later
         return status
 
     server.replace = note  # type: ignore[method-assign]
     done = run("--finish-upgrade", "--timeout", "10s")
     assert done.exit_code == 0, done.output + repr(done.exception)
     assert [each["data"]["finish"] for each in written] == ["2"]
+    assert next(looks, None) is None
 
 
 def test_an_upgrade_is_not_finished_while_an_older_operator_is_left(server: ApiServer) -> None:

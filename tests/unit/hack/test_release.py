@@ -22,6 +22,7 @@ from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY
 from perdure.api.crdgen import KINDS
 from release import chart, evidence, licenses, packages, plugin
+from release.cli import check_places
 from release.files import Entry, entries, sha256, write_tar_gz
 from release.source import Source, export
 from support.cluster.namespace import helm_program
@@ -105,6 +106,27 @@ def test_a_release_needs_its_release_commit(
     if change == "tag":
         git(checkout, "checkout", "--quiet", f"v{version}")
         assert export(checkout, version, tmp_path / "tagged").version == version
+
+
+@pytest.mark.parametrize(
+    ("registry", "address", "message"),
+    [
+        ("localhost", "https://localhost/perdure", ""),
+        ("registry.example.com:5000/team/tools", "http://10.0.0.1:8080/v0.1.0", ""),
+        ("https://registry.example.com", "https://a", "REGISTRY=https://registry.example.com must be a registry"),
+        ("registry.example.com/", "https://a", "must be a registry"),
+        ("a b", "https://a", "must be a registry"),
+        ("localhost", "downloads.example.com", "ADDRESS=downloads.example.com must be a URL"),
+        ("localhost", "https://a/", "without a slash at its end"),
+        ("localhost", "https://a/\nb", "must be a URL"),
+    ],
+)
+def test_the_places_of_a_release_have_a_valid_form(registry: str, address: str, message: str) -> None:
+    if not message:
+        check_places(registry, address)
+        return
+    with pytest.raises(ClusterError, match=re.escape(message)):
+        check_places(registry, address)
 
 
 # --- Archives ---------------------------------------------------------------------------------------------------------

@@ -32,13 +32,15 @@ RUNS = [
     finished("two", attributes=attributes(City="A", Tags=[], Size=-3, Rate=2, Paid=False, Note="a")),
     finished("six", attributes=attributes(City="a\0b", Tags=["é", "x%_"], Due="2026-03-01T12:00:00.000001Z")),
     finished("ten", attributes=attributes(City="", Size=2**62, Due="2027-01-01T00:00:00Z", Rate=1e300)),
+    finished("few", attributes=attributes(Rate=0.1)),
+    finished("odd", attributes=attributes(Rate=1e-320)),
     finished("bad", attributes=attributes(City="'; DROP TABLE perdure.runs; --", Note="ab"), status="Failed"),
     *(finished(f"t{n}", begin=BEGIN + timedelta(days=n), workflowType=text) for n, text in enumerate(TEXTS) if text),
 ]
 RECORDS = [row(run).record for run in RUNS]
 
 _texts = st.sampled_from(TEXTS).map(quoted)
-_numbers = st.sampled_from(["0", "1", "-3", "2", "0.5", "1e300", "1e999", str(2**62), "9" * 40])
+_numbers = st.sampled_from(["0", "1", "-3", "2", "0.5", "0.1", "1e-320", "1e300", "1e999", str(2**62), "9" * 40])
 _times = st.sampled_from(["2026-03-01T12:00:00Z", "2026-03-01T12:00:00.000001Z", "2030-01-01T00:00:00+02:00"])
 _VALUES = {
     **dict.fromkeys(("City", "Tags", "Note", "WorkflowId", "WorkflowType", "RunId", "TaskQueue"), _texts),
@@ -108,6 +110,24 @@ async def test_filters_select_the_same_runs_in_postgresql_as_in_memory(filled: P
     assert {each.record.run_id for each in found} == wanted, query
     counted = await filled.count(NAMESPACE, RunKind.WORKFLOW, condition, without=())
     assert sum(counted.values()) == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("query", "want"),
+    [
+        ("Rate >= 0.1 AND Rate < 0.5", {"uid-few"}),
+        ("Rate <= 0.1", {"uid-few", "uid-odd"}),
+        ("Rate < 0.1", {"uid-odd"}),
+        ("Rate BETWEEN 1e-320 AND 1e-320", {"uid-odd"}),
+        ("Rate > 0.1 AND Rate <= 0.5", {"uid-one"}),
+    ],
+)
+async def test_a_bound_that_no_floating_point_number_is_exactly_is_equal_to_itself(
+    filled: PostgresArchive, query: str, want: set[str]
+) -> None:
+    condition = parse(query, converter(TYPES), lists_of(TYPES)).condition
+    found = await filled.page(NAMESPACE, RunKind.WORKFLOW, condition, after=None, limit=100)
+    assert {each.record.run_id for each in found} == want
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def test_entries_of_a_newer_version_are_kept() -> None:
         {"writes": "-1"},
         {"writes": "two", "next": "x", "until": "soon", "finish": "", "release": "soon"},
         {"writes": "²"},
+        dict.fromkeys(("writes", "next", "until", "finish", "release"), "9" * 5000),
     ],
 )
 def test_an_entry_that_is_not_valid_delays_an_upgrade(data: dict[str, str]) -> None:

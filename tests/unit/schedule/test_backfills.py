@@ -2,10 +2,16 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
+
+from perdure.api.kinds.schedule import ScheduleStatus
 from perdure.api.policies import OverlapPolicy
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import RunOutcome
+from perdure.schedule.status import compose
+from perdure.schedule.step import ScheduleTransition
 from unit.schedule.drive import HOURLY, T0, Drive, H, M, S, name, rules
 
 
@@ -179,3 +185,152 @@ def test_a_start_that_waited_for_longer_than_the_catchup_window_starts() -> None
         drive.close(min(drive.open))
     assert [run.start.nominal for run in drive.made] == [T0 + hour * H for hour in (1, 2, 3)]
     assert drive.state.counts.missed_catchup_window == 0
+
+
+def backfill(start: datetime, end: datetime, **more: Any) -> inp.BackfillRequested:
+    return inp.BackfillRequested(request_id="b", start=start, end=end, **more)
+
+
+def step_once(drive: Drive, *happened: inp.ScheduleInput) -> ScheduleTransition:
+    """One reconciliation, as the operator does it between two looks at its requests."""
+    transition = drive.decide(*happened)
+    drive.commit(transition)
+    drive.do()
+    return transition
+
+
+PAUSE = inp.SchedulePauseRequested(request_id="p")
+UNPAUSE = inp.ScheduleUnpauseRequested(request_id="u")
+CANCEL = inp.BackfillsCancelRequested(request_id="c", reason="wrong day")
+
+
+def test_a_pause_takes_effect_between_two_groups_of_a_backfill_that_starts_all_its_runs() -> None:
+    """Two days of new users: a pause waited until 288 runs had started, for 18 s."""
+    drive = Drive(rules(cron=["*/5 * * * *"]))
+    drive.now = T0 + timedelta(days=1, minutes=2)
+    drive.advance()
+    first = step_once(drive, backfill(T0, T0 + timedelta(days=1)))
+    assert (len(drive.made), first.more) == (10, True)
+    assert step_once(drive).more
+    paused = step_once(drive, PAUSE)
+    assert paused.answers["p"].message.endswith("and no further runs of the backfill in progress")
+    assert (len(drive.made), paused.more) == (20, False)
+    drive.close_all()
+    drive.advance()
+    assert len(drive.made) == 20
+    (held,) = status_of(drive)["backfills"]
+    assert (held["held"], held["handledUntil"]) == (True, "2026-01-01T01:35:00Z")
+    drive.advance(UNPAUSE)
+    assert len(drive.made) == 289
+    assert drive.state.backfills == ()
+    assert "backfills" not in status_of(drive)
+
+
+@pytest.mark.parametrize("policy", [OverlapPolicy.BUFFER_ALL, OverlapPolicy.SKIP])
+def test_a_pause_holds_the_starts_of_a_backfill_that_wait_in_the_buffer(policy: OverlapPolicy) -> None:
+    drive = Drive(rules(cron=HOURLY))
+    drive.now = T0 + 30 * M
+    drive.advance(backfill(T0 - 9 * H, T0, overlap_policy=OverlapPolicy.BUFFER_ALL))
+    drive.advance(inp.Triggered(request_id="t", overlap_policy=OverlapPolicy.BUFFER_ALL))
+    assert (len(drive.made), len(drive.state.buffer)) == (1, 10)
+    drive.advance(PAUSE)
+    assert [start.request for start in drive.state.buffer] == ["t"]
+    for _ in range(3):
+        drive.close_all()
+    assert len(drive.made) == 2
+    drive.edit(cron=HOURLY, overlapPolicy=policy.value)  # the backfill keeps its own
+    drive.advance(UNPAUSE)
+    while drive.open:
+        drive.close_all()
+    assert [run.start.nominal for run in drive.made if run.start.request == "b"] == [
+        T0 - n * H for n in range(9, -1, -1)
+    ]
+
+
+def test_a_failure_that_pauses_the_schedule_holds_its_backfills() -> None:
+    drive = Drive(rules(cron=HOURLY, pauseOnFailure=True))
+    drive.now = T0 + 30 * M
+    drive.advance(backfill(T0 - 9 * H, T0, max_concurrency=2))
+    drive.close(min(drive.open), RunOutcome.FAILED)
+    drive.close_all()
+    assert len(drive.made) == 2
+    drive.advance(UNPAUSE)
+    while drive.open:
+        drive.close_all()
+    assert len(drive.made) == 10
+
+
+def test_a_backfill_that_is_requested_during_a_pause_starts_and_the_next_pause_holds_it() -> None:
+    drive = Drive(rules(cron=HOURLY))
+    drive.now = T0 + 30 * M
+    drive.advance(PAUSE)
+    drive.advance(backfill(T0 - 9 * H, T0, max_concurrency=2))
+    drive.close_all()
+    assert len(drive.made) == 4
+    drive.advance(inp.SchedulePauseRequested(request_id="again"))
+    drive.close_all()
+    assert len(drive.made) == 4
+
+
+def test_a_pause_in_the_spec_does_not_hold_a_backfill() -> None:
+    """As on Temporal's server, whose clients pause a Schedule in its spec."""
+    drive = Drive(rules(cron=HOURLY))
+    drive.now = T0 + 30 * M
+    drive.advance(backfill(T0 - 9 * H, T0, max_concurrency=2))
+    drive.edit(cron=HOURLY, paused=True)
+    while drive.open:
+        drive.close_all()
+    assert len(drive.made) == 10
+
+
+@pytest.mark.parametrize("policy", [OverlapPolicy.ALLOW_ALL, OverlapPolicy.BUFFER_ALL])
+def test_a_cancelled_backfill_starts_no_further_runs(policy: OverlapPolicy) -> None:
+    drive = Drive(rules(cron=HOURLY))
+    drive.now = T0 + 30 * M
+    drive.advance()
+    step_once(drive, backfill(T0 - 99 * H, T0, overlap_policy=policy))
+    step_once(drive, inp.Triggered(request_id="t", overlap_policy=OverlapPolicy.BUFFER_ALL))
+    started = len([run for run in drive.made if run.start.request == "b"])
+    cancelled = drive.advance(CANCEL)["c"]
+    assert cancelled.ok
+    assert "2025-12-27T21:00:00Z to 2026-01-01T00:00:00Z" in cancelled.message
+    assert drive.reported.count("BackfillCancelled") == 1
+    assert drive.state.backfills == ()
+    while drive.open:
+        drive.close_all()
+    assert len([run for run in drive.made if run.start.request == "b"]) == started
+    assert len([run for run in drive.made if run.start.request == "t"]) == 1
+    assert "no backfill is in progress" in drive.advance(replace(CANCEL, request_id="d"))["d"].message
+
+
+def test_the_status_shows_a_backfill_in_progress() -> None:
+    drive = Drive(rules(cron=HOURLY))
+    drive.now = T0 + 30 * M
+    drive.advance(backfill(T0 - 9 * H, T0, overlap_policy=OverlapPolicy.BUFFER_ALL))
+    drive.close_all()
+    want = {
+        "startTime": "2025-12-31T15:00:00Z",
+        "endTime": "2026-01-01T00:00:00Z",
+        "handledUntil": "2026-01-01T00:00:00Z",
+        "buffered": 8,
+        "overlapPolicy": "BufferAll",
+    }
+    assert status_of(drive)["backfills"] == [want]
+    ScheduleStatus.parse(status_of(drive))
+
+
+def test_next_to_operators_of_an_earlier_release_a_backfill_is_stored_as_they_know_it() -> None:
+    drive = Drive(replace(rules(cron=HOURLY), shows_backfills=False))
+    drive.now = T0 + 30 * M
+    drive.advance(backfill(T0 - 9 * H, T0, max_concurrency=2))
+    drive.advance(PAUSE)
+    assert drive.status["state"]["backfills"][0].keys() == {"request", "after", "end", "policy", "maxConcurrency"}
+    assert "backfills" not in status_of(drive)
+    drive.rules = replace(drive.rules, shows_backfills=True)
+    while drive.open:
+        drive.close_all()
+    assert len(drive.made) == 10
+
+
+def status_of(drive: Drive) -> dict[str, Any]:
+    return compose({}, drive.rules, drive.state, problem=None, generation=1, now=drive.now)

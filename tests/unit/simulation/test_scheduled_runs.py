@@ -1,11 +1,13 @@
 """Simulations of the runs that a Schedule starts."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from perdure.simulation.manifests import BadFileError
+from support.cli import perdure
 from unit.simulation.stage import Json, play, workflow
 
 REPORT = """
@@ -53,6 +55,47 @@ def test_the_default_is_the_first_time_from_the_start() -> None:
         REPORT, "{startTime: 2026-06-05T00:00:00Z, schedule: {scheduledTime: 2026-06-04T22:30:00Z}}", schedule()
     )
     assert late.json["output"]["slept"] == "599400s"  # it starts an hour and a half late
+
+
+def test_a_scheduled_time_that_is_none_of_the_schedule_is_an_error() -> None:
+    with pytest.raises(BadFileError) as caught:
+        play(REPORT, "schedule: {scheduledTime: 2026-03-26T23:00:00Z}", schedule())
+    assert (
+        "s.yaml: schedule.scheduledTime: 2026-03-26T23:00:00Z is not a time of the Schedule; the nearest times are "
+        "2026-03-19T23:30:00Z and 2026-03-26T23:30:00Z. For a run that a user triggers, set `schedule.triggered: true`"
+    ) in str(caught.value)
+    triggered = play(REPORT, "schedule: {scheduledTime: 2026-03-26T23:00:00Z, triggered: true}", schedule())
+    assert triggered.json["name"].startswith("nightly-20260326t230000z-t")
+    assert triggered.json["output"]["slept"] == "1800s"
+    only_triggered = schedule(cron=[])
+    output = "output: '${schedule.localTime}'\nsteps: [{name: a, set: {b: 1}}]"
+    played = play(output, "schedule: {scheduledTime: 2026-03-26T23:00:00Z}", only_triggered)
+    assert played.json["output"] == "2026-03-27T00:00:00+01:00"
+
+
+def test_simulate_says_how_to_simulate_a_scheduled_run(tmp_path: Path) -> None:
+    """Two days of new users: nothing said how to simulate the run of a Schedule in the file."""
+    other = schedule("{workflow: {name: other}}") | {"metadata": {"name": "else"}}
+    late = schedule() | {"metadata": {"name": "late"}}
+    files = {
+        "w.yaml": [workflow("steps: [{name: a, set: {b: '${schedule.localDate}'}}]"), schedule(), other],
+        "both.yaml": [workflow("steps: [{name: a, set: {b: 1}}]"), schedule(), late],
+        "s.yaml": [{"schedule": {"name": "nightly"}}],
+        "t.yaml": [{"startTime": "2026-06-01T00:00:00Z"}],
+    }
+    for name, documents in files.items():
+        (tmp_path / name).write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+
+    def note(file: str, *options: str) -> str:
+        scenario = [str(tmp_path / each) if each.endswith(".yaml") else each for each in options]
+        return perdure("simulate", "-f", str(tmp_path / file), *scenario).stderr
+
+    how = "to simulate a scheduled run, pass a scenario with `schedule: {name: nightly}`"
+    assert note("w.yaml") == f"Note: the Schedule `nightly` starts this Workflow; {how}\n"
+    assert note("w.yaml", "--scenario", "s.yaml") == ""
+    assert note("w.yaml", "--scenario", "t.yaml") == note("w.yaml")  # its run fails
+    assert note("both.yaml") == f"Note: the Schedules `nightly`, `late` start this Workflow; {how}\n"
+    assert note("both.yaml", "--scenario", "t.yaml") == ""
 
 
 def test_the_input_of_the_scenario_replaces_that_of_the_schedule() -> None:

@@ -32,7 +32,6 @@ from perdure.api.times import Duration, PositiveDuration
 ON_RUNS = (
     "signal",
     "signal_with_start",
-    "cancel",
     "stop",
     "terminate",
     "reset",
@@ -45,7 +44,7 @@ ON_RUNS = (
 )
 """Requests that only a WorkflowRun supports, as Python names of the fields."""
 
-ON_BOTH = ("pause", "unpause")
+ON_BOTH = ("cancel", "pause", "unpause")
 """Requests that a WorkflowRun and a Schedule support."""
 
 ON_SCHEDULES = ("trigger", "backfill")
@@ -135,7 +134,10 @@ class SignalWithStart(SpecModel):
 
 
 class Cancel(SpecModel):
-    """Requests the cancellation of a run, whose handlers run. A second request changes nothing."""
+    """Requests the cancellation of a run, whose handlers run, or cancels the backfills of a Schedule.
+
+    No further runs of the backfills start, and open ones continue. A second request changes nothing.
+    """
 
     reason: Text = ""
     """Reason, for people."""
@@ -466,10 +468,11 @@ class OperationSpec(SpecModel):
         _target_rule(TargetKind.SCHEDULE, ON_SCHEDULES),
         _target_rule(TargetKind.DEAD_LETTER, ON_DEAD_LETTERS),
         Rule(
-            "`target.kind` must be `WorkflowRun` or `Schedule` for `pause` and `unpause`",
-            "self.target.kind != 'DeadLetter' || !(has(self.pause) || has(self.unpause))",
+            f"`target.kind` must be `WorkflowRun` or `Schedule` for {listed(ON_BOTH)}",
+            f"self.target.kind != 'DeadLetter' || !({' || '.join(f'has(self.{request})' for request in ON_BOTH)})",
             lambda spec: (
-                spec.target.kind is not TargetKind.DEAD_LETTER or (spec.pause is None and spec.unpause is None)
+                spec.target.kind is not TargetKind.DEAD_LETTER
+                or all(getattr(spec, request) is None for request in ON_BOTH)
             ),
         ),
         Rule(
@@ -503,7 +506,7 @@ class OperationSpec(SpecModel):
     """Sends a signal to the open run with a workflow ID, and starts a run first if none is open."""
 
     cancel: Cancel | None = None
-    """Requests the cancellation of a run."""
+    """Requests the cancellation of a run, or cancels the backfills of a Schedule."""
 
     stop: Stop | None = None
     """Stops a run: only the handler `finally` runs."""

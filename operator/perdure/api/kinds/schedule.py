@@ -230,6 +230,9 @@ MAX_TEMPLATE_WORKFLOW_ID = MAX_WORKFLOW_ID - 40
 MAX_BUFFER = 1000
 """Maximum number of buffered starts, and of open runs in the status."""
 
+MAX_SHOWN_BACKFILLS = 100
+"""Maximum number of backfills in the status."""
+
 
 def _reserved(field: str) -> Rule:
     """Forbid the prefixes of names that only the operator writes: the relations between runs, and who created them."""
@@ -447,6 +450,31 @@ class RunningWorkflow(StatusModel):
     """Run ID of the first run of its chain."""
 
 
+class BackfillStatus(StatusModel):
+    """A backfill in progress."""
+
+    start_time: Time
+    """First time to consider."""
+
+    end_time: Time
+    """Last time to consider."""
+
+    handled_until: Time | None = None
+    """Runs have started, or wait in the buffer, for the times up to this one. Not set before the first."""
+
+    buffered: Count = 0
+    """Number of its starts that wait in the buffer."""
+
+    overlap_policy: OverlapPolicy
+    """Its overlap policy."""
+
+    max_concurrency: Positive | None = None
+    """Maximum number of its runs that are open at the same time. Not set: no limit."""
+
+    held: Flag = False
+    """Whether it waits for the end of a pause."""
+
+
 class ScheduleCounts(StatusModel):
     """Counters since the Schedule was created."""
 
@@ -502,6 +530,9 @@ class ScheduleStatus(StatusModel):
 
     buffer_size: Count = 0
     """Number of buffered starts, which wait for an earlier run."""
+
+    backfills: Annotated[list[BackfillStatus], atomic_list(MAX_SHOWN_BACKFILLS)] = Field(default_factory=list)
+    """The backfills in progress: some of their runs have not started yet. A `cancel` Operation ends them."""
 
     remaining_actions: Count | None = None
     """How many more scheduled runs can start, if that is limited."""

@@ -135,6 +135,12 @@ def simulate(
             click.echo(f"Error: {line}", err=True)
         raise Exit(ExitCode.TROUBLE) from error
     unmet = report.unmet(wanted.expect) if wanted.expect else None
+    schedules = report.schedules if isinstance(report, simulation_report.Report) else ()
+    if schedules and (scenario is None or report.failure is not None):
+        names = ", ".join(f"`{each}`" for each in schedules)
+        what = f"the Schedule {names} starts" if len(schedules) == 1 else f"the Schedules {names} start"
+        how = f"pass a scenario with `schedule: {{name: {schedules[0]}}}`"
+        click.echo(f"Note: {what} this Workflow; to simulate a scheduled run, {how}", err=True)
     if output != "text":
         screen.write_data(output, report.as_json() | ({} if unmet is None else {"unmet": unmet}))
     else:

@@ -12,6 +12,7 @@ from click.exceptions import Exit
 
 from perdure.api.labels import UPGRADE_RECORD_LABEL
 from perdure.api.names import SYSTEM_NAMESPACE
+from perdure.api.state_versions import parse_version
 from perdure.cli.command import Decorator, option, packed, verb
 from perdure.cli.connection import connect
 from perdure.cli.doctor import CheckResult, Result, check_all, finding_lines
@@ -209,15 +210,16 @@ async def _finish(cluster: Cluster, seconds: float) -> None:
                 err=True,
             )
             raise Exit(ExitCode.NO)
-        if record.follows is None:
-            continue
-        stored["data"]["finish"] = str(record.follows)
-        await cluster.config_maps.store(stored)
-        await _finished(cluster, stored["metadata"]["name"], record.follows, seconds)
+        # `next` follows with the operators' next look. Without Leases, only it tells which version the operator reads.
+        version = max(newest, record.follows or 0)
+        if version > record.writes:
+            stored["data"] = {**(stored.get("data") or {}), "finish": str(version)}
+            await cluster.config_maps.store(stored)
+        await _finished(cluster, stored["metadata"]["name"], version, seconds)
 
 
 async def _finished(cluster: Cluster, name: str, version: int, seconds: float) -> None:
-    """Wait until the operators write a state version.
+    """Wait until all operators write a state version.
 
     Raises:
         Exit: They do not in time.
@@ -226,7 +228,9 @@ async def _finished(cluster: Cluster, name: str, version: int, seconds: float) -
         async with asyncio.timeout(seconds):
             while True:
                 found = await cluster.config_maps.read(name)
-                if found is not None and UpgradeRecord.read(found).writes >= version:
+                members = view.members_of(await cluster.leases(), clock.now())
+                writes = [parse_version(each.writes) for each in members if not each.expired]
+                if found is not None and min([UpgradeRecord.read(found).writes, *writes]) >= version:
                     return
                 await asyncio.sleep(_LOOK_SECONDS)
     click.echo(f"Error: timed out waiting for the operators to write state version {version}; see their log", err=True)

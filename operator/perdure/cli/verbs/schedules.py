@@ -1,6 +1,7 @@
 """`schedule`: Schedules and their times."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, tzinfo
@@ -36,6 +37,7 @@ from perdure.cli.options import (
     seconds_of,
     time_option,
 )
+from perdure.cli.selection import yes_option
 from perdure.cli.starts import check_input
 from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, page_of, program_of, reference
 from perdure.client.cluster import Cluster
@@ -267,7 +269,7 @@ def create(
         return
 
     async def make(found: Cluster) -> None:
-        await check_input(found, workflow, run.get("input"), may_wait="")
+        await check_input(found, workflow, run.get("input"), may_wait="", scheduled=True)
         try:
             await found.create("schedules", manifest)
         except AlreadyExistsError:
@@ -287,6 +289,8 @@ def create(
 @request_to_schedule
 def pause(context: click.Context, target: TargetOptions, *, reason: str) -> None:
     """Pause a Schedule: no scheduled runs start until you unpause it.
+
+    A backfill in progress waits as well. Open runs continue.
 
     \b
     Examples:
@@ -376,6 +380,9 @@ def trigger(context: click.Context, target: TargetOptions, *, overlap_policy: Ov
 )
 @option("--max-concurrency", type=WholeNumber(min=1), help="Maximum number of its runs that are open at the same time")
 @overlap_policy_option
+@option("--cancel", is_flag=True, help="Start no further runs of the backfills in progress; open runs continue")
+@reason_option
+@yes_option
 @request_to_schedule
 def backfill(
     context: click.Context,
@@ -386,10 +393,16 @@ def backfill(
     date: str | None,
     max_concurrency: int | None,
     overlap_policy: OverlapPolicy | None,
+    cancel: bool,
+    reason: str,
+    yes: bool,
 ) -> None:
     """Start the runs of all times between two points in time, or of days.
 
-    A day, or a time without an offset, is in the time zone of the Schedule.
+    A day, or a time without an offset, is in the time zone of the Schedule. For
+    more than 1000 times, asks for confirmation. `{program} schedule describe` shows
+    the progress, `{program} schedule pause` holds a backfill, and --cancel ends all
+    backfills of the Schedule.
 
     \b
     Examples:
@@ -398,20 +411,40 @@ def backfill(
       {program} schedule backfill nightly --date yesterday
       {program} schedule backfill hourly --date 2026-11-01..2026-11-07 \\
         --max-concurrency 4
+      {program} schedule backfill hourly --cancel
     """
+    if cancel:
+        chosen = (start_time, end_time, date, max_concurrency, overlap_policy)
+        if any(each is not None for each in chosen):
+            raise click.UsageError("--cancel ends all backfills of the Schedule: leave out the options for a new one")
+        send(context, "cancel", {"reason": reason or None}, target)
+        return
+    if reason:
+        raise click.BadParameter("requires --cancel", param_hint="--reason")
     if date is None and (start_time is None or end_time is None):
         raise click.UsageError("set --start-time and --end-time, or --date")
     if date is not None and (start_time is not None or end_time is not None):
         raise click.UsageError("--date replaces --start-time and --end-time; set one or the other")
     zone: tzinfo = UTC
-    if date is not None or not (has_zone(str(start_time)) and has_zone(str(end_time))):
+    times = None
+    is_local = date is not None or not (has_zone(str(start_time)) and has_zone(str(end_time)))
+    if is_local or not yes:
         schedule = asyncio.run(read_schedule(str(target.name), target.namespace, target.cluster, program_of(context)))
-
-        zone = schedule_manifests.times_of(schedule).zone.rules
+        times = schedule_manifests.times_of(schedule)
+        zone = times.zone.rules
+    now = clock.now()
     if date is not None:
-        start, end = parse_days(date, zone, clock.now())
+        start, end = parse_days(date, zone, now)
     else:
         start, end = parse_time(str(start_time), zone), parse_time(str(end_time), zone)
+    option_name = "--start-time" if date is None else "--date"
+    if start > now:
+        message = f"{format_time(start)} is in the future; a backfill starts runs of past times"
+        raise click.BadParameter(message, param_hint=option_name)
+    if end < start:
+        raise click.BadParameter(f"{format_time(end)} is before --start-time", param_hint="--end-time")
+    if times is not None and not yes:
+        _confirm_backfill(schedule_manifests.count_between(times, start, min(end, now), _MANY_RUNS), str(target.name))
     request = {
         "startTime": format_time(start),
         "endTime": format_time(end),
@@ -419,6 +452,25 @@ def backfill(
         "maxConcurrency": max_concurrency,
     }
     send(context, "backfill", request, target)
+
+
+_MANY_RUNS: Final = 1000
+"""How many runs a backfill can have without a confirmation."""
+
+
+def _confirm_backfill(count: int, name: str) -> None:
+    """Ask the user whether a backfill is to start very many runs.
+
+    Raises:
+        CliError: The input is not a terminal.
+        Abort: The user declines.
+    """
+    if count <= _MANY_RUNS:
+        return
+    what = f"the backfill starts more than {_MANY_RUNS} runs of `{name}`"
+    if not sys.stdin.isatty():
+        raise CliError(f"{what}; pass --yes to start them, or use a shorter range")
+    click.confirm(f"Note: {what}. Do you want to start them?", abort=True, err=True)
 
 
 @schedule.command("delete")

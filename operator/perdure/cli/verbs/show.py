@@ -380,7 +380,8 @@ def logs(
     deleted; see `podRetention`. Later, logs are read from the artifact store, where
     `artifacts.archiveLogs` has stored them: a pod in the namespace of the run
     writes them to its own log, so you need permission to create pods. Attempts
-    without a pod and an archived log are listed on stderr.
+    without a pod and an archived log are listed on stderr. The end of the log of a
+    failed attempt is in its failure, and is shown after its pod was deleted.
 
     Exit status: 0 there are logs, 1 there are none (no pod has started, or all
     are deleted), 2 error.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import Exit
 
+from perdure.cli.archive import ArchiveRoute, is_archived, reads_archive
 from perdure.cli.command import option, verb
 from perdure.cli.connection import connect
 from perdure.cli.options import (
@@ -32,6 +33,7 @@ with lazily():
     from perdure.view.runs import run as run_view
 
 if TYPE_CHECKING:
+    from perdure.client.requests import Object
     from perdure.view.runs.run import RunView
 
 
@@ -91,22 +93,22 @@ def wait(
 @option("--timeout", help="How long to wait, such as 90s or 1h30m; default: no limit")
 @namespace_option
 @report_option
-@context_option
-@click.pass_context
+@reads_archive
 def result(
     context: click.Context,
+    archive: ArchiveRoute,
     *,
     name: str | None,
     workflow_id: str | None,
     timeout: str | None,
     namespace: str | None,
     output: Output,
-    cluster: str | None,
 ) -> None:
     """Wait until a run ends, and print only its output.
 
     Follows the runs that continue it. If the run does not complete, prints the
-    failure on stderr. To see the progress, use `wait`.
+    failure on stderr. A run that was deleted from the cluster is read from the
+    archive, if the installation has one. To see the progress, use `wait`.
 
     Exit status: 0 the run completed, 1 it ended in any other way, 2 error (no
     cluster, run not found or deleted), 124 timeout.
@@ -123,11 +125,11 @@ def result(
     async def read() -> "RunView":
         async with (
             asyncio.timeout(seconds),
-            connect(context=cluster, namespace=namespace, program=program_of(context)) as found,
+            connect(context=archive.cluster, namespace=namespace, program=program_of(context)) as found,
         ):
-            run = await _ended(found, str((await found.runs.find(name, workflow_id))["metadata"]["name"]))
+            run = await _ended(found, await archive.find(found, name, workflow_id))
             while run.chain.continued_as:
-                run = await _ended(found, run.chain.continued_as)
+                run = await _ended(found, await archive.find(found, run.chain.continued_as, None))
             return run
 
     try:
@@ -144,12 +146,13 @@ def result(
     raise Exit(ExitCode.NO)
 
 
-async def _ended(cluster: Cluster, name: str) -> "RunView":
+async def _ended(cluster: Cluster, found: "Object") -> "RunView":
     """Wait until a run has ended; if it has failed, read its history, too, for the names of its steps.
 
     Raises:
-        CliError: The run does not exist, was replaced by another one, or cannot be read.
+        CliError: The run was deleted or replaced by another one, or cannot be read.
     """
-    found = await progress.ended(cluster, name, lambda text: click.echo(text, err=True))
+    if not is_archived(found):
+        found = await progress.ended(cluster, found["metadata"]["name"], lambda text: click.echo(text, err=True))
     run = run_view.read_run(found, now=clock.now())
     return await progress.view_of(cluster, found) if run.failure else run

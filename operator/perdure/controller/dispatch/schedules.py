@@ -72,6 +72,7 @@ class Schedules:
         if self._services.shards.holds(schedule.namespace, schedule.name):
             self._wake(schedule)
         else:
+            schedule.refuse_pending()
             self._forget(schedule)
 
     def reassign(self) -> None:
@@ -185,8 +186,9 @@ class Schedules:
         schedule = self._index.schedules.get(key.uid)
         if schedule is None:
             return
+        deleted = schedule.deleted  # a deletion during `advance` needs another call, which answers the pending requests
         wake = await schedule.advance()
-        if schedule.deleted:
+        if deleted:
             self._forget(schedule)
         else:
             self._queue.wake_at(key, wake)

@@ -34,7 +34,7 @@ from perdure.controller.operations.status import (
     record_answer,
     running,
 )
-from perdure.controller.operations.targets import HoldError, RunResets, Targets
+from perdure.controller.operations.targets import HoldError, RunResets, Targets, check_age
 from perdure.controller.queue import ExpiryKey
 from perdure.controller.reconcile.newer_states import NewerStateError, NewerStateReports
 from perdure.controller.reconcile.reconciler import Reconciler
@@ -443,6 +443,9 @@ class ReconciledOperation:
             raise
 
     async def _deliver_to_schedule(self, name: str, request: ScheduleRequest) -> None:
+        schedule = await self._context.schedules.find(self.target.namespace, name)
+        if schedule is not None:
+            check_age(self.object, f"Schedule `{name}`", schedule.created)
         self.progress = Delivered(None)
         try:
             await self._context.schedules.deliver(self.target.namespace, name, request, self._process_answer)

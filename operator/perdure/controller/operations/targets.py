@@ -1,6 +1,7 @@
 """The run that an Operation targets: found by name or workflow ID, started, or created by a reset or retry."""
 
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -25,6 +26,8 @@ from perdure.runtime.operation_requests import override_of, run_to_start, start_
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
+_CLOCK_SKEW: Final = timedelta(seconds=10)
+"""By how much the clocks of API servers may differ, which set the times of creation."""
 
 
 class HoldError(Exception):
@@ -34,6 +37,26 @@ class HoldError(Exception):
         """`until_answered`: whether earlier Operations must be answered first; otherwise it is retried soon."""
         super().__init__()
         self.until_answered = until_answered
+
+
+def check_age(operation: kube.Object, target: str, created: str) -> None:
+    """Check that the target of an Operation existed when the Operation was created.
+
+    Without this, an Operation that waited for an operator would act on another object, which was created with the name of a
+    deleted one.
+
+    Args:
+        operation: The Operation.
+        target: The target, for messages.
+        created: The time of the target's creation.
+
+    Raises:
+        RefusedError: The target is newer.
+    """
+    asked = datetime.fromisoformat(operation["metadata"]["creationTimestamp"])
+    if created and datetime.fromisoformat(created) > asked + _CLOCK_SKEW:
+        message = f"{target} was created after this Operation, which was for an earlier one with that name"
+        raise RefusedError(_NOT_FOUND, message)
 
 
 class Targets:
@@ -60,6 +83,7 @@ class Targets:
             entry = await self._named(namespace, target["name"])
             if entry is None:
                 raise RefusedError(_NOT_FOUND, f"there is no WorkflowRun `{target['name']}` in namespace `{namespace}`")
+            check_age(obj, f"WorkflowRun `{entry.name}`", entry.created)
             return entry
         return await self._of_workflow(obj, target["workflowId"], request, again=again)
 

@@ -100,7 +100,7 @@ class Record:
         """Set labels and annotations, unless another client has written since the object was read.
 
         Raises:
-            ConflictError: Another client has written.
+            ConflictError: Another client has written or deleted the object.
         """
         meta = self.object["metadata"]
         wanted = {
@@ -112,7 +112,10 @@ class Record:
             return
         operations = [{"op": "add", "path": f"/metadata/{field}", "value": value} for field, value in changed.items()]
         unchanged = {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
-        answer = await self._client.patch(self._url, [unchanged, *operations])
+        try:
+            answer = await self._client.patch(self._url, [unchanged, *operations])
+        except kube.NotFoundError as error:
+            raise kube.ConflictError(error.status, error.reason, error.message) from error
         self._version = answer["metadata"]["resourceVersion"]
         self.object = {**self.object, "metadata": {**meta, **changed}}
 

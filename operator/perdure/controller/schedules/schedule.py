@@ -27,6 +27,7 @@ from perdure.api.kinds.schedule import ScheduleSpec, WorkflowRunTemplate
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.state_versions import BACKFILLS
 from perdure.api.stored import newer_annotation
 from perdure.controller.errors import NotReadyError
 from perdure.controller.reconcile.newer_states import NewerStateReports
@@ -237,6 +238,11 @@ class ReconciledSchedule:
         """Whether the Schedule was deleted."""
         return self._record.deleted
 
+    @property
+    def created(self) -> str:
+        """The time of its creation."""
+        return str(self._record.object["metadata"]["creationTimestamp"])
+
     def update(self, obj: kube.Object) -> bool:
         """Process a watch event of the Schedule; returns whether it is new."""
         return self._record.update(obj)
@@ -271,6 +277,10 @@ class ReconciledSchedule:
 
     async def finalize(self) -> None:
         """Answer the pending requests. A deleted Schedule has nothing to release."""
+        self.refuse_pending()
+
+    def refuse_pending(self) -> None:
+        """Refuse the pending requests, because the Schedule was deleted."""
         self.inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"Schedule `{self.name}` was deleted")
 
     async def read_again(self) -> None:
@@ -303,6 +313,7 @@ class ReconciledSchedule:
         if self._state is None and (self._runs.any_started or self._witness.is_accepted(self._record.latest())):
             # Its status was removed, or replaced on purpose: the times since its creation were processed before.
             rules = replace(rules, created=now)
+        rules = replace(rules, shows_backfills=state_versions().writes >= BACKFILLS)
         rules, missing = await _with_policy(self._policies, self.namespace, rules)
         self.waits_for_policy = missing is not None
         problem = problem or missing or self._template.problem
@@ -423,7 +434,6 @@ class ReconciledSchedule:
 
     def _rules_now(self) -> tuple[Rules, Problem | None]:
         if self._rules is None or self._rules[0] != self._generation:
-            meta = self._record.object["metadata"]
             spec = ScheduleSpec.parse(self._record.object["spec"])
             times, problem = None, None
             try:
@@ -436,7 +446,7 @@ class ReconciledSchedule:
                 spec=spec,
                 times_hash=times_hash(spec),
                 times=times,
-                created=datetime.fromisoformat(meta["creationTimestamp"]),
+                created=datetime.fromisoformat(self.created),
             )
             self._rules = (self._generation, rules, problem)
         return self._rules[1], self._rules[2]

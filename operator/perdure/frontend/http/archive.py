@@ -15,6 +15,7 @@ from perdure.frontend.visibility.archived import GetArchivedRunRequest, ListArch
 _PATH: Final = re.compile(r"/perdure/v1/namespaces/(?P<namespace>[^/]+)/(?P<what>archived-runs?)")
 _LIST: Final = "archived-runs"
 _PAGE: Final = 100
+_SIZE: Final = re.compile(r"\d{0,9}", re.ASCII)
 
 
 class ArchiveGateway:
@@ -72,8 +73,8 @@ class _ListCall(_Call):
         """Build the request."""
         query = self._request.query
         size = query.get("pageSize", "")
-        if size and not size.isdecimal():
-            raise invalid(f"pageSize: {size!r} is not a number")
+        if not _SIZE.fullmatch(size):
+            raise invalid(f"pageSize: {size[:20]!r} is not a number of up to 9 digits")
         return ListArchivedRunsRequest(
             self._namespace,
             query.get("query", ""),

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 from msgspec.structs import replace
 
-from perdure.api.state_versions import parse_version, unreadable
+from perdure.api.state_versions import unreadable, version_in
 from perdure.controller.state_versions import state_versions
 from perdure.frontend.core import Frontend
 from perdure.frontend.errors import RpcError, denied, invalid, unavailable
@@ -214,7 +214,7 @@ def _check_version(sent: str) -> None:
     Raises:
         RpcError: Only a newer member can read it.
     """
-    if why := unreadable(parse_version(sent), state_versions().reads):
+    if why := unreadable(version_in(sent), state_versions().reads):
         raise unavailable(f"an operator of a newer version has sent a message that this one cannot read ({why})")
 
 

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import re
+from calendar import monthrange
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -30,7 +31,7 @@ from perdure.frontend.transport.rpc import CallContext
 from perdure.frontend.visibility.lists import PAGE, Listing, archive_errors
 from perdure.runtime.attempts import KubeObject
 
-_MONTH: Final = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])")
+_MONTH: Final = re.compile(r"[1-9]\d{3}-(?:0[1-9]|1[0-2])", re.ASCII)
 _TOKEN: Final = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9-]+/[A-Za-z0-9.-]+")
 _MAX_BYTES: Final = 64 * 1024 * 1024
 """The largest run that is sent, in bytes of JSON."""
@@ -171,5 +172,5 @@ def _within(month: str) -> str:
     if not month:
         return ""
     begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
-    end = (begin + timedelta(days=31)).replace(day=1)
-    return f"CloseTime >= '{begin.isoformat()}' AND CloseTime < '{end.isoformat()}'"
+    last = begin.replace(day=monthrange(begin.year, begin.month)[1]) + timedelta(days=1, microseconds=-1)
+    return f"CloseTime BETWEEN '{begin.isoformat()}' AND '{last.isoformat()}'"

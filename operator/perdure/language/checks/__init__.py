@@ -27,6 +27,7 @@ from perdure.language.checks.run_options import (
     scheduled_input,
     unevaluated,
 )
+from perdure.language.checks.templates import reads_schedule
 from perdure.language.checks.texts import in_data
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "in_data",
     "labels",
     "options",
+    "reads_schedule",
     "scheduled_input",
     "unevaluated",
 ]

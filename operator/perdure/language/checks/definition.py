@@ -47,7 +47,7 @@ from perdure.language.checks.shapes import (
     reads_of,
     step_shape,
 )
-from perdure.language.checks.templates import CONDITION, Scope, guards_of, of_template
+from perdure.language.checks.templates import CONDITION, Scope, guards_of, of_template, reads_schedule
 from perdure.language.coercion import OF_ACTIVITY, as_duration, as_text, as_time, format_value
 from perdure.language.compiler import HANDLERS, calls_of, compile_partially
 from perdure.language.defaults import NO_DEFAULTS, NamespaceDefaults, completed, is_of_defaults, with_handlers
@@ -314,6 +314,7 @@ class _Checks:
             template = program.handlers[name].input
             self.template(f"spec.{name}.input", template, scope, guards_of([template]))
             self.block_input(f"spec.{name}", handler.block, handler.input, scope)
+        self.findings += reads_schedule(program)
         reported = {finding.path for finding in self.findings}
         self.findings += (each for each in texts.of_definition(spec, self.evaluated) if each.path not in reported)
 

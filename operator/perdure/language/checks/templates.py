@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
-from perdure.language.checks.shapes import Path, Reads, Shape, kind_of_expression, look_up, reads_of
+from perdure.language.checks.shapes import Path, Reads, Shape, format_path, kind_of_expression, look_up, reads_of
 from perdure.language.expressions import ExpressionError, Template
-from perdure.language.program import Finding, Severity
+from perdure.language.program import Finding, Program, Severity
 
 Scope = Mapping[str, Shape]
 """The shapes of the values that an expression can read, by name."""
@@ -63,6 +63,40 @@ def of_template(
         except ExpressionError as error:  # its parts have values, but the whole has none
             if meter.left >= 0:
                 yield Finding(error.path or path, f"always fails: {error.message}")
+
+
+def reads_schedule(program: Program) -> Iterator[Finding]:
+    """Find the expressions that fail in a run without a Schedule, because `schedule` is empty there; report them once.
+
+    A step that tests for one field of `schedule` may read all of them.
+
+    Args:
+        program: The program; it need not be complete.
+    """
+    parts: list[Iterable[Template]] = [[handler.input] for handler in program.handlers.values()]
+    parts += [[limit.key] for limit in program.limits]
+    for flow in program.flows.values():
+        parts += [step.templates.values() for step in flow.steps]
+        parts += [[each] for each in (flow.output, flow.steps_timeout) if isinstance(each, Template)]
+    found: list[tuple[str, Path]] = []
+    for templates in parts:
+        if any(guard[0] == "schedule" for guard in guards_of(templates)):
+            continue
+        for where, source in (place for template in templates for place in template.places):
+            reads = sorted(
+                (each for each in reads_of(source).paths if each[0] == "schedule" and len(each) > 1), key=str
+            )
+            found += [(where, read) for read in reads[:1]]
+    if found:
+        where, read = found[0]
+        field = format_path(read[:2])
+        count = len(found) - 1
+        others = f", as in {count} more {'expression' if count == 1 else 'expressions'}" if count else ""
+        message = (
+            f"`{field}` has a value only in runs of a Schedule: a run that is started in another way fails here{others}; take "
+            f"the value as input, or read `{field.replace('.', '.?', 1)}.orValue(…)`"
+        )
+        yield Finding(where, message, Severity.NOTE)
 
 
 def _of_paths(

@@ -46,6 +46,8 @@ class AttemptLog:
     """Whether the attempt has failed."""
     waits: bool = False
     """Whether its containers may still start."""
+    end: str = ""
+    """The end of the log, as the failure of the attempt has it; only if the pod no longer exists."""
     order: tuple[str, int, int] = ("", 0, 0)
     """The sort key of attempts by start time."""
 
@@ -139,10 +141,30 @@ def missing_logs(run: RunView, pods: Iterable[Json]) -> Iterator[AttemptLog]:
     for step in run.every_step():
         for number, pod in enumerate(step.pods, 1):
             last = number == len(step.pods)
-            if pod in there or (last and step.open is not None and step.state != "BackingOff"):
+            if pod in there or (last and step.open is not None and step.state not in {"BackingOff", "Running"}):
                 continue  # the pod of an open attempt does not exist yet
             log = AttemptLog(run=run.name, step=step.path, label=titles[step.path], attempt=number, pod=pod)
-            yield replace(log, failed=_attempt_failed(log, step, run))
+            end = _end_of_log(step.failure or step.last_failure) if last else ""
+            yield replace(log, failed=_attempt_failed(log, step, run), end=end)
+
+
+def _end_of_log(failure: Json | None) -> str:
+    """Return the end of the log that a failure, or one of its causes, has."""
+    node = mapping(failure)
+    while node and not node.get("log"):
+        node = mapping(node.get("cause"))
+    return str(node.get("log") or "")
+
+
+def may_have_had_pods(run: RunView) -> bool:
+    """Whether steps of a run may have started pods that neither the history nor the cluster shows.
+
+    The history of a run that was closed from outside does not have the attempts of its open activities.
+    """
+    return run.closed and any(
+        step.kind == "activity" and step.start is not None and step.attempt is None and not step.task_queue
+        for step in run.every_step()
+    )
 
 
 def earlier_logs(run: RunView, name: str, pods: Iterable[Json]) -> Iterator[AttemptLog]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from perdure.engine.inputs import TerminateRequested
 from perdure.view.runs.logs import LogLines, LogSelection, logs_of, missing_logs
 from support.apiserver import ApiServer, Log, items
 from support.cli import perdure
@@ -292,3 +293,46 @@ def test_items_of_loops_are_named_by_their_values(server: ApiServer) -> None:
         assert logs("--step", name)[:2] == (0, ["train[1: lr=0.2]#1: loss 2"])
     code, out, err = logs("--step", "train[lr=0.3]")
     assert (code, out, err.splitlines()[-1]) == (1, [], "no matching attempt has a log")
+
+
+def failed_charge(log: str | None) -> dict[str, Any]:
+    flow = Flow().started(1).completed(2, "r-1")
+    for number in range(3):
+        flow = flow.at(10 + 10 * number).started(11 + 10 * number).failed(12 + 10 * number, declined(log=log))
+    return flow.object
+
+
+def test_the_end_of_the_log_of_a_deleted_pod_comes_from_the_failure(server: ApiServer) -> None:
+    """Two days of new users: `logs --failed` said that no step has started a pod when the pods were deleted."""
+    server.answers |= {RUN: failed_charge("calling the bank\nthe bank: no"), PODS: items()}
+    code, out, err = logs("--failed")
+    assert (code, out) == (0, ["charge#3: calling the bank", "charge#3: the bank: no"])
+    assert "charge#1: pod order-42-5-1 was deleted, and its log with it\n" in err
+    assert "charge#3: pod order-42-5-3 was deleted, and its log with it; this is its end, as the failure has it:" in err
+    assert "started a pod" not in err
+    server.answers[RUN] = failed_charge(None)
+    assert logs("--failed", "--attempt", "3")[:2] == (1, [])
+
+
+def test_without_a_failed_attempt_there_is_no_log_of_one(server: ApiServer) -> None:
+    ran = Flow().started(1).completed(2, "r-1").at(3)
+    server.answers |= {RUN: ran.object, PODS: items()}
+    assert logs("--failed") == (1, [], "no attempt of `order-42` has failed\n")
+    server.answers[PODS] = items(pod("reserve", 2, 1, DONE, phase="Succeeded"))
+    assert logs("--failed") == (1, [], "no attempt of `order-42` has failed\n")
+
+
+def test_the_pod_of_a_running_attempt_that_was_deleted_is_reported(server: ApiServer) -> None:
+    server.answers |= {RUN: Flow().started(1).object, PODS: items()}
+    code, _, err = logs()
+    assert code == 1
+    assert err.startswith("reserve#1: pod order-42-2-1 was deleted, and its log with it\n")
+
+
+def test_the_deleted_pods_of_a_run_that_was_terminated_are_not_denied(server: ApiServer) -> None:
+    ended = Flow().started(1).at(2, TerminateRequested(request_id="r", reason="stop"))
+    server.answers |= {RUN: ended.object, PODS: items()}
+    for options in ([], ["--failed"]):
+        code, _, err = logs(*options)
+        assert code == 1
+        assert err.startswith("`order-42` has no pods: those of a closed run are deleted after its `podRetention`")

@@ -29,6 +29,11 @@ REFUSED: dict[str, tuple[Json, str]] = {
     ),
     "a child": (run("a", {}, annotations={"perdure.dev/parent": "{}"}), "is a child, which is tied to the run ID"),
     "a parent": (run("a", {"pendingChildren": [{"workflowId": "c-1"}]}), "waits for its child `c-1`"),
+    "it waits for a Nexus operation": (run("a", {"state": {"operations": {"5": {}}}}), "waits for a Nexus operation"),
+    "a Nexus operation waits for it": (
+        run("a", {"state": {"callbacks": {"1": {"url": "http://perdure"}}}}),
+        "completes a Nexus operation of another run",
+    ),
     "code with a long history": (run("a", CODE), "is code with a history of several objects"),
 }
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from click.testing import Result
 
+from perdure.api.kinds.operation import OperationSpec
 from perdure.api.labels import CLIENT_ANNOTATION, SCHEDULE_ID_ANNOTATION
 from perdure.api.names import schedule_name
 from perdure.cli.inputs import parse_days
@@ -171,6 +172,69 @@ def test_a_backfill_of_no_days_is_rejected(options: list[str], message: str) -> 
     assert message in done.stderr or message in str(done.exception)
 
 
+def test_a_backfill_of_very_many_times_asks_for_confirmation(invoices: ApiServer) -> None:
+    invoices.answers[f"{SCHEDULES}/{NAMED}"]["spec"] = {**NIGHTLY, "cron": ["* * * * *"]}
+    times = ("--start-time", "2026-11-01T00:00:00Z", "--end-time", "2026-11-01T16:40:00Z", "--no-wait")
+    done = call("backfill", "Nightly_Invoices", *times)
+    assert (done.exit_code, invoices.created) == (2, [])
+    assert "starts more than 1000 runs of `nightly-invoices" in done.stderr
+    assert "pass --yes" in done.stderr
+    assert call("backfill", "Nightly_Invoices", *times, "--yes").exit_code == 0
+    assert len(invoices.created) == 1
+    fewer = ("--start-time", "2026-11-01T00:00:00Z", "--end-time", "2026-11-01T16:39:59Z", "--no-wait")
+    assert call("backfill", "Nightly_Invoices", *fewer).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--date", "2126-11-01"], "--date: 2126-11-01T00:00:00Z is in the future"),
+        (
+            ["--start-time", "2126-11-01", "--end-time", "2126-11-02"],
+            "--start-time: 2126-11-01T00:00:00Z is in the future",
+        ),
+        (
+            ["--start-time", "2026-11-01", "--end-time", "2026-10-02"],
+            "--end-time: 2026-10-02T00:00:00Z is before --start-time",
+        ),
+        (["--cancel", "--date", "yesterday"], "--cancel ends all backfills of the Schedule"),
+        (["--date", "yesterday", "--reason", "x"], "--reason: requires --cancel"),
+    ],
+)
+def test_the_error_of_a_backfill_names_the_option(invoices: ApiServer, options: list[str], message: str) -> None:
+    """Two days of new users: it named `backfill.startTime`, a field of the Operation."""
+    done = call("backfill", "Nightly_Invoices", *options, "--no-wait")
+    assert (done.exit_code, invoices.created) == (2, [])
+    assert message in done.stderr
+
+
+def test_backfills_can_be_cancelled(invoices: ApiServer) -> None:
+    done = call("backfill", "Nightly_Invoices", "--cancel", "--reason", "wrong day", "--no-wait")
+    assert done.exit_code == 0, done.stderr
+    (made,) = invoices.created
+    assert made["spec"] == {"target": {"kind": "Schedule", "name": NAMED}, "cancel": {"reason": "wrong day"}}
+    OperationSpec.parse(made["spec"])
+
+
+def test_describe_shows_a_backfill_in_progress() -> None:
+    running = {
+        "startTime": "2026-11-01T00:00:00Z",
+        "endTime": "2026-11-30T23:59:59Z",
+        "handledUntil": "2026-11-12T02:30:00Z",
+        "buffered": 2,
+        "overlapPolicy": "BufferAll",
+    }
+    held = {"startTime": "2026-11-01T00:00:00Z", "endTime": "2026-11-02T00:00:00Z", "overlapPolicy": "AllowAll"}
+    held |= {"maxConcurrency": 4, "held": True}
+    found = schedule(NIGHTLY, conditions=[READY], backfills=[running, held])
+    lines = shown(found).splitlines()
+    assert "  backfill  2026-11-01T00:00:00Z to 2026-11-30T23:59:59Z: 10 of 30 times handled, BufferAll" in lines
+    assert (
+        "  backfill  2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z: 0 of 1 times handled, AllowAll, at most 4 at the same time, "
+        "waits until the Schedule is unpaused"
+    ) in lines
+
+
 def test_unpause_ends_the_pause_of_a_temporal_client(invoices: ApiServer) -> None:
     """Issue 44, C 3: after a pause by an SDK, which sets `spec.paused`, `schedule unpause` refused."""
     paused: Any = invoices.answers[f"{SCHEDULES}/{NAMED}"]
@@ -260,3 +324,15 @@ def test_start_and_end_times_are_in_the_zone_of_the_schedule() -> None:
     assert done.exit_code == 0, done.output
     spec = yaml.safe_load(done.stdout)["spec"]
     assert (spec["startTime"], spec["endTime"]) == ("2089-12-31T15:00:00Z", "2090-02-01T00:00:00Z")
+
+
+def test_describe_shows_times_in_the_zone_of_the_schedule() -> None:
+    """Two days of new users: they were in UTC only."""
+    last = {"scheduledTime": "2026-10-24T00:30:00Z", "actualTime": "2026-10-24T00:30:00Z", "workflowRun": "nightly-1"}
+    status = {"nextScheduledTimes": ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"], "recentActions": [last]}
+    lines = shown(schedule({**NIGHTLY, "timeZone": "Europe/Berlin"}, conditions=[READY], **status)).splitlines()
+    following = lines[lines.index("Next") + 1 :]
+    assert following[0].startswith("  2026-10-25T00:30:00Z  Sun 2026-10-25 02:30:00 +0200  ")
+    assert following[1].startswith("  2026-10-26T01:30:00Z  Mon 2026-10-26 02:30:00 +0100  ")
+    assert lines[lines.index("Last") + 1].startswith("  2026-10-24T00:30:00Z  Sat 2026-10-24 02:30:00 +0200  ")
+    assert "+0000" not in shown(schedule(NIGHTLY, conditions=[READY], **status))

@@ -305,3 +305,25 @@ def test_start_warns_of_an_expression_in_the_input(server: ApiServer, input_: st
     assert (done.exit_code, len(server.created)) == (0, 1)
     assert done.stderr.startswith("Warning: spec.input.day: `${…}` is not evaluated here:") == warned
     assert bool(done.stderr) == warned
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warns"),
+    [
+        (["start", "flow"], True),
+        (["signal", "-w", "cart-7", "--name", "add", "--start", "flow", "--no-wait"], True),
+        (["schedule", "create", "nightly", "--workflow", "flow", "--cron", "30 2 * * *"], False),
+    ],
+    ids=["start", "signal --start", "schedule create"],
+)
+def test_start_warns_of_what_only_a_schedule_gives_a_value(
+    server: ApiServer, arguments: list[str], warns: bool
+) -> None:
+    """Two days of new users: such a run failed after its work was done."""
+    spec = {"steps": [{"name": "a", "set": {"x": 1}}], "output": "${schedule.scheduledTime}"}
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = {"metadata": {"name": "flow"}, "spec": spec}
+    server.status = lambda _: condition("Running")
+    done = perdure(*arguments)
+    assert done.exit_code == 0, done.stderr
+    warning = "Warning: Workflow `flow`: spec.output: `schedule.scheduledTime` has a value only in runs of a Schedule"
+    assert (warning in done.stderr) == warns

@@ -59,7 +59,7 @@ def test_an_expression_that_always_fails_is_reported(expression: str, want: str 
         "${has(vars.total) ? vars.total : 0}",
         "${steps.do.output.anything[0].at.all}",
         "${signals.vote.size() + 1}",
-        "${schedule.name}",
+        "${schedule.?name.orValue('')}",
         "${cel.bind(input, 1, input + 1)}",
     ],
 )

@@ -172,3 +172,21 @@ def test_misleading_timeouts_are_reported(timeouts: dict[str, str], want: str | 
     findings = findings_of(activities=[{"name": "work", "container": {"image": "i"}, **timeouts}])
     assert len(findings) == (1 if want else 0)
     assert (want or "") in "".join(findings)
+
+
+# `schedule` in runs without a Schedule
+
+
+def test_expressions_that_fail_in_a_run_without_a_schedule_are_noted_once() -> None:
+    """Two days of new users: a Workflow that reads `schedule` failed when started manually, after its work was done."""
+    steps: list[dict[str, Any]] = [
+        {"name": "a", "set": {"x": "${schedule.?localDate.orValue('')}", "whole": "${schedule}"}},
+        {"name": "b", "when": "${has(schedule.name)}", "set": {"y": "${schedule.localDate}"}},
+        {"name": "c", "set": {"z": "${string(schedule.scheduledTime)}", "u": "${schedule.timeZone}"}},
+    ]
+    assert findings_of(steps=steps[:2]) == []
+    (finding,) = findings_of(steps=steps, output="${schedule.lastFailure}")
+    assert finding == (
+        "Note spec.steps[2].set.z: `schedule.scheduledTime` has a value only in runs of a Schedule: a run that is started in "
+        "another way fails here, as in 2 more expressions; take the value as input, or read `schedule.?scheduledTime.orValue(…)`"
+    )

@@ -132,7 +132,7 @@ class RunAttempts:
     async def gather(self, state: RunState, now: datetime) -> list[AttemptInput]:
         """The inputs for the current attempts, after checking due deadlines."""
         observed = await self._inputs.gather(state, now)
-        self._cached.observe(state, observed)
+        self._cached.observe(state, observed, now)
         granted, self._granted = self._granted, []
         return [*self.blocked.refused(), *self._cached.found(now), *granted, *observed]
 

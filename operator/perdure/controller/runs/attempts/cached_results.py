@@ -161,9 +161,9 @@ class _NewResult:
     max_age: timedelta
     step: str
     completed: AttemptCompleted
+    time: datetime
+    """When it was recorded, from which its age counts."""
     tries: int = 0
-    time: datetime | None = None
-    """The time of the first try to store it, right after the commit; None before."""
     due: datetime | None = None
     """When to try again; None before the first try."""
 
@@ -247,8 +247,8 @@ class CachedAttempts:
         """Whether no result must be stored."""
         return not self._unstored
 
-    def observe(self, state: RunState, observed: Iterable[AttemptInput]) -> None:
-        """Note the results of pods, which the next commit may record."""
+    def observe(self, state: RunState, observed: Iterable[AttemptInput], now: datetime) -> None:
+        """Note the results of pods, which the next commit may record with this time."""
         self._unrecorded.clear()
         for each in observed:
             activity = state.activity(each.scheduled_event_id)
@@ -256,7 +256,7 @@ class CachedAttempts:
                 continue
             with suppress(StepError):  # the definition of code's activities may have changed since the attempt began
                 if (wanted := self._key(activity)) is not None:
-                    self._unrecorded[PodKey.of(activity)] = _NewResult(*wanted, activity.activity_id, each)
+                    self._unrecorded[PodKey.of(activity)] = _NewResult(*wanted, activity.activity_id, each, now)
 
     def recorded(self, key: PodKey) -> None:
         """Store the result of an attempt, because a commit has recorded it."""
@@ -268,8 +268,7 @@ class CachedAttempts:
         """Try to store the recorded results. A failed request does not delay the run: it is repeated later, a few times."""
         for new in [each for each in self._unstored if each.due is None or each.due <= now]:
             new.tries += 1
-            time = new.time = new.time or now
-            body = build_cached_result(new.key, self._run, new.step, new.completed, time, time + new.max_age)
+            body = build_cached_result(new.key, self._run, new.step, new.completed, new.time, new.time + new.max_age)
             try:
                 await self._results.store(new.key, body, new.max_age, now)
             except NotStoredError as error:

@@ -469,6 +469,8 @@ def send_to_choice(
             runs = await choice.matches(cluster, phases)
         else:
             runs = [{"metadata": {"name": name}} for name in dict.fromkeys(choice.names)]
+        if not runs:
+            click.echo(f"No {'open' if phases is OPEN_PHASES else 'failed'} run matches.", err=True)
         if dry_run:
             _show_dry_run(verb, runs)
             return []
@@ -476,9 +478,7 @@ def send_to_choice(
             choice.confirm(verb, runs)
         return [{"kind": "WorkflowRun", "name": run["metadata"]["name"]} for run in runs]
 
-    count = send_several(context, verb, request, options, find_targets, pause=0.0 if rps is None else 1 / rps)
-    if not count and not dry_run:
-        click.echo(f"No {'open' if phases is OPEN_PHASES else 'failed'} run matches.", err=True)
+    send_several(context, verb, request, options, find_targets, pause=0.0 if rps is None else 1 / rps)
 
 
 async def _show_one(context: click.Context, verb: str, target: TargetOptions) -> None:

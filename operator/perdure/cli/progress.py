@@ -88,14 +88,13 @@ class Waiter:
 
     async def print_changes(self, reads: "AsyncIterator[RunView]") -> str:
         """Write a line for each change."""
-        before: RunView | None = None
+        run: RunView | None = None
+        changes = follow.Changes()
         async for run in reads:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
-
-            self.screen.show(rich_text.Text(line) for line in follow.changes(before, run, page))
-            before = run
-        assert before is not None, "the first look finds the run, or says why not"
-        return before.phase
+            self.screen.show(rich_text.Text(line) for line in changes.lines(run, page))
+        assert run is not None, "the first look finds the run, or says why not"
+        return run.phase
 
     async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[RunView]":
         """Yield the run at each poll until it is closed, beginning with the given one."""

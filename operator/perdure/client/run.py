@@ -158,17 +158,14 @@ class AsyncRun(Generic[R]):
         Raises:
             TimeoutError: It has not ended in time; it keeps running.
         """
-        before: RunView | None = None
+        changes = follow_view.Changes()
         last: tuple[Object, RunView] | None = None
         try:
             async with asyncio.timeout(seconds_of(timeout)):
                 async for last in self._follow(progress):
-                    run = last[1]
-                    page = pages.Page(now=clock.now())
-                    for line in follow_view.changes(before, run, page) if progress else ():
-                        assert progress is not None
-                        progress(line)
-                    before = run
+                    if progress is not None:
+                        for line in changes.lines(last[1], pages.Page(now=clock.now())):
+                            progress(line)
         except TimeoutError:
             raise TimeoutError(f"the run `{self._name}` has not ended within {timeout}; it keeps running") from None
         assert last is not None, "the first read finds the run, or raises an error"

@@ -443,7 +443,7 @@ def result_warning(program: Program, path: str, result: Any) -> str:
     if isinstance(result, str):
         return _unreadable(result)
     if result is None and name in program.outputs_read:
-        return f"`steps.{name}.output` is null: no result in /dev/termination-log"
+        return f"`steps.{name}.output` is null: /dev/termination-log has no result, or has `null`"
     return ""
 
 

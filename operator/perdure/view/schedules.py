@@ -1,9 +1,9 @@
 """Formats Schedules for users and for programs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Any
 
@@ -54,7 +54,7 @@ def times_table(dues: Sequence[Due], times: Times) -> list[Text]:
     notes = [_note(due, times) for due in dues]
     rows = [["NOMINAL", "ACTUAL", (zone.name or "local").upper() if shown else "", "NOTE" if any(notes) else ""]]
     for due, note in zip(dues, notes, strict=True):
-        local = due.nominal.astimezone(zone.rules).strftime("%a %Y-%m-%d %H:%M:%S %z") if shown else ""
+        local = _in_zone(due.nominal, zone.rules) if shown else ""
         rows.append([format_time(due.nominal), format_time(due.actual), local, note])
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -205,17 +205,35 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
     if status.get("bufferSize"):
         lines.append(f"  waiting   {status['bufferSize']}")
     lines += [f"  backfill  {_backfill(each, schedule)}" for each in status.get("backfills") or ()]
+    local = _local_times(schedule)
     if status.get("nextScheduledTimes"):
-        lines += ["", "Next", *(f"  {time}  {_near(time, page)}" for time in status["nextScheduledTimes"])]
+        lines += ["", "Next", *(f"  {time}{local(time)}  {_near(time, page)}" for time in status["nextScheduledTimes"])]
     elif times := _if_unpaused(schedule, page, _SHOWN):
-        lines += ["", "Next, if it were not paused", *(f"  {time}  {_near(time, page)}" for time in times)]
+        lines += ["", "Next, if it were not paused"]
+        lines += [f"  {time}{local(time)}  {_near(time, page)}" for time in times]
     if status.get("recentActions"):
         phases = _phases(runs)
         lines += ["", "Last"]
-        lines += [_action(action, _phase(phases, schedule, action)) for action in reversed(status["recentActions"])]
+        actions = reversed(status["recentActions"])
+        lines += [_action(action, _phase(phases, schedule, action), local) for action in actions]
     if status.get("lastFailure"):
         lines += ["", f"Last failure: {text.one_line(status['lastFailure'].get('message', ''))}"]
     return [Text(line) for line in lines]
+
+
+def _local_times(schedule: Object) -> Callable[[str], str]:
+    """Return what shows a time in the zone of a schedule as well; nothing if that is UTC, or if the spec is invalid."""
+    try:
+        zone = Times(ScheduleSpec.parse(schedule["spec"])).zone
+    except (InvalidTimesError, ValidationError):
+        return lambda _: ""
+    if zone.name == "UTC":
+        return lambda _: ""
+    return lambda time: f"  {_in_zone(datetime.fromisoformat(time), zone.rules)}"
+
+
+def _in_zone(time: datetime, zone: tzinfo) -> str:
+    return time.astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
 _MOST_COUNTED = 10_000
@@ -253,7 +271,7 @@ def _if_unpaused(schedule: Object, page: Page, count: int) -> list[str]:
         return []
 
 
-def _action(action: Object, run: _Phase | None) -> str:
+def _action(action: Object, run: _Phase | None, local: Callable[[str], str]) -> str:
     """Format one of the last actions. An open run has its own phase; a run that other runs continue is Running."""
     time, status = action.get("scheduledTime") or action["actualTime"], action.get("status", "")
     reason = ""
@@ -261,7 +279,7 @@ def _action(action: Object, run: _Phase | None) -> str:
         status = run.phase
         if run.phase == "Pending":
             reason = "  " + text.one_line(": ".join(filter(None, (run.reason, run.message))))
-    return f"  {time}  {status:<10}  {action['workflowRun']}{reason}".rstrip()
+    return f"  {time}{local(time)}  {status:<10}  {action['workflowRun']}{reason}".rstrip()
 
 
 def _near(time: str | None, page: Page) -> str:

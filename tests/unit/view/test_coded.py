@@ -17,7 +17,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import WorkflowStart
 from perdure.view.runs.describe import as_data, describe
 from perdure.view.runs.events import table
-from perdure.view.runs.follow import changes
+from perdure.view.runs.follow import Changes
 from perdure.view.runs.run import read_run
 from perdure.view.runs.summaries import table as listed
 from perdure.view.runs.tree import tree
@@ -146,7 +146,9 @@ def test_ids_of_different_kinds_do_not_collide_and_are_not_paths() -> None:
     ]
     paths = [step.path for step in view_of(run).steps]
     assert paths == ["1", "a/b[2]", "timer 1", "signal other", "signal other (9)"]
-    assert list(changes(view_of(run), view_of(run), page(run))) == []
+    changes = Changes()
+    list(changes.lines(view_of(run), page(run)))
+    assert list(changes.lines(view_of(run), page(run))) == []
 
 
 def test_open_work_scheduled_in_sealed_events_is_shown() -> None:
@@ -282,18 +284,19 @@ def test_a_timeout_of_a_sticky_task_is_not_shown_as_a_failure() -> None:
 
 
 def test_a_watch_shows_once_that_a_task_fails_and_that_it_recovers() -> None:
-    run = Coded.begin()
-    before = view_of(run)
+    run, changes = Coded.begin(), Changes()
+
+    def look() -> list[str]:
+        return list(changes.lines(view_of(run), page(run)))
+
+    look()
     fail_task(run, 22)
-    after = view_of(run)
     again = "the workflow task is retried: WorkflowWorkerUnhandledFailure: RuntimeError: no such step"
-    failing = f"+22s ● k9 Running: WorkflowTaskFailed; {again}"
-    assert list(changes(before, after, page(run))) == [failing]
+    assert look() == [f"+22s ● k9 Running: WorkflowTaskFailed; {again}"]
     fail_task(run, 23)
-    assert list(changes(after, view_of(run), page(run))) == []
-    after = view_of(run)
+    assert look() == []
     run.decide(seconds=30)
-    assert list(changes(after, view_of(run), page(run))) == ["+30s ● k9 Running"]
+    assert look() == ["+30s ● k9 Running"]
 
 
 def test_a_delayed_code_run_does_not_refer_to_a_workflow() -> None:
@@ -356,7 +359,7 @@ def test_a_run_failed_by_an_activity_shows_its_innermost_cause() -> None:
     want = "Activity task failed: NotFoundError: Activity function upper is not there"
     assert plain(listed([view_of(run)], page(run), wide=True)).endswith(want)
     assert "caused by NotFoundError: Activity function upper is not there\n" in shown(run)
-    assert want in "".join(changes(None, view_of(run), page(run)))
+    assert want in "".join(Changes().lines(view_of(run), page(run)))
     assert want in plain(table(object_of(run)["status"]["history"]["events"], page(run, 200)))
 
 

@@ -281,7 +281,9 @@ def test_a_retry_is_offered_if_a_step_failed(asked: RunInput | None, *, failed: 
     for open_ in list(flow.state.activities.values()):
         flow.at(5, AttemptCancelled(scheduled_event_id=open_.scheduled_event_id, attempt=open_.attempt))
     assert flow.run().closed
-    assert ("perdure retry -n shop order-42" in dict(map(reversed, hints(flow.run(), flow.page())))) == offered
+    offers = dict(map(reversed, hints(flow.run(), flow.page())))
+    assert ("perdure retry -n shop order-42" in offers) == offered
+    assert ("perdure rerun -n shop order-42" in offers) != offered
 
 
 def test_a_pod_that_does_not_start_shows_the_reason() -> None:

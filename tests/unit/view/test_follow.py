@@ -1,20 +1,17 @@
 """The output of `wait` and `list`."""
 
 from perdure.view.runs.describe import sections
-from perdure.view.runs.follow import changes, window
+from perdure.view.runs.follow import Changes, window
 from perdure.view.runs.summaries import table
 from support.view.flow import Flow, charged_after_two_refusals, declined, golden, plain
 
 
 def test_each_change_is_a_line() -> None:
-    flow, before = Flow(), None
+    flow, changes = Flow(), Changes()
     reported: list[str] = []
 
     def look(offset: float) -> None:
-        nonlocal before
-        after = flow.run(offset)
-        reported.extend(changes(before, after, flow.page(offset)))
-        before = after
+        reported.extend(changes.lines(flow.run(offset), flow.page(offset)))
 
     look(0)
     flow.started(1)
@@ -51,9 +48,10 @@ def test_a_failed_item_has_the_same_name_in_every_line() -> None:
     flow = Flow(SWEEP, [{"lr": 0.1}, {"lr": 0.2}]).started(1).completed(2).started(3)
     before = flow.run()
     after = flow.failed(4, declined(non_retryable=True)).run()
-    page = flow.page(4)
+    page, changes = flow.page(4), Changes()
+    list(changes.lines(before, page))
     failed = "step `train[1: lr=0.2]`: activity `fit` failed after 1 attempt"
-    assert [line.partition(" ")[2] for line in changes(before, after, page)] == [
+    assert [line.partition(" ")[2] for line in changes.lines(after, page)] == [
         "✗ train Failed",
         "✗ train[1: lr=0.2] Failed: CardDeclined: no funds; NonRetryableFailure",
         f"✗ order-42 Failed: after 4s: {failed} (NonRetryableFailure): CardDeclined: no funds",
@@ -61,6 +59,35 @@ def test_a_failed_item_has_the_same_name_in_every_line() -> None:
     assert failed in plain(sections(after, page))
     assert after.failure is not None
     assert "step `train[1]`" in after.failure["message"], "programs that read it get the path"
+
+
+LOOP = """
+activities:
+- {name: fit, startToCloseTimeout: 5m, container: {image: shop}}
+steps:
+- {name: train, forEach: {items: "${input}", as: it, maxConcurrency: 2}, activity: {name: fit}}
+- {name: nap, needs: [], sleep: {duration: 60s}}
+"""
+
+
+def test_the_times_of_the_progress_do_not_go_back_and_items_keep_their_names() -> None:
+    """Two days of new users: a step that had ended before another one began was shown after it, with the earlier time."""
+    flow, changes = Flow(LOOP, [{"lr": 0.1}, {"lr": 0.2}]), Changes()
+
+    def look(offset: float) -> list[str]:
+        return list(changes.lines(flow.run(offset), flow.page(offset)))
+
+    flow.started(1, "train[0]").started(2, "train[1]")
+    first = look(3)
+    assert [line.split(" ")[0] for line in first] == ["+1s", "+2s", "+3s", "+3s", "+3s"]
+    flow.completed(2.5, of="train[1]").completed(4, of="train[0]")
+    second = look(5)
+    assert [line.split(" ")[0] for line in second] == ["+3s", "+4s", "+4s"]
+    assert {line.split(" ", 2)[2] for line in second} == {
+        "train[0: lr=0.1] Succeeded",
+        "train[1: lr=0.2] Succeeded",
+        "train Succeeded",
+    }
 
 
 def test_a_long_run_is_shown_around_its_open_steps() -> None:

@@ -216,8 +216,8 @@ class RunEventRecorder:
         seconds = None if end is None else (end - transition.state.began).total_seconds()
         metrics.count_closed_run(self._run.namespace, self._workflow, outcome.value, seconds)
         failure = closing_failure(transition.state, transition.events[-1])
-        done = outcome.value if transition.state.for_clients else f"{outcome.value} after {progress} steps"
-        note = failure.full_message if failure else done
+        done = f"{outcome.value} after {progress} steps" if progress else outcome.value  # code has no steps to count
+        note = (failure.full_message if failure else "") or done  # a termination may have no reason
         closing = transition.events[-1]
         if definition is not None and isinstance(closing, ev.WorkflowExecutionCompleted):
             without = no_output(definition.program, closing.result)

@@ -1,6 +1,7 @@
 """A followed run: the part that fits on the screen, the changes between two reads, one line each, and the final output."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -95,27 +96,47 @@ def one_line(run: RunView, page: Page) -> Text:
 _QUIET = frozenset({"Pending", "NotReached"})
 
 
-def changes(before: RunView | None, after: RunView, page: Page) -> Iterator[str]:
-    """Show the changes.
+class Changes:
+    """The changes between the reads of a run, one line each: times never go back, and an item keeps its name."""
 
-    Args:
-        before: The previous read of the run; None for the first one.
-        after: The current read of the run.
-        page: The page for the output.
+    def __init__(self) -> None:
+        self._before: RunView | None = None
+        self._titles: dict[str, str] = {}
+        self._latest: datetime | None = None
+        """The last time in the output."""
 
-    Yields:
-        A line for each step whose status has changed, and one for the run if its status has changed.
-    """
-    known = {step.path: step for step in before.every_step()} if before else {}
-    titles = after.titles
-    for step in after.every_step():
-        if step.state not in _QUIET and _position(known.get(step.path)) != _position(step):
-            yield _line(
-                _when(step, after, page), page, titles[step.path], step.state, _attempt(step), note(step, after, page)
-            )
-    if before is None or (before.phase, status_reason(before)) != (after.phase, status_reason(after)):
-        at = page.since(after.end or page.now, after.start)
-        yield _line(at, page, after.name, after.phase, _duration(after, page), status_reason(after))
+    def lines(self, after: RunView, page: Page) -> Iterator[str]:
+        """Show the changes since the read before.
+
+        Args:
+            after: The current read of the run.
+            page: The page for the output.
+
+        Yields:
+            A line for each step whose status has changed, and one for the run if its status has changed.
+        """
+        before, self._before = self._before, after
+        # Once a loop has ended, an open run no longer has the values of its items.
+        for path, title in after.titles.items():
+            if title != path or path not in self._titles:
+                self._titles[path] = title
+        known = {step.path: step for step in before.every_step()} if before else {}
+        changed = [
+            step
+            for step in after.every_step()
+            if step.state not in _QUIET and _position(known.get(step.path)) != _position(step)
+        ]
+        for step in sorted(changed, key=lambda step: _when(step, page)):
+            at, name = self._time(_when(step, page), after, page), self._titles[step.path]
+            yield _line(at, page, name, step.state, _attempt(step), note(step, after, page))
+        if before is None or (before.phase, status_reason(before)) != (after.phase, status_reason(after)):
+            at = self._time(after.end or page.now, after, page)
+            yield _line(at, page, after.name, after.phase, _duration(after, page), status_reason(after))
+
+    def _time(self, time: datetime, run: RunView, page: Page) -> str:
+        """Format the time of a change; one that was recorded before the last line is not shown as earlier."""
+        self._latest = time if self._latest is None else max(time, self._latest)
+        return page.since(self._latest, run.start)
 
 
 def status_reason(run: RunView) -> str:
@@ -151,10 +172,11 @@ def _attempt(step: StepView) -> str:
     return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and not in_note else ""
 
 
-def _when(step: StepView, run: RunView, page: Page) -> str:
+def _when(step: StepView, page: Page) -> datetime:
     """Return when the state changed, if known; otherwise when the change was observed."""
-    ended = step.end if step.open is None and step.timer is None else None
-    return page.since(ended or page.now, run.start)
+    if step.state == "Running" and step.last_start is not None:
+        return step.last_start
+    return (step.end if step.open is None and step.timer is None else None) or page.now
 
 
 def _line(at: str, page: Page, name: str, state: str, *parts: str) -> str:

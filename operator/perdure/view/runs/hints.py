@@ -222,6 +222,8 @@ def _of_closed(run: RunView, page: Page) -> Iterator[Hint]:
                 else page.perdure(run.namespace, "reset", run.name, "--type", "LastWorkflowTask")
             ),
         )
+    elif run.phase in _ENDED_BY_REQUEST and not run.retries and run.activity is None and run.operation is None:
+        yield "run it again from the start, with the same input", page.perdure(run.namespace, "rerun", run.name)
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     yield _removal(run, page)
 

@@ -191,6 +191,23 @@ def test_the_last_failed_runs_of_a_workflow_are_retried(server: ApiServer) -> No
     assert targets(server) == ["a-2", "b"]
 
 
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (["retry", "--dry-run"], "failed"),
+        (["retry", "--yes"], "failed"),
+        (["rerun"], "failed"),
+        (["rerun", "--dry-run=server"], "failed"),
+        (["terminate", "--dry-run"], "open"),
+    ],
+)
+def test_a_command_says_that_no_run_matches(server: ApiServer, command: list[str], what: str) -> None:
+    """Two days of new users: with `--dry-run`, it said nothing."""
+    serve(server, failed("c", phase="Completed"))
+    done = perdure(*command, "--workflow", "order")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"No {what} run matches.\n")
+
+
 def test_the_failed_runs_of_a_workflow_are_rerun_and_each_failure_is_reported(server: ApiServer) -> None:
     serve(server, failed("a"), failed("b"), failed("c", phase="Completed"))
     server.refuses = lambda body: body["metadata"]["generateName"] == "a-"

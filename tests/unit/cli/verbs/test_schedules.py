@@ -324,3 +324,15 @@ def test_start_and_end_times_are_in_the_zone_of_the_schedule() -> None:
     assert done.exit_code == 0, done.output
     spec = yaml.safe_load(done.stdout)["spec"]
     assert (spec["startTime"], spec["endTime"]) == ("2089-12-31T15:00:00Z", "2090-02-01T00:00:00Z")
+
+
+def test_describe_shows_times_in_the_zone_of_the_schedule() -> None:
+    """Two days of new users: they were in UTC only."""
+    last = {"scheduledTime": "2026-10-24T00:30:00Z", "actualTime": "2026-10-24T00:30:00Z", "workflowRun": "nightly-1"}
+    status = {"nextScheduledTimes": ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"], "recentActions": [last]}
+    lines = shown(schedule({**NIGHTLY, "timeZone": "Europe/Berlin"}, conditions=[READY], **status)).splitlines()
+    following = lines[lines.index("Next") + 1 :]
+    assert following[0].startswith("  2026-10-25T00:30:00Z  Sun 2026-10-25 02:30:00 +0200  ")
+    assert following[1].startswith("  2026-10-26T01:30:00Z  Mon 2026-10-26 02:30:00 +0100  ")
+    assert lines[lines.index("Last") + 1].startswith("  2026-10-24T00:30:00Z  Sat 2026-10-24 02:30:00 +0200  ")
+    assert "+0000" not in shown(schedule(NIGHTLY, conditions=[READY], **status))

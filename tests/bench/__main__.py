@@ -15,6 +15,7 @@ from bench.definitions import measure_podless, measure_pods
 from bench.etl import measure_etl
 from bench.fleets import Stored, measure_fleet
 from bench.hello import measure_growth, measure_hello
+from bench.members import measure_members
 from bench.patches import measure_patches
 from bench.results import Result, as_json, machine, table
 from bench.schedules import herd
@@ -25,7 +26,7 @@ from support.sdk.server import Operator, serving
 
 SCHEDULES = 100
 PARTS = ("hello", "growth", "writes", "podless", "pods", "schedules")
-LONG_PARTS = ("etl", "patches", "fleet", "sleepers")
+LONG_PARTS = ("etl", "patches", "members", "fleet", "sleepers")
 """They take minutes by themselves, and are only measured by request. The last one leaves much for the API server to delete."""
 
 
@@ -98,6 +99,8 @@ async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | N
                 results += measure_etl(operator)
             case "patches":
                 results += await measure_patches(operator)
+            case "members":
+                results += await measure_members(operator)
             case "fleet":
                 results += await measure_fleet(operator, stored)
             case "sleepers":

@@ -50,6 +50,8 @@ class Member:
     log: Path
     health: int
     """Port of /readyz and /metrics."""
+    address: str
+    """Where it serves SDKs."""
     began: float
     ready: float = 0.0
     """Seconds from its start until it was ready; 0 before that."""
@@ -125,7 +127,7 @@ def started(namespace: Cluster, folder: Path, number: int) -> Iterator[Sequence[
 
 
 def _start(namespace: Cluster, folder: Path, name: str, *, alone: bool) -> Member:
-    health, log = free_port(), folder / f"{name}.log"
+    health, address, log = free_port(), f"127.0.0.1:{free_port()}", folder / f"{name}.log"
     peers = {"PERDURE_FLEET": "bench", "POD_IP": "127.0.0.1", "PERDURE_PEER_ADDRESS": f"127.0.0.1:{free_port()}"}
     environment = {
         **os.environ,
@@ -136,14 +138,14 @@ def _start(namespace: Cluster, folder: Path, name: str, *, alone: bool) -> Membe
         "PERDURE_LOG_LEVEL": "warning",
         "PERDURE_FINISHED_RUNS": "10000000",
         "PERDURE_FINISHED_MIB": "1000000",
-        "PERDURE_TEMPORAL_ADDRESS": f"127.0.0.1:{free_port()}",
+        "PERDURE_TEMPORAL_ADDRESS": address,
         "PERDURE_TEMPORAL_AUTHENTICATION": "None",
         "PERDURE_TEMPORAL_TLS": "None",
         **({} if alone else peers),
     }
     with log.open("ab") as output:
         process = subprocess.Popen([sys.executable, "-c", _PROGRAM], env=environment, stdout=output, stderr=output)
-    return Member(process, log, health, time.monotonic())
+    return Member(process, log, health, address, time.monotonic())
 
 
 def wait(members: Sequence[Member], so: Callable[[], bool]) -> None:

@@ -24,14 +24,14 @@ LENGTH = 150
 
 
 @asynccontextmanager
-async def _working(client: Client) -> AsyncIterator[str]:
+async def working(client: Client) -> AsyncIterator[str]:
     """A worker, and its task queue."""
     queue = f"bench-{uuid.uuid4().hex[:8]}"
     async with Worker(client, task_queue=queue, workflows=[flows.Greet, flows.Chain], activities=[activities.greet]):
         yield queue
 
 
-async def _greet(client: Client, queue: str, number: int, at_once: int) -> tuple[float, list[float]]:
+async def greet_all(client: Client, queue: str, number: int, at_once: int) -> tuple[float, list[float]]:
     """Run workflows, some at once; seconds that all took, and that each took."""
     gate = asyncio.Semaphore(at_once)
     latencies: list[float] = []
@@ -52,23 +52,23 @@ async def measure_hello(operator: Operator, temporal: str | None) -> list[Result
     client = await operator.connect()
     address, _, namespace = (temporal or "").partition("/")
     other = await Client.connect(address, namespace=namespace or "default") if address else None
-    async with _working(client) as queue:
-        await _greet(client, queue, AT_ONCE, AT_ONCE)  # caches are warm from here on
-        alone = median((await _greet(client, queue, ALONE, 1))[1])
+    async with working(client) as queue:
+        await greet_all(client, queue, AT_ONCE, AT_ONCE)  # caches are warm from here on
+        alone = median((await greet_all(client, queue, ALONE, 1))[1])
         api, cpu = ApiServerCosts(operator.cluster), operator_cpu(operator)
         worker = time.process_time()
-        took, latencies = await _greet(client, queue, WORKFLOWS, AT_ONCE)
+        took, latencies = await greet_all(client, queue, WORKFLOWS, AT_ONCE)
         worker_cpu = time.process_time() - worker
         await asyncio.sleep(2)  # the last Events are written a moment later
         cpu_of_operator = operator_cpu(operator) - cpu
         api_cpu, requests = api.spent()
     theirs: tuple[float | None, ...] = (None,) * 5
     if other is not None:
-        async with _working(other) as queue:
-            await _greet(other, queue, AT_ONCE, AT_ONCE)
-            other_alone = median((await _greet(other, queue, ALONE, 1))[1])
+        async with working(other) as queue:
+            await greet_all(other, queue, AT_ONCE, AT_ONCE)
+            other_alone = median((await greet_all(other, queue, ALONE, 1))[1])
             before, worker = cpu_of_server(address), time.process_time()
-            other_took, other_latencies = await _greet(other, queue, WORKFLOWS, AT_ONCE)
+            other_took, other_latencies = await greet_all(other, queue, WORKFLOWS, AT_ONCE)
             after, other_worker = cpu_of_server(address), time.process_time() - worker
         other_cpu = None if before is None or after is None else (after - before) / WORKFLOWS
         theirs = (
@@ -103,7 +103,7 @@ async def measure_hello(operator: Operator, temporal: str | None) -> list[Result
 async def measure_growth(operator: Operator) -> list[Result]:
     """The time of an activity and a timer at the end of a long history, compared with its beginning."""
     client = await operator.connect()
-    async with _working(client) as queue:
+    async with working(client) as queue:
         handle = await client.start_workflow(flows.Chain.run, LENGTH, id=f"long-{uuid.uuid4()}", task_queue=queue)
         await handle.result()
         times = [

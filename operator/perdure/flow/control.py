@@ -34,11 +34,12 @@ _LONGEST_LABEL: Final = 40
 class MapError(ApplicationError):
     """Calls of a `map` have failed."""
 
-    def __init__(self, name: str, count: int, failures: Mapping[str, BaseException]) -> None:
-        """`count`: how many calls there were; `failures`: the errors by the label of the call."""
+    def __init__(self, name: str, count: int, failures: Mapping[str, BaseException], results: Sequence[Any]) -> None:
+        """`count`: how many calls there were; `failures`: the errors by the label of the call; `results`: of the others."""
         reasons = "; ".join(f"{name}[{label}]: {_reason(error)}" for label, error in failures.items())
         super().__init__(f"{len(failures)} of {count} calls of {name} failed: {reasons}", type="MapError")
         self.failures = dict(failures)
+        self.results = list(results)
 
 
 async def map(  # noqa: A001 - used as `pf.map`
@@ -69,6 +70,7 @@ async def map(  # noqa: A001 - used as `pf.map`
     labels = _labels(parameter, values)
     limit = asyncio.Semaphore(at_most or max(len(values), 1))
     failures: dict[str, BaseException] = {}
+    completed: dict[str, Any] = {}
 
     async def call(value: Any, label: str) -> Any:
         bound = activity.signature.bind((), {parameter: value, **arguments})
@@ -76,7 +78,8 @@ async def map(  # noqa: A001 - used as `pf.map`
             if failures and failure_policy != "Continue":
                 return None
             try:
-                return await activity.called(bound, label)
+                completed[label] = await activity.called(bound, label)
+                return completed[label]
             except FailureError as error:
                 if is_cancelled_exception(error):
                     raise
@@ -94,7 +97,8 @@ async def map(  # noqa: A001 - used as `pf.map`
             raise
     if failures:
         in_order = {label: failures[label] for label in labels if label in failures}
-        raise MapError(activity.name, len(values), in_order) from next(iter(in_order.values()))
+        succeeded = [completed[label] for label in labels if label in completed]
+        raise MapError(activity.name, len(values), in_order, succeeded) from next(iter(in_order.values()))
     return results
 
 

@@ -46,7 +46,7 @@ def test_the_flow_from_dagster_reports_what_has_failed() -> None:
     run.replace(module.load, lambda file: 1 // int("stock" in file))
     with pytest.raises(ApplicationError, match="1 of 2 calls of load failed"):
         run.run(module.nightly, "2026-11-27")
-    assert run.calls[-1].arguments == {"rows": [], "failed": ["file=sales-2026-11-27.csv"]}
+    assert run.calls[-1].arguments == {"rows": [1], "failed": ["file=sales-2026-11-27.csv"]}
     assert [call.outcome for call in run.calls if call.arguments == {"file": "sales-2026-11-27.csv"}] == ["Failed"] * 3
 
 

@@ -227,6 +227,17 @@ def test_what_a_failure_does_to_the_other_items(policy: str, count: int, failed:
     assert run.calls[1].id == "train[lr=2.0]"
 
 
+def test_results_of_the_other_items_are_in_the_error() -> None:
+    @etl.flow
+    async def kept(rates: list[float]) -> list[float]:
+        try:
+            return await pf.map(train, rates, at_most=2, failure_policy="Continue")
+        except pf.MapError as error:
+            return [*error.results, len(error.failures)]
+
+    assert kept.run_local([0.1, 2.0, 0.2, 3.0]) == [train.function(0.1), train.function(0.2), 2]
+
+
 @etl.activity(retries=0)
 def book(what: str) -> str:
     if what == "flight":

@@ -89,12 +89,26 @@ def test_what_no_request_can_contain_is_an_error(server: ApiServer, arguments: l
 
 
 @pytest.mark.parametrize(
-    "arguments", [["history", "a\udcff"], ["pause", "a", "--reason", "\udcff"], ["list", "--selector", "\udcff=a"]]
+    "arguments",
+    [
+        ["history", "a\udcff"],
+        ["pause", "a", "--reason", "\udcff"],
+        ["list", "--selector", "\udcff=a"],
+        ["migrate", "--from", "\udcff:7233"],
+        ["migrate", "--from", "a:7233", "--from-namespace", "\udcff"],
+        ["migrate", "--from", "a:7233", "--workflow-type", "\udcff", "--dry-run"],
+    ],
 )
 def test_a_value_that_is_not_utf_8_is_an_error(server: ApiServer, arguments: list[str]) -> None:
     done = perdure(*arguments)
     assert (done.exit_code, done.stderr) == (2, "Error: a name or a value contains '\\udcff', which is not UTF-8\n")
     assert server.created == []
+
+
+def test_an_api_key_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"\xff")
+    done = perdure("migrate", "--from", "a:7233", "--from-api-key-file", str(tmp_path / "key"))
+    assert (done.exit_code, "is not UTF-8" in done.stderr) == (2, True)
 
 
 def test_a_namespace_that_no_cluster_has_is_an_error_where_the_frontend_is_looked_up(server: ApiServer) -> None:

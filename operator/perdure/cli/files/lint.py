@@ -49,7 +49,7 @@ from perdure.language.compiler import NO_STEPS
 from perdure.language.defaults import PROBE, NamespaceDefaults, within
 from perdure.language.expressions import ExpressionError
 from perdure.language.program import Finding, Severity
-from perdure.language.reuse import in_namespace, is_library
+from perdure.language.reuse import allows, in_namespace, is_library
 from perdure.language.schedule_input import sample_input
 from perdure.language.signals import SignalNames
 from perdure.language.webhooks import WebhookProgram
@@ -88,6 +88,8 @@ class PartialManifest:
     """The mistakes: the path of the field, and the message."""
     replaced: tuple[str, ...]
     """The paths of entries that placeholders replace: ignore findings about them."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The entries with the name of an earlier one have a name of their own here: that name, and the one in the file."""
 
 
 def read_partially(
@@ -109,6 +111,7 @@ def read_partially(
     texts, restored = {path: written for path, (_, written) in (misread or {}).items()}, dict[str, str]()
     removed: set[Location] = set()
     replaced: set[Location] = set()
+    renamed: dict[str, str] = {}
     for _ in range(_ROUNDS):
         try:
             resource = kind.parse(data)
@@ -122,14 +125,15 @@ def read_partially(
                     found[mistake] = None
         else:
             found |= {(path, _misread(written)): None for path, written in restored.items()}
-            return PartialManifest(
-                resource, tuple(found), tuple(field_path(each) for each in sorted(replaced, key=str))
-            )
+            gone = tuple(field_path(each) for each in sorted(replaced, key=str))
+            return PartialManifest(resource, tuple(found), gone, renamed)
         for place in misread_places:
             restored[field_path(place)] = written = texts.pop(field_path(place))
             _replace(data, place, written)
         for place in {*wrong} - misread_places:
-            if not _rename(data, place) and not _remove(data, place, removed, replaced):
+            names = _rename(data, place)
+            renamed |= names
+            if not names and not _remove(data, place, removed, replaced):
                 return PartialManifest(None, tuple(found), ())
     return PartialManifest(None, tuple(found), ())
 
@@ -145,18 +149,18 @@ def _replace(data: Any, place: Location, value: Any) -> None:
     data[last] = value
 
 
-def _rename(data: Any, place: Location) -> bool:
-    """Give other names to entries of a list that have the name of an earlier one. Return whether there are any."""
+def _rename(data: Any, place: Location) -> dict[str, str]:
+    """Give other names to entries of a list that have the name of an earlier one. Return the names that they had."""
     for part in place:
         try:
             data = data[part]
         except (KeyError, IndexError, TypeError):
-            return False
+            return {}
     names = list(_names(data)) if isinstance(data, list) else []
     repeated = [i for i, name in enumerate(names) if name and name in names[:i]]
     for i in repeated:
         data[i]["name"] = f"{names[i]}-{i}"
-    return bool(repeated)
+    return {f"{names[i]}-{i}": names[i] for i in repeated}
 
 
 def _follows(location: Location, type_: str, removed: set[Location]) -> bool:
@@ -268,6 +272,8 @@ class _Object:
     resource: Resource
     replaced: tuple[str, ...] = ()
     """Paths of unreadable parts."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The names in the file of entries that have another one here, because an earlier entry has that name, too."""
     mistaken: frozenset[str] = frozenset()
     """Paths of fields that could not be read."""
     checked: CheckedDefinition | None = None
@@ -285,6 +291,17 @@ class _Object:
     def was_read(self, finding: Finding) -> bool:
         """Whether the path of a finding is in a readable part."""
         return not finding.path.startswith(self.replaced)
+
+    def in_file(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield findings with the names in the file. About an entry without a name of its own, only errors are certain."""
+        for finding in findings:
+            named = [name for name in self.renamed if f"`{name}`" in finding.message]
+            if named and finding.severity is not Severity.ERROR:
+                continue
+            message = finding.message
+            for name in named:
+                message = message.replace(f"`{name}`", f"`{self.renamed[name]}`")
+            yield replace(finding, message=message) if named else finding
 
     def is_certain(self, finding: Finding) -> bool:
         """Whether a finding does not depend on the unreadable parts: errors and local findings in other parts."""
@@ -313,7 +330,8 @@ def lint(names: Iterable[str], now: datetime | None = None) -> LintResult:
     documents = {namespace: _known(objects, namespace) for namespace in {each.namespace for each in objects}}
     for each in objects:
         alone = filter(each.is_certain, each.checked.findings if each.checked else ())
-        findings = [*alone, *filter(each.was_read, _across_documents(each, documents[each.namespace], now))]
+        across = filter(each.was_read, _across_documents(each, documents[each.namespace], now))
+        findings = [*each.in_file(alone), *each.in_file(across)]
         reported = {*each.mistaken, *(finding.path for finding in findings)}
         findings += [finding for finding in _of_values(each.document) if finding.path not in reported]
         linted.found += [
@@ -345,12 +363,18 @@ def _known(objects: Iterable[_Object], namespace: str) -> Documents:
     runs: dict[str, str] = {}
     in_place: list[frozenset[str] | None] = []
     signals: dict[str, frozenset[str] | None] = {}
+    closed: dict[str, tuple[str, ...]] = {}
     for each in sorted(objects, key=lambda each: each.namespace == namespace):
         name, resource = each.resource.metadata.name, each.resource
         awaited = each.checked.signals.awaited if each.checked and not each.replaced else None
         if isinstance(resource, Workflow) and each.checked:
             workflows[name] = each.checked
             signals[name] = awaited
+            allowed = resource.spec.allowed_namespaces
+            # The namespace of the kubeconfig is not known: it may be any that the Workflow allows.
+            is_closed = not allows(resource.spec.dump(), namespace) and bool(namespace or not allowed)
+            if is_closed and each.namespace not in {"", namespace}:
+                closed[f"{each.namespace}/{name}"] = tuple(allowed)
         elif isinstance(resource, RetryPolicy):
             policies.add(name)
         elif isinstance(resource, WorkflowLimit):
@@ -360,7 +384,7 @@ def _known(objects: Iterable[_Object], namespace: str) -> Documents:
         elif isinstance(resource, WorkflowRun) and resource.spec.workflow and resource.spec.workflow.name:
             runs[name] = resource.spec.workflow.name
     others = None if None in in_place else frozenset[str]().union(*(each for each in in_place if each is not None))
-    return Documents(workflows, frozenset(policies), frozenset(limits), SignalNames(signals, others), runs)
+    return Documents(workflows, frozenset(policies), frozenset(limits), SignalNames(signals, others), runs, closed)
 
 
 def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
@@ -399,7 +423,8 @@ def _read_objects(document: Document, linted: LintResult) -> Iterator[_Object]:
     elif name and not (is_name(name) and len(name) <= MAX_RUN_NAME):
         message = f"must be a DNS subdomain: lowercase letters, digits, `-`, and `.`, at most {MAX_RUN_NAME} characters"
         wrong("metadata.name", message, subject=subject)
-    yield _Object(document, resource, readable.replaced, frozenset(path for path, _ in readable.mistakes))
+    mistaken = frozenset(path for path, _ in readable.mistakes)
+    yield _Object(document, resource, readable.replaced, readable.renamed, mistaken)
 
 
 def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:

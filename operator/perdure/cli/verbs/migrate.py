@@ -72,13 +72,15 @@ def migrate(
         raise click.BadParameter("requires --take-over: the workflows would run twice", param_hint="--workflow-type")
     if bool(from_cert_file) != bool(from_key_file):
         raise click.UsageError("--from-cert-file and --from-key-file require each other")
+    for text in (source, from_namespace, *types):
+        text.encode()  # the Temporal SDK does not say what is wrong with a text that is not UTF-8
     from perdure.cli.migration import Migration  # noqa: PLC0415 - the Temporal SDK is slow to import
 
     async def move() -> bool:
         client = await _connected(
             source,
             from_namespace,
-            api_key=_content(from_api_key_file),
+            api_key=_key(from_api_key_file),
             tls=from_tls or bool(from_ca_file or from_cert_file),
             authorities=_content(from_ca_file),
             certificate=_content(from_cert_file),
@@ -110,7 +112,7 @@ async def _connected(
     source: str,
     namespace: str,
     *,
-    api_key: bytes | None,
+    api_key: str | None,
     tls: bool,
     authorities: bytes | None,
     certificate: bytes | None,
@@ -120,13 +122,24 @@ async def _connected(
     from temporalio.service import TLSConfig  # noqa: PLC0415 - the same
 
     config = TLSConfig(server_root_ca_cert=authorities, client_cert=certificate, client_private_key=key)
-    secret = api_key.decode().strip() if api_key else None
     try:
-        return await Client.connect(source, namespace=namespace, tls=config if tls else False, api_key=secret)
+        return await Client.connect(source, namespace=namespace, tls=config if tls else False, api_key=api_key)
     except ValueError as error:
         raise CliError(f"{source!r} is not the address of a Temporal server: {error}; write HOST:PORT") from error
     except RuntimeError as error:
         raise CliError(f"the Temporal server at {source} cannot be reached: {error}") from error
+
+
+def _key(file: str | None) -> str | None:
+    """Return the API key in a file.
+
+    Raises:
+        BadParameter: It is not text.
+    """
+    try:
+        return (_content(file) or b"").decode().strip() or None
+    except UnicodeDecodeError:
+        raise click.BadParameter(f"{file} is not UTF-8", param_hint="--from-api-key-file") from None
 
 
 def _content(file: str | None) -> bytes | None:

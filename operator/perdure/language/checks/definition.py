@@ -4,7 +4,7 @@ Such references are children, RetryPolicies, WorkflowLimits, signals, and the in
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -586,6 +586,9 @@ class Documents:
     signals: SignalNames = field(default_factory=SignalNames)
     runs: Mapping[str, str] = field(default_factory=dict)
     """The Workflows of runs."""
+    closed: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The `allowedNamespaces` of the Workflows of other namespaces that runs of this namespace cannot use, by
+    `<namespace>/<name>`."""
 
 
 def check_references(checked: CheckedDefinition, documents: Documents, *, name: str = "") -> Iterator[Finding]:
@@ -602,6 +605,7 @@ def check_references(checked: CheckedDefinition, documents: Documents, *, name: 
             known = sorted(documents.workflows.keys() - {name})
             yield _unknown(f"{child.path}.workflow.name", "Workflow", child.workflow, known)
             continue
+        yield from _closed(child.workflow, documents, f"{child.path}.workflow.name")
         for where, message in mismatches(other.program.input, child.input, child.kind):
             problem = f"does not match the input schema of Workflow `{child.workflow}`: {message}"
             yield Finding(f"{child.path}.input{where}", problem)
@@ -622,6 +626,18 @@ def check_references(checked: CheckedDefinition, documents: Documents, *, name: 
     for path, signal in checked.signals.sent:
         yield from documents.signals.unmatched(path, signal)
     yield from _endless_children(checked, documents, name)
+
+
+def _closed(workflow: str, documents: Documents, path: str) -> Iterator[Finding]:
+    """Warn about a Workflow of another namespace that does not allow runs of this one."""
+    allowed = documents.closed.get(workflow)
+    if allowed is not None:
+        home, _, name = workflow.rpartition("/")
+        known = f"has only {', '.join(f'`{each}`' for each in allowed)}" if allowed else "is not set"
+        message = (
+            f"`allowedNamespaces` of Workflow `{name}` in `{home}` {known}, so runs of this namespace cannot use it"
+        )
+        yield Finding(path, message, Severity.WARNING)
 
 
 def _blocked_child(checked: CheckedDefinition, child: ChildCall, other: CheckedDefinition) -> Iterator[Finding]:
@@ -659,6 +675,7 @@ def run_input(
     if other is None:
         yield _unknown(f"{path}.workflow.name", "Workflow", workflow, sorted(documents.workflows))
         return
+    yield from _closed(workflow, documents, f"{path}.workflow.name")
     for where, message in other.program.input.check(other.program.input.complete(value)) if knows_input else ():
         yield Finding(f"{path}.input{where}", f"does not match the input schema of Workflow `{workflow}`: {message}")
 

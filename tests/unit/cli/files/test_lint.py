@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -694,3 +695,69 @@ def test_a_child_that_waits_for_the_limit_of_its_parent_is_reported(option: str,
     assert all(
         each.startswith(f"{path}: the run holds WorkflowLimit `mutex` already (`limits`), and W") for each in found
     )
+
+
+@pytest.mark.parametrize(
+    ("allowed", "namespace", "want"),
+    [
+        ("[bank]", "shop", "has only `bank`, so runs of this namespace cannot use it"),
+        ("[]", "shop", "is not set, so runs of this namespace cannot use it"),
+        ("[]", None, "is not set, so runs of this namespace cannot use it"),
+        ("[bank]", None, None),  # the namespace of the kubeconfig may be `bank`
+        ("[shop]", "shop", None),
+        ("['*']", "shop", None),
+    ],
+)
+def test_a_workflow_of_another_namespace_that_does_not_allow_its_runs_is_reported(
+    tmp_path: Path, allowed: str, namespace: str | None, want: str | None
+) -> None:
+    meta: dict[str, Any] = {"name": "user", **({"namespace": namespace} if namespace else {})}
+    child = {"name": "pay", "childWorkflow": {"workflow": {"name": "tools/pay"}}}
+    run = {"workflow": {"name": "tools/pay"}}
+    specs = {
+        "Workflow": {"steps": [child]},
+        "WorkflowRun": run,
+        "Schedule": {"cron": ["@daily"], "workflowRunTemplate": {"spec": run}},
+    }
+    pay = {"allowedNamespaces": yaml.safe_load(allowed), "steps": [{"name": "a", "set": {"b": 1}}]}
+    objects = [{"kind": kind, "metadata": meta, "spec": spec} for kind, spec in specs.items()]
+    objects += [{"kind": "Workflow", "metadata": {"name": "pay", "namespace": "tools"}, "spec": pay}]
+    whole = [{"apiVersion": "perdure.dev/v1alpha1", **each} for each in objects]
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(whole), encoding="utf-8")
+    found = {each.subject: str(each.finding) for each in lint([str(tmp_path)]).found}
+    paths = {
+        "Workflow/user": "spec.steps[0].childWorkflow.workflow.name",
+        "WorkflowRun/user": "spec.workflow.name",
+        "Schedule/user": "spec.workflowRunTemplate.spec.workflow.name",
+    }
+    message = f"`allowedNamespaces` of Workflow `pay` in `tools` {want}"
+    assert found == ({subject: f"{path}: {message}" for subject, path in paths.items()} if want else {})
+
+
+def test_the_second_entry_of_a_name_keeps_it_in_findings() -> None:
+    """A note named `l-1`, which is nowhere in the file."""
+    text = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: w}
+spec:
+  limits: [{name: l}, {name: l}]
+  activities:
+  - {name: l, container: {image: i}, startToCloseTimeout: 1m}
+  - {name: l, container: {image: i}, startToCloseTimeout: 1m}
+  blocks:
+  - {name: l, steps: [{name: a, activity: {name: l}}]}
+  - {name: l, steps: [{name: a, set: {x: "${inpt}"}}]}
+  steps:
+  - {name: l, activity: {name: l}}
+  - {name: l, call: {block: l}}
+"""
+    reported = json.loads(call("-f", "-", "-o", "json", stdin=text).stdout)["findings"]
+    assert "l-1" not in json.dumps(reported)
+    assert sorted(each["path"] for each in reported if each["severity"] == "Error") == [
+        "spec.activities",
+        "spec.blocks",
+        "spec.blocks[1].steps[0].set.x",
+        "spec.limits",
+        "spec.steps",
+    ]

@@ -20,6 +20,7 @@ from perdure.view.runs.events import table
 from perdure.view.runs.follow import Changes
 from perdure.view.runs.run import read_run
 from perdure.view.runs.summaries import table as listed
+from perdure.view.runs.timeline import spans
 from perdure.view.runs.tree import tree
 from support.engine.coded import STICKY, Coded, activity, timer
 from support.view.coderun import object_of, page, view_of
@@ -137,12 +138,12 @@ def test_ids_of_different_kinds_do_not_collide_and_are_not_paths() -> None:
     run = Coded.begin()
     signal = cmd.SignalExternalWorkflowExecution(signal_id="", workflow_id="other", signal_name="go")
     run.decide(activity("1"), activity("a/b[2]"), timer("1", 60), signal, signal, seconds=1)
-    assert [line[:40].rstrip() for line in steps_of(run).splitlines() if line[0] in "├└"] == [
-        "├─ 1       ◔ Scheduled  activity work  1",
-        "├─ a/b[2]  ◔ Scheduled  activity work  1",
-        "├─ 1       ◔ Waiting    timer 1m",
-        "├─ other   ● Running    signal go",
-        "└─ other   ● Running    signal go",
+    assert [line[:38].rstrip() for line in steps_of(run).splitlines() if line[0] in "├└"] == [
+        "├─ 1        ◔ Scheduled  activity work",
+        "├─ a/b[2]   ◔ Scheduled  activity work",
+        "├─ timer 1  ◔ Waiting    timer 1m",
+        "├─ other    ● Running    signal go",
+        "└─ other    ● Running    signal go",
     ]
     paths = [step.path for step in view_of(run).steps]
     assert paths == ["1", "a/b[2]", "timer 1", "signal other", "signal other (9)"]
@@ -432,3 +433,15 @@ def test_code_that_fails_by_itself_is_reset_to_its_last_task() -> None:
     run = Coded.begin()
     run.decide(cmd.FailWorkflowExecution(failure=WRONG), seconds=4)
     assert "--type LastWorkflowTask" in plain(describe(view_of(run), page(run)))
+
+
+def test_activities_of_code_are_named_by_their_type_as_well() -> None:
+    """Two days of new users: progress and traces named them by their numbers only."""
+    run, changes = Coded.begin(), Changes()
+    list(changes.lines(view_of(run), page(run)))
+    run.decide(activity("1"), timer("1", 60), seconds=1)
+    lines = [line.partition(" ")[2] for line in changes.lines(view_of(run), page(run))]
+    assert lines[0].startswith("◔ 1 (work) Scheduled")
+    assert lines[1].startswith("◔ timer 1 Waiting")
+    assert [span.name for span in spans(view_of(run), [])] == ["1 (work)", "timer 1"]
+    assert "1 (work)  ◔ Scheduled" in shown(run)

@@ -28,7 +28,7 @@ def test_each_change_is_a_line() -> None:
         +0s ● order-42 Running
         +1s ● reserve Running
         +10s ✓ reserve Succeeded
-        +10.5s ◔ charge Scheduled: attempt 1 waits for its pod
+        +10s ◔ charge Scheduled: attempt 1 waits for its pod
         +12s ↻ charge BackingOff: attempt 2 in 4s; attempt 1 failed: CardDeclined: no funds
         +16s ✗ charge Failed: attempt 2: CardDeclined: no funds; NonRetryableFailure
         +16s ✗ order-42 Failed: after 16s: step `charge`: activity `charge-card` failed after 2 attempts \
@@ -79,10 +79,10 @@ def test_the_times_of_the_progress_do_not_go_back_and_items_keep_their_names() -
 
     flow.started(1, "train[0]").started(2, "train[1]")
     first = look(3)
-    assert [line.split(" ")[0] for line in first] == ["+1s", "+2s", "+3s", "+3s", "+3s"]
-    flow.completed(2.5, of="train[1]").completed(4, of="train[0]")
+    assert [line.split(" ")[0] for line in first] == ["+0s", "+0s", "+0s", "+1s", "+2s"]
+    flow.completed(3.5, of="train[1]").completed(4, of="train[0]")
     second = look(5)
-    assert [line.split(" ")[0] for line in second] == ["+3s", "+4s", "+4s"]
+    assert [line.split(" ")[0] for line in second] == ["+3.5s", "+4s", "+4s"]
     assert {line.split(" ", 2)[2] for line in second} == {
         "train[0: lr=0.1] Succeeded",
         "train[1: lr=0.2] Succeeded",

@@ -97,13 +97,11 @@ _QUIET = frozenset({"Pending", "NotReached"})
 
 
 class Changes:
-    """The changes between the reads of a run, one line each: times never go back, and an item keeps its name."""
+    """The changes between the reads of a run, one line each, in the order of their times; an item keeps its name."""
 
     def __init__(self) -> None:
         self._before: RunView | None = None
-        self._titles: dict[str, str] = {}
-        self._latest: datetime | None = None
-        """The last time in the output."""
+        self._names: dict[str, str] = {}
 
     def lines(self, after: RunView, page: Page) -> Iterator[str]:
         """Show the changes since the read before.
@@ -117,26 +115,21 @@ class Changes:
         """
         before, self._before = self._before, after
         # Once a loop has ended, an open run no longer has the values of its items.
-        for path, title in after.titles.items():
-            if title != path or path not in self._titles:
-                self._titles[path] = title
+        for step in after.every_step():
+            if (name := after.name_of(step)) != step.path or step.path not in self._names:
+                self._names[step.path] = name
         known = {step.path: step for step in before.every_step()} if before else {}
-        changed = [
-            step
-            for step in after.every_step()
-            if step.state not in _QUIET and _position(known.get(step.path)) != _position(step)
-        ]
-        for step in sorted(changed, key=lambda step: _when(step, page)):
-            at, name = self._time(_when(step, page), after, page), self._titles[step.path]
-            yield _line(at, page, name, step.state, _attempt(step), note(step, after, page))
+        found = list[tuple[datetime, str]]()
+        for step in after.every_step():
+            if step.state not in _QUIET and _position(known.get(step.path)) != _position(step):
+                parts = step.state, _attempt(step), note(step, after, page)
+                found.append((_when(step, page), _line(page, self._names[step.path], *parts)))
         if before is None or (before.phase, status_reason(before)) != (after.phase, status_reason(after)):
-            at = self._time(after.end or page.now, after, page)
-            yield _line(at, page, after.name, after.phase, _duration(after, page), status_reason(after))
-
-    def _time(self, time: datetime, run: RunView, page: Page) -> str:
-        """Format the time of a change; one that was recorded before the last line is not shown as earlier."""
-        self._latest = time if self._latest is None else max(time, self._latest)
-        return page.since(self._latest, run.start)
+            observed = page.now if before is not None or after.start is None else after.start
+            parts = after.phase, _duration(after, page), status_reason(after)
+            found.append((after.end or observed, _line(page, after.name, *parts)))
+        for time, line in sorted(found, key=lambda change: change[0]):
+            yield text.one_line(f"{page.since(time, after.start)} {line}")
 
 
 def status_reason(run: RunView) -> str:
@@ -173,12 +166,13 @@ def _attempt(step: StepView) -> str:
 
 
 def _when(step: StepView, page: Page) -> datetime:
-    """Return when the state changed, if known; otherwise when the change was observed."""
+    """Return when the state changed, if it is recorded; otherwise when the change was observed."""
     if step.state == "Running" and step.last_start is not None:
         return step.last_start
+    if step.state in {"Running", "Scheduled", "Waiting"} and (step.attempt or 1) == 1 and step.start is not None:
+        return step.start
     return (step.end if step.open is None and step.timer is None else None) or page.now
 
 
-def _line(at: str, page: Page, name: str, state: str, *parts: str) -> str:
-    icon = page.glyphs.icons.get(state, "?")
-    return text.one_line(f"{at} {icon} {name} {text.join((state, *parts), ': ')}")
+def _line(page: Page, name: str, state: str, *parts: str) -> str:
+    return f"{page.glyphs.icons.get(state, '?')} {name} {text.join((state, *parts), ': ')}"

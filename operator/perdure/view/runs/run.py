@@ -179,6 +179,12 @@ class RunView(RunSummary):
         for step in self.steps:
             yield from step.walk()
 
+    def name_of(self, step: StepView) -> str:
+        """Return the name of a step for users; that of an activity of code has its type, because its ID may be a number."""
+        name = self.titles[step.path]
+        has_type = self.code is None or step.kind != "activity" or step.target in name
+        return name if has_type else f"{name} ({step.target})"
+
 
 def read_run(
     obj: Mapping[str, Any],

@@ -366,9 +366,10 @@ class _CodeStepReader:
         called = activity or operation
         state = self.state(entry, called)
         attempt = called.attempt if called else entry.attempt
+        path = self.path(entry)
         return StepView(
-            path=self.path(entry),
-            name=_id(entry) or entry.target,
+            path=path,
+            name=path if entry.kind == "timer" else _id(entry) or entry.target,
             kind="child" if entry.kind == _CHILD else entry.kind,
             target=entry.target,
             state=state,

@@ -58,6 +58,8 @@ class StepSpan:
     """A step of a run, from its start to its end."""
 
     path: str
+    name: str
+    """The name of the step for users."""
     kind: str
     target: str
     start: datetime
@@ -109,6 +111,7 @@ def spans(run: RunView, pods: Iterable[Json]) -> list[StepSpan]:
     found = [
         StepSpan(
             path=step.path,
+            name=title(step.path) if run.code is None else run.name_of(step),
             kind=step.kind,
             target=step.target,
             start=step.start,
@@ -182,9 +185,9 @@ def as_chrome_trace(
     if start is not None:
         events.append(_slice(name, "run", 0, (start, end or now), {}))
     for track, span in enumerate(steps, 1):
-        events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": track, "args": {"name": title(span.path)}})
+        events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": track, "args": {"name": span.name}})
         about = {"target": span.target, "result": span.attempts[-1].result}
-        events.append(_slice(title(span.path), span.kind, track, (span.start, span.end or now), about))
+        events.append(_slice(span.name, span.kind, track, (span.start, span.end or now), about))
         if span.kind != "activity":
             continue
         for attempt, phases in span.phases(now):
@@ -240,7 +243,7 @@ def timeline_lines(spans: Sequence[StepSpan], start: datetime, end: datetime, pa
 def _rows(span: StepSpan, start: datetime, page: Page) -> Iterator[tuple[list[str], Phases]]:
     """Yield the cells of each attempt, and its phases."""
     for index, (attempt, times) in enumerate(span.phases(page.now)):
-        name = title(span.path) if not index else ""
+        name = span.name if not index else ""
         first = min(begin for begin, _ in times.values())
         lengths = [_length(times[phase]) if phase in times else "" for phase in _PHASES]
         number = "" if attempt.number is None else f"#{attempt.number}"
@@ -317,9 +320,7 @@ class _Spans:
     def _of_step(self, step: StepSpan, key: str) -> Iterator[dict[str, Any]]:
         about = {"step": step.path, "kind": step.kind, "target": step.target}
         times = (step.start, step.end or self._end)
-        yield self._span(
-            self._id(key), title(step.path), times, about, parent=self._root, result=step.attempts[-1].result
-        )
+        yield self._span(self._id(key), step.name, times, about, parent=self._root, result=step.attempts[-1].result)
         if step.kind != "activity":
             return
         for attempt, phases in step.phases(self._end):

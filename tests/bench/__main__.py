@@ -18,6 +18,7 @@ from bench.hello import measure_growth, measure_hello
 from bench.members import measure_members
 from bench.patches import measure_patches
 from bench.results import Result, as_json, machine, table
+from bench.revisions import measure_revisions
 from bench.schedules import herd
 from bench.sleepers import measure_sleepers
 from bench.writes import measure_writes
@@ -26,7 +27,7 @@ from support.sdk.server import Operator, serving
 
 SCHEDULES = 100
 PARTS = ("hello", "growth", "writes", "podless", "pods", "schedules")
-LONG_PARTS = ("etl", "patches", "members", "fleet", "sleepers")
+LONG_PARTS = ("etl", "patches", "members", "fleet", "definitions", "sleepers")
 """They take minutes by themselves, and are only measured by request. The last one leaves much for the API server to delete."""
 
 
@@ -55,7 +56,7 @@ def main() -> None:
         metavar="NUMBER",
         type=int,
         default=10_000,
-        help="sleeping runs of `fleet` and `sleepers` (default: %(default)s)",
+        help="open runs of `fleet`, `definitions`, and `sleepers` (default: %(default)s)",
     )
     parser.add_argument(
         "--bytes",
@@ -103,6 +104,8 @@ async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | N
                 results += await measure_members(operator)
             case "fleet":
                 results += await measure_fleet(operator, stored)
+            case "definitions":
+                results += await measure_revisions(operator, stored.sleeping)
             case "sleepers":
                 results += await measure_sleepers(operator, stored.sleeping, stored.sleeping // 10)
             case _:

@@ -1,19 +1,23 @@
 """How fast the archive stores and finds runs, and how large they are: 100,000 runs in a real PostgreSQL on this machine."""
 
+import asyncio
 import os
 from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.phases import RunKind
 from perdure.archive.filters import Among, And, Condition
 from perdure.archive.rows import ArchivedRun
 from perdure.postgres.archive import Connection, PostgresArchive
 from support.archived_runs import BEGIN, NAMESPACE, finished, row
-from support.postgres import postgres
+from support.operator import in_memory
+from support.postgres import PostgresServer, postgres
 
 pytestmark = [pytest.mark.bench, pytest.mark.alone]
 
@@ -87,3 +91,38 @@ async def test_archive() -> None:
             print(f"counted {sum(counted.values()):,} of {RUNS:,}")
             found = await timed("one run with its history", archive.find(NAMESPACE, KIND, "", "uid-run-000042"))
             assert found is not None
+        await asyncio.to_thread(through_the_frontend, server)
+
+
+def through_the_frontend(database: PostgresServer) -> None:
+    """What clients of Temporal notice: the same by RPC, with an operator that has no run in its cluster."""
+
+    def opened() -> AbstractAsyncContextManager[PostgresArchive]:
+        return PostgresArchive(Connection(conninfo=database.conninfo), timedelta(0)).run()
+
+    with in_memory(namespace=NAMESPACE, archive=opened) as server:
+
+        def timed(what: str, rpc: str, **fields: Any) -> Any:
+            method, request, _ = server.rpc(rpc)
+            began = perf_counter()
+            answer = method(request(namespace=NAMESPACE, **fields), timeout=60)
+            print(f"by RPC, {what}: {(perf_counter() - began) * 1_000:.1f} ms")
+            return answer
+
+        listing, one = "ListWorkflowExecutions", WorkflowExecution(workflow_id="run-000042")
+        timed("first list, which connects", listing, page_size=1)
+        first = timed("first page of 100", listing, page_size=100)
+        assert len(first.executions) == 100
+        second = timed("second page of 100", listing, page_size=100, next_page_token=first.next_page_token)
+        assert len(second.executions) == 100
+        assert {each.execution.run_id for each in (*first.executions, *second.executions)} == {
+            f"uid-run-{number:06}" for number in range(RUNS - 200, RUNS)
+        }
+        assert len(timed("page of 1,000", listing, page_size=1_000).executions) == 1_000
+        found = timed("20 runs by search attribute", listing, query="Customer = 'customer-17'")
+        assert len(found.executions) == 20
+        timed("count of all", "CountWorkflowExecutions")
+        timed("count by status", "CountWorkflowExecutions", query="GROUP BY ExecutionStatus")
+        timed("description of one run", "DescribeWorkflowExecution", execution=one)
+        history = timed("history of one run", "GetWorkflowExecutionHistory", execution=one).history
+        assert history.events

@@ -1,11 +1,13 @@
-"""Flows in Python on a cluster: from zero pods to the result, with a running worker, and their activities beside YAML."""
+"""Flows in Python on a cluster: from zero pods to the result, with a running worker, and beside YAML, Prefect, and Airflow."""
 
+import shutil
 import time
 from pathlib import Path
 from statistics import median
 
 import pytest
 
+from bench.schedulers import ACTIVITIES, Airflow, Prefect, measure_idle, pod_processes, started
 from perdure.api.times import parse_time
 from support.cluster.command import perdure
 from support.cluster.namespace import IMAGE, Cluster, python
@@ -14,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench, pytest.
 
 STARTS = 3
 WARM = 20
-ACTIVITIES = 10
+IDLE = 60
 FLOWS = f"""
 import perdure.flow as pf
 
@@ -48,6 +50,10 @@ def pods(namespace: Cluster) -> list[str]:
     return [pod["metadata"]["name"] for pod in found]
 
 
+def texts(times: list[float]) -> str:
+    return ", ".join(f"{each:.1f} s" for each in times)
+
+
 def seconds(namespace: Cluster, name: str, spec: dict[str, object]) -> float:
     """How long a run takes from its creation to its end, by the status."""
     namespace.start(name, spec)
@@ -63,7 +69,13 @@ def flow(name: str) -> dict[str, object]:
     return {"workflow": {"type": name, "taskQueue": "speed"}, "input": {"payloads": [{"json": {"number": 7}}]}}
 
 
-def test_flows_from_zero_and_with_a_running_worker(namespace: Cluster, tmp_path: Path) -> None:
+def processes(namespace: Cluster, *selected: str) -> list[int]:
+    """The processes of pods."""
+    return pod_processes(namespace("get", "pods", *selected, "-o", "jsonpath={.items[*].metadata.uid}").split())
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv installs Prefect and Airflow")
+def test_flows_beside_yaml_prefect_and_airflow(namespace: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "speed.py"
     file.write_text(FLOWS)
     perdure(namespace, "deploy", str(file), "--image", IMAGE, "--mount")
@@ -75,13 +87,22 @@ def test_flows_from_zero_and_with_a_running_worker(namespace: Cluster, tmp_path:
         began = time.monotonic()
         seconds(namespace, f"cold-{number}", flow("nothing"))
         from_zero.append(time.monotonic() - began)
+    namespace.wait("all pods to stop", lambda: not pods(namespace), seconds=300)
+    idle = measure_idle(lambda: processes(namespace, "-n", "perdure-system"), IDLE)
     namespace("patch", "workerdeployment", "speed", "--type=merge", "-p", '{"spec": {"minReplicas": 1}}')
     seconds(namespace, "first", flow("nothing"))
     warm = [seconds(namespace, f"warm-{number}", flow("nothing")) for number in range(WARM)]
-    in_flow = seconds(namespace, "chain", flow("chain")) / ACTIVITIES
-    in_yaml = seconds(namespace, "yaml", {"inline": YAML}) / ACTIVITIES
-    print(f"from zero pods to the result: {', '.join(f'{each:.1f} s' for each in from_zero)}")
+    worker = measure_idle(lambda: processes(namespace, "-l=perdure.dev/worker-deployment=speed"), IDLE)
+    in_flow = seconds(namespace, "chain", flow("chain"))
+    in_yaml = seconds(namespace, "yaml", {"inline": YAML})
+    print(f"Perdure, a run without activities, from zero pods: {texts(from_zero)}")
     print(f"with a running worker: median {median(warm) * 1000:.0f} ms, longest {max(warm) * 1000:.0f} ms of {WARM}")
-    print(
-        f"each activity, a pod of its own: {in_flow:.2f} s in a flow, {in_yaml:.2f} s in YAML: {in_flow / in_yaml:.2f} times"
-    )
+    print(f"{ACTIVITIES} activities, each in a pod: {in_flow:.1f} s in a flow, {in_yaml:.1f} s in YAML")
+    print(f"idle: operators {idle}; a worker that is kept {worker}")
+    for scheduler in (Prefect(tmp_path / "prefect"), Airflow(tmp_path / "airflow")):
+        with started(scheduler):
+            one = scheduler.seconds("nothing", STARTS)
+            (chain,) = scheduler.seconds("chain", 1)
+            idle = measure_idle(scheduler.installed.processes, IDLE)
+        print(f"{type(scheduler).__name__}, {scheduler.SHORTEST}: {texts(one)}")
+        print(f"{ACTIVITIES} tasks: {chain:.1f} s; idle: {idle}")

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +15,19 @@ from perdure.engine.fold import apply
 from perdure.engine.ledger import FROM_COMMANDS, UNHEARD, event_of, policy_named
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import RunState
+
+_IDENTIFIERS: Final = {
+    "activities": "scheduled_event_id",
+    "left_activities": "scheduled_event_id",
+    "holds": "scheduled_event_id",
+    "timers": "timer_id",
+    "children": "initiated_event_id",
+    "externals": "initiated_event_id",
+    "operations": "scheduled_event_id",
+    "left_operations": "scheduled_event_id",
+    "markers": "event_id",
+}
+"""The fields of a state with entries by ID, and where an entry has its ID."""
 
 
 class NondeterminismError(Exception):
@@ -48,9 +61,15 @@ def decode_state(data: Any) -> RunState:
     """Decode a state from plain JSON data.
 
     Raises:
-        msgspec.ValidationError: The data is not a state.
+        msgspec.ValidationError: The data is not a state, or an entry of it has another ID than its key. The engine could not end
+            what such an entry stands for.
     """
-    return msgspec.convert(data, RunState)
+    state = msgspec.convert(data, RunState)
+    for field, identifier in _IDENTIFIERS.items():
+        for key, entry in getattr(state, field).items():
+            if str(getattr(entry, identifier)) != key:
+                raise msgspec.ValidationError(f"`{field}.{key}` has the ID {getattr(entry, identifier)!r}")
+    return state
 
 
 def replay(

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -329,8 +329,17 @@ class RunStep:
             tasks.start_next()
 
     def _take_due(self) -> None:
-        """Perform all due actions."""
+        """Perform all due actions.
+
+        Raises:
+            RuntimeError: They change nothing, because the state contradicts itself.
+        """
+        performed: tuple[RunState, list[Any]] | None = None
         while self.ledger.open() and (due := sorted(self._due(), key=lambda d: d[:3])):
+            found = [each[:3] for each in due]
+            if performed is not None and performed[0] is self.ledger.state and performed[1] == found:
+                raise RuntimeError(f"what was due at {found[0][0]} is still due: the state contradicts itself")
+            performed = self.ledger.state, found
             for _, _, _, fire in due:
                 if self.ledger.open():
                     fire()

@@ -253,6 +253,18 @@ def test_timers_fire_in_the_order_of_their_times_before_a_later_run_timeout() ->
     assert drive.types()[-1] == "WorkflowExecutionCompleted"
 
 
+def test_a_state_that_contradicts_itself_is_refused_and_cannot_keep_the_operator_busy() -> None:
+    drive = Drive.of(timer("short", 5))
+    state = history.encode(drive.state)
+    state["timers"] = {"short": {**state["timers"]["short"], "timerId": "other"}}
+    with pytest.raises(msgspec.ValidationError, match=r"`timers\.short` has the ID 'other'"):
+        history.decode_state(state)
+    other = msgspec.structs.replace(drive.state.timers["short"], timer_id="other")
+    drive.assume(timers={"short": other})
+    with pytest.raises(RuntimeError, match="the state contradicts itself"):
+        drive.at(6)
+
+
 def test_the_run_timeout_closes_the_run_and_its_open_work() -> None:
     drive = Drive.of(activity(), workflow_run_timeout=seconds(30))
     drive.started(1)

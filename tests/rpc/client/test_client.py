@@ -186,6 +186,24 @@ async def test_a_flow_knows_when_its_schedule_was_due(client: AsyncClient) -> No
     assert await client.run(run.name, due).result() == "2026-01-01 01:30:00+00:00"
 
 
+async def test_a_backfill_is_held_and_cancelled(client: AsyncClient) -> None:
+    from support.example_runs import due  # noqa: PLC0415 - after the listener of the worker
+
+    schedules, begin = client.schedules, datetime(2026, 1, 1, tzinfo=UTC)
+    await schedules.create("filled", RunRequest.of_flow(due), cron="30 2 * * *")
+    await schedules.pause("filled")
+    await schedules.backfill("filled", begin - timedelta(days=900), begin, at_most=1)
+    await schedules.pause("filled")
+    status = (await schedules.get("filled")).object["status"]
+    assert [each["held"] for each in status["backfills"]] == [True]
+    await schedules.cancel_backfills("filled", "wrong days")
+    await schedules.cancel_backfills("filled")
+    await schedules.unpause("filled")
+    status = (await schedules.get("filled")).object["status"]
+    assert "backfills" not in status
+    assert 1 <= status["counts"]["actions"] < 900
+
+
 async def test_a_program_without_an_event_loop_does_the_same(server: Server, worker: None) -> None:  # noqa: ARG001
     from support.example_runs import Bill, billing  # noqa: PLC0415 - after the listener of the worker
 

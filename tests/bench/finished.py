@@ -5,6 +5,7 @@ import sys
 import time
 from contextlib import suppress
 
+from perdure.api.labels import API_VERSION
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.runtime import status_encoding
@@ -18,7 +19,7 @@ async def fill(namespace: str, run: Json, number: int) -> None:
     """Copy a run that has just finished, so an operator keeps the copies for their `ttlSecondsAfterFinished`."""
     url = kube.path(kube.PERDURE, namespace, "workflowruns")
     change = {"status": status_encoding.encode(run["status"])}
-    body = {key: run[key] for key in ("apiVersion", "kind", "spec")}
+    body = {"apiVersion": API_VERSION, **{key: run[key] for key in ("kind", "spec")}}
     numbers = iter(range(number))
     began = time.monotonic()
 

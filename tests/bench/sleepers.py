@@ -13,6 +13,7 @@ import orjson
 
 from bench.fleets import Member, started, wait
 from bench.results import Result
+from perdure.api.labels import API_VERSION
 from perdure.api.times import format_time, parse_time
 from perdure.controller.fleet.shards import SHARDS
 from perdure.kube import client as kube
@@ -76,7 +77,7 @@ def _asleep(cluster: Cluster, name: str) -> Json | None:
 async def _fill(namespace: Cluster, sleeper: Json, times: Sequence[datetime], series: int = 0) -> None:
     """Copy a sleeping run, so that its timer fires at each of the times."""
     url, began = kube.path(kube.PERDURE, namespace.namespace, "workflowruns"), time.monotonic()
-    body = {key: sleeper[key] for key in ("apiVersion", "kind", "spec")}
+    body = {"apiVersion": API_VERSION, **{key: sleeper[key] for key in ("kind", "spec")}}
     text = orjson.dumps(status_encoding.decode(sleeper)["status"]).decode()
     numbered = enumerate(times)
 

@@ -42,6 +42,26 @@ class ArchiveRoute:
     cluster: str | None
     """Context of the kubeconfig."""
 
+    async def ended(self, cluster: Cluster, run: Object, missing: NotFoundError) -> Object:
+        """Read a run from the archive that was deleted from the cluster while a command waited for its end.
+
+        Args:
+            cluster: The cluster.
+            run: The run as it was last read.
+            missing: The error to raise if the archive does not have it.
+
+        Raises:
+            NotFoundError: As for `archived`, also if the archive only has another run of that name.
+            CliError: As for `archived`.
+        """
+        found = await self.archived(cluster, run["metadata"]["name"], None, missing)
+        if found["metadata"]["uid"] != run["metadata"]["uid"]:
+            raise missing
+        click.echo(
+            f"The run `{run['metadata']['name']}` was deleted from the cluster; this is the archived one.", err=True
+        )
+        return found
+
     async def find(self, cluster: Cluster, name: str | None, workflow_id: str | None) -> Object:
         """Read a run by its name or workflow ID: from the cluster, otherwise from the archive, and say so on stderr.
 
@@ -110,12 +130,21 @@ class ArchiveRoute:
 
     async def _check(self, cluster: Cluster) -> None:
         """Check that the chart says that there is an archive, so that installations without one start no port-forward."""
-        service = await cluster.diagnosis.read(paths.path(paths.CORE, self.system, "services", FRONTEND_SERVICE))
-        if service is None or ARCHIVE_ANNOTATION not in (service["metadata"].get("annotations") or {}):
+        if not await has_archive(cluster, self.system):
             raise client_frontend.NoArchiveError(
                 f"the installation in namespace `{self.system}` has no archive that commands can read: it needs "
                 "`archive.enabled` and `temporal.enabled` in the chart; choose another namespace with --system-namespace"
             )
+
+
+async def has_archive(cluster: Cluster, system: str) -> bool:
+    """Whether the chart says that the installation in a namespace has an archive that commands can read.
+
+    Raises:
+        CliError: The Service cannot be read.
+    """
+    service = await cluster.diagnosis.read(paths.path(paths.CORE, system, "services", FRONTEND_SERVICE))
+    return service is not None and ARCHIVE_ANNOTATION in (service["metadata"].get("annotations") or {})
 
 
 def is_archived(run: Object) -> bool:

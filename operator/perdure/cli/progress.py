@@ -9,7 +9,7 @@ from perdure.cli.connection import connect
 from perdure.cli.options import seconds_of
 from perdure.cli.terminal import Screen, TimeFormat, page_of, program_of
 from perdure.client.cluster import Cluster
-from perdure.client.errors import ExitCode
+from perdure.client.errors import ExitCode, NotFoundError
 from perdure.client.requests import Object
 from perdure.lazy import lazily
 
@@ -24,17 +24,27 @@ with lazily():
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from perdure.cli.archive import ArchiveRoute
     from perdure.view.runs.run import RunView
 
 
 class Waiter:
     """Follows a run, and shows its progress."""
 
-    def __init__(self, context: click.Context, screen: Screen, times: TimeFormat, cluster: str | None) -> None:
+    def __init__(
+        self,
+        context: click.Context,
+        screen: Screen,
+        times: TimeFormat,
+        cluster: str | None,
+        archive: "ArchiveRoute | None" = None,
+    ) -> None:
         self.context = context
         self.screen = screen
         self.times = times
         self.cluster = cluster
+        self.archive = archive
+        """Where a run is that was deleted from the cluster; None: nowhere."""
         self.run: Object | None = None
         """The run as it was last read."""
 
@@ -68,7 +78,7 @@ class Waiter:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
-                reads = self._reads(cluster, await cluster.runs.find(name, workflow_id))
+                reads = self._reads(cluster, await self._find(cluster, name, workflow_id))
                 return await (self.draw(reads) if self.screen.interactive else self.print_changes(reads))
         except TimeoutError:
             if not limit.expired():
@@ -96,7 +106,19 @@ class Waiter:
         assert run is not None, "the first look finds the run, or says why not"
         return run.phase
 
+    async def _find(self, cluster: Cluster, name: str | None, workflow_id: str | None) -> Object:
+        if self.archive is None:
+            return await cluster.runs.find(name, workflow_id)
+        return await self.archive.find(cluster, name, workflow_id)
+
     async def _reads(self, cluster: Cluster, found: Object) -> "AsyncIterator[RunView]":
         """Yield the run at each poll until it is closed, beginning with the given one."""
-        async for self.run, run in progress.follow(cluster, found, lambda text: click.echo(text, err=True)):
-            yield run
+        self.run = found
+        try:
+            async for self.run, run in progress.follow(cluster, found, lambda text: click.echo(text, err=True)):
+                yield run
+        except NotFoundError as error:
+            if self.archive is None:
+                raise
+            self.run = await self.archive.ended(cluster, self.run, error)
+            yield await progress.view_of(cluster, self.run)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.json_values import mapping
 from perdure.api.labels import API_VERSION
-from perdure.api.phases import Phase, listed_phase
+from perdure.api.phases import CLOSED, Phase, listed_phase
 from perdure.api.search_attributes import search_attributes_of, text_of
 from perdure.client.errors import NotFoundError
 from perdure.kube.paths import escaped
@@ -49,6 +49,11 @@ class Selection:
     """The beginning of their names."""
     revision: str | None = None
     """Name of the WorkflowRevision that they execute."""
+
+    @property
+    def includes_closed(self) -> bool:
+        """Whether it can select closed runs."""
+        return not self.phases or not self.phases.isdisjoint(CLOSED)
 
     @property
     def filters(self) -> bool:

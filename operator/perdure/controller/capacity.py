@@ -33,6 +33,13 @@ _READ_EVERY: Final = timedelta(seconds=1)
 _RETURN_EVERY: Final = timedelta(minutes=1)
 """How often freed memory is returned to the system while it is short: to look for it stops everything else for up to a second."""
 _CGROUP: Final = Path("/sys/fs/cgroup")
+_FORMS: Final = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+"""The files of cgroup v2 and v1: limit, use, and statistics, with the name of the number of bytes of cached files."""
+_UNLIMITED: Final = 2**60
+"""cgroup v1 writes the absence of a limit as the largest number of pages."""
 
 
 def no_limit() -> float:
@@ -40,15 +47,20 @@ def no_limit() -> float:
     return 0.0
 
 
-def share_of_memory() -> float:
-    """The share of the memory limit of its container that this process uses, without cached files; 0 without one (cgroup v2)."""
-    with suppress(OSError, ValueError, KeyError):
-        limit = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
-        if limit != "max":
-            used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
-            rows = (_CGROUP / "memory.stat").read_text(encoding="ascii").split("\n")
-            cached = dict(row.split() for row in rows if row)["inactive_file"]
-            return (used - int(cached)) / int(limit)
+def share_of_memory(root: Path = _CGROUP) -> float:
+    """The share of the memory limit of its container that this process uses, without cached files; 0 without a limit.
+
+    Args:
+        root: Where the control group of the container is mounted.
+    """
+    for limit, used, stat, cached in _FORMS:
+        with suppress(OSError, ValueError, KeyError):
+            most = (root / limit).read_text(encoding="ascii").strip()
+            if most == "max" or int(most) >= _UNLIMITED:
+                return 0.0
+            rows = (root / stat).read_text(encoding="ascii").split("\n")
+            files = dict(row.split() for row in rows if row)[cached]
+            return (int((root / used).read_text(encoding="ascii")) - int(files)) / int(most)
     return 0.0
 
 

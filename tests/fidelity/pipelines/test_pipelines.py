@@ -181,7 +181,8 @@ EXPECTED: Final[dict[str, Any]] = {
 def test_the_other_tools_do_the_same(tool: str, tmp_path: Path) -> None:
     if tool == "airflow":
         output(run(tool, tmp_path, "airflow", "db", "migrate"))
-    played = json.loads(output(run(tool, tmp_path, "python", str(HERE / tool / "play.py")), "y\n").splitlines()[-1])
+    shown = output(run(tool, tmp_path, "python", str(HERE / tool / "play.py")), "y\n")
+    played = json.loads(shown[shown.rindex('{"nightly"') :])
     assert {name: played[name] for name in EXPECTED if name in played} == {
         name: value for name, value in EXPECTED.items() if name in played
     }

@@ -1,5 +1,6 @@
 """Commands and the console find runs that are only in the archive. Its database is a real one."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -101,6 +102,48 @@ async def test_commands_find_archived_runs_and_say_so(frontend: str) -> None:
     done = await perdure_in_thread("logs", "gone-1", "--follow", *at)
     assert done.exit_code == 1
     assert "no step of `gone-1` has started a pod" in done.stderr
+
+
+def read_archived(frontend: str, name: str) -> dict[str, Any]:
+    with urlopen(f"{frontend}/perdure/v1/namespaces/shop/archived-run?name={name}") as response:
+        found: dict[str, Any] = json.load(response)
+    return found
+
+
+async def test_a_run_that_is_deleted_while_a_command_waits_is_read_from_the_archive(
+    frontend: str, cluster: ApiServer
+) -> None:
+    archived = await asyncio.to_thread(read_archived, frontend, "gone-1")
+    is_open = {**archived, "status": {"phase": "Running"}}
+    for command, said in (("wait", ""), ("result", "gone-1")):
+        for uid, status in ((archived["metadata"]["uid"], 0), ("of-a-later-run", 2)):
+            meta = {"name": "gone-1", "namespace": "shop", "uid": uid, "resourceVersion": "1"}
+            looks = iter([{**is_open, "metadata": meta}, {**is_open, "metadata": meta}])
+            message = 'workflowruns.perdure.dev "gone-1" not found'
+            gone = (404, {"kind": "Status", "reason": "NotFound", "message": message})
+            cluster.answers[f"{RUNS}/gone-1"] = lambda looks=looks, gone=gone: next(looks, gone)
+            done = await perdure_in_thread(command, "gone-1", "--address", frontend)
+            assert done.exit_code == status, done.output
+            if status:
+                assert "the run `gone-1` was deleted before it ended" in done.stderr
+            else:
+                assert "The run `gone-1` was deleted from the cluster; this is the archived one." in done.stderr
+                assert said in done.stdout
+    del cluster.answers[f"{RUNS}/gone-1"]
+    done = await perdure_in_thread("wait", "gone-1", "--address", frontend)
+    assert done.exit_code == 0, done.output
+
+
+async def test_a_list_says_that_there_is_an_archive(cluster: ApiServer) -> None:
+    hint = "Runs that were deleted from the cluster are in the archive; list them with --archived."
+    assert hint not in (await perdure_in_thread("list")).stderr
+    cluster.answers[SERVICE] = {"metadata": {"name": "perdure-temporal", "annotations": {ARCHIVE_ANNOTATION: "Files"}}}
+    assert hint in (await perdure_in_thread("list")).stderr
+    assert hint in (await perdure_in_thread("list", "--phase", "Failed")).stderr
+    assert hint not in (await perdure_in_thread("list", "--running")).stderr
+    assert (await perdure_in_thread("list", "-o", "name")).stderr == ""
+    cluster.answers[SERVICE] = (403, {"reason": "Forbidden", "message": "ada cannot get services"})
+    assert hint not in (await perdure_in_thread("list")).stderr
 
 
 async def test_a_run_starts_again_from_the_archive(frontend: str, cluster: ApiServer) -> None:

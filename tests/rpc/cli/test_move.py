@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from perdure.runtime import status_encoding
+from perdure.simulation.cluster.kubelet import ContainerExit
 from rpc.archive.archiving import run, until
 from support.apiserver import kubeconfig
 from support.cli import perdure
@@ -106,3 +108,91 @@ def test_what_cannot_move_is_refused_or_left_out(clusters: Any, tmp_path: Path) 
     assert [each["metadata"]["name"] for each in json.loads(done.stdout)["items"] if each["kind"] == "WorkflowRun"] == [
         "mine"
     ]
+
+
+# --- What a run waits for --------------------------------------------------------------------------------------------
+
+RETRIED: Json = {
+    "activities": [
+        {
+            "name": "charge",
+            "startToCloseTimeout": "1m",
+            "container": {"image": "x"},
+            "retryPolicy": {"exponential": {"initialInterval": "5s", "maximumAttempts": 3}},
+        }
+    ],
+    "steps": [{"name": "charge", "activity": {"name": "charge"}}],
+    "output": "${steps.charge.output}",
+}
+
+
+def nap(duration: str) -> Json:
+    return {
+        "steps": [*STEPS[:1], {"name": "nap", "sleep": {"duration": duration}}, STEPS[2]],
+        "output": "${vars.count}",
+    }
+
+
+def status_of(server: Server, name: str) -> Json:
+    found: Json = next(each for each in server.cluster.of("workflowruns") if each["metadata"]["name"] == name)
+    return status_encoding.decode({"kind": "WorkflowRun", **found}).get("status") or {}
+
+
+def timers(server: Server, name: str) -> list[str]:
+    return [each["fireTime"] for each in ((status_of(server, name).get("state") or {}).get("timers") or {}).values()]
+
+
+def backs_off(server: Server) -> bool:
+    pending = status_of(server, "retried").get("pendingActivities") or []
+    return [(each["state"], each["attempt"]) for each in pending] == [("BackingOff", 2)]
+
+
+def test_timers_retries_and_schedules_continue_in_another_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = {**HEAD, "kind": "Workflow", "metadata": {"name": "flow"}, "spec": {"steps": STEPS[:1], "output": "made"}}
+    hourly = {**HEAD, "kind": "Schedule", "metadata": {"name": "hourly"}, "spec": EVERY}
+    waits = {"soon": nap("2s"), "later": nap("1h"), "retried": RETRIED}
+    objects = [flow, hourly, *(run(name, ttl=3_600, spec={"inline": each}) for name, each in waits.items())]
+    others = [run(f"other-{number}", ttl=3_600) for number in range(9)]
+    with ExitStack() as stack:
+        declined, charged = (
+            ContainerExit(after=0.05, code=1, message=""),
+            ContainerExit(after=0.05, message='"charged"'),
+        )
+        source = stack.enter_context(in_memory(namespace="shop", objects=objects, pods=lambda _: declined))
+        target = stack.enter_context(in_memory(namespace="shop", objects=others, pods=lambda _: charged))
+        urls = [stack.enter_context(over_http(each.cluster)) for each in (source, target)]
+        kubeconfig(tmp_path, monkeypatch, urls[0])
+        until(lambda: bool(timers(source, "later")) and backs_off(source))
+        call("pause", *waits)
+        call("schedule", "pause", "hourly")
+        due = timers(source, "later")
+        file = tmp_path / "shop.json"
+        file.write_text(call("move", "export"), encoding="utf-8")
+
+        kubeconfig(tmp_path, monkeypatch, urls[1])
+        done = perdure("move", "import", "--file", str(file))
+        assert done.exit_code == 0, done.output
+        assert {name: status_of(target, name)["phase"] for name in waits} == dict.fromkeys(waits, "Paused")
+        (moved,) = target.cluster.of("schedules")
+        assert moved["spec"]["paused"] is True
+        assert [each["every"] for each in moved["spec"]["intervals"]] == ["1h"]
+
+        call("unpause", *waits)
+        assert call("result", "soon").strip() == "2", "a timer that is due in between fires"
+        assert timers(target, "later") == due
+        assert call("result", "retried").strip() == "charged"
+        events = status_of(target, "retried")["history"]["events"]
+        attempts = [each["attempt"] for each in events if each["eventType"] == "ActivityTaskStarted"]
+        assert attempts == [2], "the first attempt counts"
+
+        call("schedule", "unpause", "hourly")
+        call("schedule", "trigger", "hourly")
+        until(lambda: any("hourly" in each["metadata"]["name"] for each in target.cluster.of("workflowruns")))
+        made = next(
+            each["metadata"]["name"]
+            for each in target.cluster.of("workflowruns")
+            if "hourly" in each["metadata"]["name"]
+        )
+        assert call("result", made).strip() == "made"

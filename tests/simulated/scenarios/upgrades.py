@@ -109,6 +109,9 @@ def _check_end(name: str, status: Object, fail: Callable[[str], None]) -> None:
 
 
 def _check_met(forms: Forms, new: int, fail: Callable[[str], None], *, always: bool) -> None:
-    """Check that the new form was written, and that operators have met what they cannot read: `always`, or by chance."""
-    if not forms.written.get(new) or (always and not forms.met):
-        fail(f"state version {new} was written {forms.written.get(new)} times, and reported {forms.met} times")
+    """Check that the new form was written, or a later one that the world of mixed versions has finished the upgrade to, and that
+    operators have met what they cannot read: `always`, or by chance.
+    """
+    written = sum(number for version, number in forms.written.items() if version >= new)
+    if not written or (always and not forms.met):
+        fail(f"state version {new} was written {written} times, and reported {forms.met} times")

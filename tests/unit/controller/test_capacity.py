@@ -1,9 +1,12 @@
-"""In which order runs start that have waited for room, and how often an operator returns memory that it is short of."""
+"""In which order runs start that have waited for room, and what an operator knows and returns of its memory."""
 
 from datetime import timedelta
+from pathlib import Path
+
+import pytest
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.capacity import Capacity, CapacitySettings, Refusal
+from perdure.controller.capacity import Capacity, CapacitySettings, Refusal, share_of_memory
 from perdure.controller.directory import Directory
 from perdure.controller.queue import Key, KeyedQueue, RunKey
 from perdure.kube.clock import now
@@ -57,3 +60,29 @@ def test_who_has_waited_the_longest_starts_first_however_often_it_looks() -> Non
     for _ in range(4):
         capacity.release("shop")
     assert woken == [a, a, b, d]
+
+
+@pytest.mark.parametrize(
+    ("files", "share"),
+    [
+        ({"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 1\ninactive_file 200\n"}, 0.5),
+        ({"memory.max": "max\n", "memory.current": "700\n", "memory.stat": "inactive_file 200\n"}, 0.0),
+        (
+            {
+                "memory/memory.limit_in_bytes": "1000\n",
+                "memory/memory.usage_in_bytes": "700\n",
+                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 100\n",
+            },
+            0.6,
+        ),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 0.0),
+        ({}, 0.0),
+    ],
+    ids=["cgroup v2", "v2 without a limit", "cgroup v1", "v1 without a limit", "neither"],
+)
+def test_the_share_of_memory_is_that_of_the_container(files: dict[str, str], share: float, tmp_path: Path) -> None:
+    for name, content in files.items():
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content, encoding="ascii")
+    assert share_of_memory(tmp_path) == share

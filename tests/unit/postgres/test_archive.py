@@ -227,3 +227,36 @@ async def test_deletions_are_forgotten_after_a_day(archive: PostgresArchive, ser
     assert server.statement("SELECT count(*) FROM perdure.deleted") == "1"
     await archive.maintain(clock.now() + timedelta(days=2))
     assert server.statement("SELECT count(*) FROM perdure.deleted") == "0"
+
+
+async def test_connections_are_bounded_and_a_namespace_gets_half_of_those_that_read(server: PostgresServer) -> None:
+    size, readers = 6, 4
+    server.statement("DROP SCHEMA IF EXISTS perdure CASCADE")
+    connections = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdure-operator'"
+
+    async def count(statement: str) -> int:
+        return int(await asyncio.to_thread(server.statement, statement))
+
+    async def blocked(number: int) -> None:
+        """Wait until so many statements wait for the lock."""
+        deadline = clock.now() + timedelta(seconds=30)
+        while await count(f"{connections} AND wait_event_type = 'Lock'") < number:
+            assert clock.now() < deadline, number
+            await asyncio.sleep(0.02)
+
+    async with PostgresArchive(Connection(conninfo=server.conninfo, size=size), timedelta(0)).run() as archive:
+        await archive.store(rows(3))
+        async with await psycopg.AsyncConnection.connect(server.conninfo) as blocking:
+            await blocking.execute("LOCK TABLE perdure.runs")
+            reads = [asyncio.create_task(page(archive)) for _ in range(30)]
+            await blocked(readers // 2)
+            others = [asyncio.create_task(archive.page("other", KIND, ALL, after=None, limit=100)) for _ in range(30)]
+            await blocked(readers)
+            writes = [asyncio.create_task(archive.store(rows(3))) for _ in range(10)]
+            await blocked(size)
+            assert await count(connections) == size
+            await blocking.rollback()
+        assert [len(found) for found in await asyncio.gather(*reads)] == [3] * 30
+        assert [len(found) for found in await asyncio.gather(*others)] == [0] * 30
+        await asyncio.gather(*writes)
+        assert await count(connections) <= size

@@ -1,6 +1,5 @@
 """Replays a recorded history with a definition, and shows the first difference. Pure."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +12,7 @@ from rich.text import Text
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.api.models import mistakes
 from perdure.api.reasons import ConditionReason
+from perdure.cli.files import histories
 from perdure.client.errors import CliError
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -34,7 +34,7 @@ def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:
     """Read a history.
 
     Args:
-        content: JSON, as from `history -o json`.
+        content: JSON, as from `history -o json`, or a file of the archive.
         source: The source of the history, for messages.
 
     Returns:
@@ -45,9 +45,8 @@ def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:
     """
     remedy = "write it with `history --output json`"
     try:
-        data = json.loads(content)
-        events = history.decode_events(data["events"] if isinstance(data, dict) else data)
-    except (ValueError, KeyError, msgspec.ValidationError) as error:
+        events = history.decode_events(histories.events_in(content, source))
+    except (ValueError, msgspec.ValidationError) as error:
         raise CliError(f"{source} is not a valid history ({error}); {remedy}") from error
     if not events:
         raise CliError(f"{source} is a history without events; {remedy} once the run has started")

@@ -1,6 +1,5 @@
 """`lint`, `simulate`, `test`, `replay`, and `import`: work on the files of definitions, without a cluster."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +10,11 @@ from perdure.cli.command import argument, group, option, verb
 from perdure.cli.inputs import value
 from perdure.cli.options import color_option, report_option, time_option
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, page_of
-from perdure.client.errors import CliError, ExitCode
+from perdure.client.errors import ExitCode
 from perdure.lazy import lazily
 
 with lazily():
-    from perdure.cli.files import conversion, documents, replays, scenarios
+    from perdure.cli.files import conversion, documents, histories, replays, scenarios
     from perdure.cli.files import lint as linter
     from perdure.importing.airflow import manifests as airflow_manifests
     from perdure.importing.argo import manifests as argo_manifests
@@ -213,7 +212,7 @@ def _simulate(file: Path) -> dict[str, Any]:
 
 
 @verb()
-@option("--file", "-f", required=True, help="History, from `history -o json`; - for standard input")
+@option("--file", "-f", required=True, help="History, from `history -o json` or the archive; - for standard input")
 @option("--workflow", required=True, help="Manifest of a Workflow or a WorkflowRun")
 @option("--name", help="Name of the run; default: its workflow ID")
 @option("--namespace", "-n", help="Namespace of the run; default: `default`")
@@ -226,7 +225,8 @@ def replay(
 
     Replays the history with the definition and reports the first difference,
     without a cluster. A history does not contain the name and namespace of the
-    run: if expressions use them, set --name and --namespace.
+    run: if expressions use them, set --name and --namespace. --file can be a file
+    of the archive in a bucket, as it is.
 
     Exit status: 0 it replays, 1 it does not, 2 a file cannot be read.
 
@@ -236,8 +236,8 @@ def replay(
       {program} replay --file order-42.json --workflow workflow.yaml
     """
     screen = Screen(color)
-    events = replays.read_history(_read_text(file), file)
-    manifest = replays.read_manifest(_read_text(workflow), workflow, replays.workflow_type(events))
+    events = replays.read_history(histories.read_text(file), file)
+    manifest = replays.read_manifest(histories.read_text(workflow), workflow, replays.workflow_type(events))
     found = replays.replay(events, manifest, name=name, namespace=namespace)
     if isinstance(found, replays.Difference):
         screen.show(replays.show(found, page_of(context, screen)))
@@ -246,13 +246,6 @@ def replay(
         click.echo(f"does not replay: {found}")
         raise Exit(ExitCode.NO)
     click.echo(f"replays: {len(events)} events")
-
-
-def _read_text(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{file} cannot be read: {error}") from error
 
 
 files_argument = argument(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perdure.api.phases import Phase
+from perdure.cli.archive import has_archive
 from perdure.cli.command import WholeNumber, option, verb
 from perdure.cli.connection import connect, list_kind
 from perdure.cli.options import (
@@ -24,7 +25,7 @@ from perdure.cli.options import (
 from perdure.cli.routes import RouteOptions, routed
 from perdure.cli.selection import selects_runs
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of
-from perdure.client.errors import UnreachableError
+from perdure.client.errors import CliError, UnreachableError
 from perdure.client.selection import Selection, newest, phase_of
 from perdure.kube import clock
 from perdure.lazy import lazily
@@ -99,7 +100,8 @@ def list_(
 
     --archived adds the workflows that were deleted from the cluster and are in the
     archive, which the frontend reads as well: the newest 1,000, or --limit. An
-    archive of files is listed by month: --month, or the newest one.
+    archive of files is listed by month: --month, or the newest one. Without it, a
+    sentence on stderr says that there is an archive.
 
     With --watch, prints a line for each run whose phase, progress, or reason
     changes, until Ctrl-C.
@@ -139,7 +141,7 @@ def list_(
         return
     _check_query(query, everywhere)
 
-    async def read() -> tuple[list[Object], str]:
+    async def read() -> tuple[list[Object], str, bool]:
         async with connect(context=route.cluster, namespace=route.namespace, program=program_of(context)) as found:
             if query is not None:
                 matching = await _matching(found, route, query)
@@ -153,9 +155,10 @@ def list_(
                 items = newest(await selection.read(found, clock.now(), everywhere=everywhere), None)
             if archived:
                 items = newest([*items, *await _archived(found, route, selection, query, limit, month)], limit)
-            return items, found.namespace
+            is_whole = archived or not is_for_users(output) or not selection.includes_closed or len(items) == limit
+            return items, found.namespace, not is_whole and await _may_lack(found, route)
 
-    items, searched = asyncio.run(read())
+    items, searched, lacks = asyncio.run(read())
     if reverse:
         items.reverse()
     if not is_for_users(output):
@@ -172,11 +175,20 @@ def list_(
             else "; start one with `kubectl apply -f run.yaml`"
         )
         click.echo(f"There are no {what} in {where}{advice}.", err=True)
-        return
+    else:
+        page = page_of(context, screen, times=times)
+        summaries = [runs_view.read_summary(item) for item in items]
+        screen.show(runs_view.table(summaries, page, namespaces=everywhere, wide=output == "wide", archived=archived))
+    if lacks:
+        click.echo("Runs that were deleted from the cluster are in the archive; list them with --archived.", err=True)
 
-    page = page_of(context, screen, times=times)
-    summaries = [runs_view.read_summary(item) for item in items]
-    screen.show(runs_view.table(summaries, page, namespaces=everywhere, wide=output == "wide", archived=archived))
+
+async def _may_lack(cluster: Cluster, route: RouteOptions) -> bool:
+    """Whether selected runs may be in the archive only, as far as the user may know."""
+    try:
+        return await has_archive(cluster, route.system)
+    except CliError:
+        return False
 
 
 _MOST_ARCHIVED = 1_000

@@ -34,6 +34,7 @@ from perdure.lazy import lazily
 
 with lazily():
     from perdure.cli import temporal_history
+    from perdure.cli.files import histories
     from perdure.client import logs as log_reader
     from perdure.view.runs import describe as view
     from perdure.view.runs import events as events_view
@@ -99,7 +100,7 @@ def describe(
     if watch:
         if not is_for_users(output):
             raise click.BadParameter("shows text only; leave out --output", param_hint="--watch")
-        asyncio.run(Waiter(context, screen, times, archive.cluster).wait(name, workflow_id, namespace, None))
+        asyncio.run(Waiter(context, screen, times, archive.cluster, archive).wait(name, workflow_id, namespace, None))
     run, events = asyncio.run(_read_with_events(name, workflow_id, namespace, archive, program_of(context)))
     page = page_of(context, screen, times=times, cluster=archive.cluster, brief=not every)
 
@@ -151,6 +152,7 @@ _PAUSE = 0.5
 @option("--reverse", is_flag=True, help="Show the newest event first")
 @namespace_option
 @report_option
+@option("--file", metavar="FILE", help="Instead of NAME: file of the archive, or of `history -o json`; -: stdin")
 @option("--temporal", is_flag=True, help="Write the JSON of Temporal, for the replayers of SDKs")
 @option("--detailed", is_flag=True, help="Show every attribute of every event")
 @time_option
@@ -166,6 +168,7 @@ def history(
     reverse: bool,
     namespace: str | None,
     output: Output,
+    file: str | None,
     temporal: bool,
     detailed: bool,
     times: TimeFormat,
@@ -178,7 +181,8 @@ def history(
     reads; with --reverse, the newest event comes first in it too.
 
     --temporal writes the history in Temporal's JSON, which the replayers of SDKs
-    read.
+    read. --file shows a history without a cluster, such as a file of the archive in
+    a bucket.
 
     \b
     Examples:
@@ -188,13 +192,28 @@ def history(
       {program} history order-42 --reverse --detailed --time-format iso
       {program} history order-42 --output json > order-42.json
       {program} history order-42 --temporal > order-42.temporal.json
+      {program} history --file 20261130T154740Z-12-48213.json.gz
     """
-    check_named(name, workflow_id)
+    if file is None:
+        check_named(name, workflow_id)
+    elif name or workflow_id or follow or temporal:
+        raise click.BadParameter("leave out NAME, --workflow-id, --follow, and --temporal", param_hint="--file")
     if follow and (reverse or output != "text"):
         raise click.BadParameter("leave out --reverse and --output", param_hint="--follow")
     if temporal and (follow or reverse or output not in {"text", "json"}):
         raise click.BadParameter("leave out --follow, --reverse, and --output", param_hint="--temporal")
     screen = Screen(color)
+
+    def show(events: list[Event], after: int = 0) -> None:
+        if output != "text":
+            screen.write_data(output, {"events": events[::-1] if reverse else events})
+        else:
+            page = page_of(context, screen, times=times)
+            screen.show(events_view.table(events, page, detailed=detailed, reverse=reverse, after=after))
+
+    if file is not None:
+        show([*histories.events_in(histories.read_text(file), file)])
+        return
 
     async def read() -> None:
         async with connect(context=archive.cluster, namespace=namespace, program=program_of(context)) as found:
@@ -204,11 +223,8 @@ def history(
                 if temporal:
                     screen.write_data("json", await temporal_history.temporal_history(found, run, events))
                     return
-                if output != "text":
-                    screen.write_data(output, {"events": events[::-1] if reverse else events})
-                elif len(events) > shown:
-                    page = page_of(context, screen, times=times)
-                    screen.show(events_view.table(events, page, detailed=detailed, reverse=reverse, after=shown))
+                if output != "text" or len(events) > shown:
+                    show(events, shown)
                     shown = len(events)
                 elif not follow:
                     message = f"The run `{run['metadata']['name']}` has not started: it has no events yet."

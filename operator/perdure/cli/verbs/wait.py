@@ -12,7 +12,6 @@ from perdure.cli.connection import connect
 from perdure.cli.options import (
     check_named,
     color_option,
-    context_option,
     namespace_option,
     report_option,
     run_argument,
@@ -45,10 +44,10 @@ if TYPE_CHECKING:
 @option("--ignore-not-found", "ignore", is_flag=True, help="Succeed if the run does not exist or is deleted")
 @time_option
 @color_option
-@context_option
-@click.pass_context
+@reads_archive
 def wait(
     context: click.Context,
+    archive: ArchiveRoute,
     *,
     name: str | None,
     workflow_id: str | None,
@@ -57,12 +56,13 @@ def wait(
     ignore: bool,
     times: TimeFormat,
     color: Color,
-    cluster: str | None,
 ) -> None:
     """Wait until a run ends, and show its progress.
 
     On a terminal, shows the steps live; otherwise prints a line for each change.
-    If the API server does not respond, it retries until --timeout.
+    If the API server does not respond, it retries until --timeout. A run that was
+    deleted from the cluster, also while you wait, is read from the archive, if the
+    installation has one.
 
     With --ignore-not-found, a run that does not exist, or is deleted while you
     wait, is not an error.
@@ -78,7 +78,7 @@ def wait(
       {program} wait order-42 --ignore-not-found
     """
     check_named(name, workflow_id)
-    waiter = Waiter(context, Screen(color), times, cluster)
+    waiter = Waiter(context, Screen(color), times, archive.cluster, archive)
     try:
         raise Exit(waiter.to_the_end(name, workflow_id, namespace, timeout))
     except NotFoundError as error:
@@ -127,9 +127,9 @@ def result(
             asyncio.timeout(seconds),
             connect(context=archive.cluster, namespace=namespace, program=program_of(context)) as found,
         ):
-            run = await _ended(found, await archive.find(found, name, workflow_id))
+            run = await _ended(found, archive, await archive.find(found, name, workflow_id))
             while run.chain.continued_as:
-                run = await _ended(found, await archive.find(found, run.chain.continued_as, None))
+                run = await _ended(found, archive, await archive.find(found, run.chain.continued_as, None))
             return run
 
     try:
@@ -146,13 +146,19 @@ def result(
     raise Exit(ExitCode.NO)
 
 
-async def _ended(cluster: Cluster, found: "Object") -> "RunView":
+async def _ended(cluster: Cluster, archive: ArchiveRoute, found: "Object") -> "RunView":
     """Wait until a run has ended; if it has failed, read its history, too, for the names of its steps.
+
+    A run that is deleted meanwhile is read from the archive.
 
     Raises:
         CliError: The run was deleted or replaced by another one, or cannot be read.
     """
     if not is_archived(found):
-        found = await progress.ended(cluster, found["metadata"]["name"], lambda text: click.echo(text, err=True))
+        name = found["metadata"]["name"]
+        try:
+            found = await progress.ended(cluster, name, lambda text: click.echo(text, err=True))
+        except NotFoundError as error:
+            found = await archive.ended(cluster, found, error)
     run = run_view.read_run(found, now=clock.now())
     return await progress.view_of(cluster, found) if run.failure else run

@@ -1,7 +1,10 @@
 """Replay of histories by definitions that still match them, or no longer do."""
 
+import gzip
 import json
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +18,7 @@ from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.language.compiler import compile_program
 from perdure.language.keys import limit_keys
 from perdure.language.program import InvalidWorkflowError
+from support.cli import perdure
 from support.view.flow import ORDER, Flow, charged_after_two_refusals, declined, golden, plain
 
 
@@ -150,6 +154,51 @@ def test_the_workflow_of_the_history_is_selected_among_several() -> None:
 def test_a_file_that_is_not_a_history_is_rejected_with_the_command_to_write_one(content: str) -> None:
     with pytest.raises(CliError, match="history --output json"):
         read_history(content, "h.json")
+
+
+def in_the_archive(flow: Flow, folder: Path, **history: Any) -> str:
+    """A file as the archive of files writes it."""
+    found = {**flow.object, "kind": "WorkflowRun"}
+    found["status"] = {**flow.status, "history": {**flow.status["history"], **history}}
+    file = folder / "20261130T154740Z-12-48213.json.gz"
+    lines = [json.dumps({"kind": "WorkflowRun", "metadata": {"name": "order-42"}}) + "\n", json.dumps(found)]
+    file.write_bytes(b"".join(gzip.compress(line.encode()) for line in lines))
+    return str(file)
+
+
+@pytest.mark.parametrize("form", ["stored", "decoded"])
+def test_a_file_of_the_archive_is_shown_and_replayed(form: str, tmp_path: Path) -> None:
+    flow = charged_after_two_refusals()
+    events = flow.status["history"]["events"]
+    stored = {"events": [json.dumps(each) for each in events]} if form == "stored" else {}
+    file, workflow = in_the_archive(flow, tmp_path, **stored), tmp_path / "workflow.yaml"
+    workflow.write_text(manifest(ORDER), encoding="utf-8")
+    done = perdure("replay", "--file", file, "--workflow", str(workflow))
+    assert (done.exit_code, done.stdout) == (0, f"replays: {len(events)} events\n"), done.output
+    done = perdure("history", "--file", file, "-o", "json")
+    assert json.loads(done.stdout)["events"] == events
+    written = tmp_path / "order-42.json"
+    written.write_text(done.stdout, encoding="utf-8")
+    shown = [perdure("history", "--file", name, "--color", "never").stdout for name in (file, str(written))]
+    assert shown[0] == shown[1]
+    assert len(shown[0].splitlines()) == len(events) + 1
+    assert perdure("history", "order-42", "--file", file).exit_code == 2
+
+
+def test_a_file_of_the_archive_without_its_history_says_so(tmp_path: Path) -> None:
+    file = in_the_archive(charged_after_two_refusals(), tmp_path, events=[], historyOmittedBytes=70_000_000)
+    done = perdure("history", "--file", file)
+    assert done.exit_code == 2
+    assert "has the run without its history, which exceeded `archive.maxHistoryMiB`" in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"\x1f\x8bbroken", b"\xff"])
+def test_a_file_that_cannot_be_read_is_an_error(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    done = perdure("history", "--file", str(file))
+    assert done.exit_code == 2
+    assert f"{file} cannot be read" in done.stderr
 
 
 @pytest.mark.parametrize("content", ["", "kind: Pod", "a: [", "kind: WorkflowRun\nspec: {workflow: {name: x}}"])

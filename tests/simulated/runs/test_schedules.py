@@ -3,6 +3,8 @@
 import asyncio
 from datetime import datetime, timedelta, timezone
 
+import pytest
+
 from perdure.simulation.cluster.apiserver import Request
 from perdure.simulation.cluster.store import Object, ObjectKey
 from simulated.loop import START
@@ -293,3 +295,48 @@ def test_a_backfill_is_shown_and_paused_and_cancelled_while_it_starts_its_runs()
         assert [_reason(world, name) for name in ("fill", "paused", "cancelled", "resumed")] == ["Done"] * 4
 
     assert simulate(scenario, Setting(seed=1, faults=0, kills=0)).violations == []
+
+
+@pytest.mark.parametrize("policy", ["AllowAll", "BufferAll"])
+@pytest.mark.parametrize(("operators", "mixed"), [(1, False), (3, False), (2, True)])
+def test_each_time_of_a_backfill_starts_once_although_it_is_paused_and_operators_are_killed(
+    operators: int, mixed: bool, policy: str
+) -> None:
+    count = 60
+
+    async def scenario(world: World) -> None:
+        def started() -> set[str]:
+            return {name.split("-")[1] for name in world.runs()}
+
+        def schedule() -> Object:
+            found: Object = world.server.get(ObjectKey("schedules", "default", "s"))
+            return found
+
+        end = (START - timedelta(hours=1)).isoformat()
+        world.begin()
+        world.create("Schedule", "s", {**_EVERY_MINUTE, "endTime": end, "successfulRunsHistoryLimit": 1000})
+        await asyncio.sleep(SECONDS)
+        start = START - timedelta(hours=6)
+        times = {"startTime": start.isoformat(), "endTime": (start + timedelta(minutes=count - 1)).isoformat()}
+        world.create("Operation", "fill", {**_OF_S, "backfill": {**times, "overlapPolicy": policy}})
+        random = world.random("pauses")
+        for number in range(3):
+            await asyncio.sleep(random.uniform(0, 4))
+            world.create("Operation", f"pause-{number}", {**_OF_S, "pause": {}})
+            await asyncio.sleep(random.uniform(0, 10))
+            world.create("Operation", f"go-{number}", {**_OF_S, "unpause": {}})
+        await world.trouble(60)
+        await world.calm(90)
+        for _ in range(200):  # with BufferAll, the runs start one after the other
+            if "backfills" not in schedule()["status"]["state"]:
+                break
+            await asyncio.sleep(5)
+        await world.rest()
+        status = schedule()["status"]
+        assert (len(world.runs()), len(started()), status["counts"]["actions"]) == (count, count, count)
+        assert "backfills" not in status
+        assert "backfills" not in status["state"]
+
+    for seed in range(4):
+        setting = Setting(seed=seed, operators=operators, fleet=operators > 1, mixed=mixed)
+        assert simulate(scenario, setting).violations == []

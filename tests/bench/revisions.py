@@ -19,7 +19,6 @@ from bench.costs import ApiServerCosts
 from bench.fleets import started, wait
 from bench.results import Result
 from bench.sleepers import AT_ONCE, PROGRESS
-from bench.test_commit_bytes import KILOBYTES, definition_of
 from perdure.api.labels import API_VERSION
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
@@ -28,11 +27,27 @@ from perdure.runtime.commits import OF_RUNS, committed
 from support.cluster.namespace import Cluster, Json, temporary_namespace
 from support.sdk.server import Operator
 
+KILOBYTES: Final = (3, 30, 100)
 MOST_BYTES: Final = 400_000_000
 """Of definitions in runs: etcd has 2 GB by default, keeps what was deleted for some minutes, and stores each commit again."""
 COMMITS: Final = 1_000
 """Commits whose CPU time is measured, at most one for each run."""
 WORKFLOW: Final = "subscription"
+
+
+def definition_of(size: int) -> Json:
+    """A definition of about `size` bytes of JSON: activities with commands, and steps that run them and wait for a signal."""
+    found: Json = {"activities": [], "steps": [{"name": "go", "waitForSignal": {"name": "go"}}]}
+    while len(json.dumps(found)) < size:
+        name = f"work-{len(found['activities'])}"
+        container = {
+            "image": "registry.example.com/shop/work:1.7.3",
+            "command": ["work"],
+            "args": ["--step", name, "x" * 1_000],
+        }
+        found["activities"].append({"name": name, "startToCloseTimeout": "5m", "container": container})
+        found["steps"].append({"name": name, "activity": {"name": name, "input": {"order": "${input.order}"}}})
+    return found
 
 
 async def measure_revisions(operator: Operator, number: int) -> list[Result]:

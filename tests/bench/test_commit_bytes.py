@@ -2,11 +2,11 @@
 
 import json
 from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 import pytest
 
+from bench.revisions import KILOBYTES, definition_of
 from perdure.controller.runs.deciders import RunDecider
 from perdure.controller.runs.status import StatusComposer
 from perdure.controller.workflows.definitions import Definition, compile_definition
@@ -18,23 +18,7 @@ from perdure.runtime.commits import OF_RUNS, committed
 from perdure.runtime.revisions import Content
 
 pytestmark = pytest.mark.bench
-KILOBYTES = (3, 30, 100)
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def definition_of(size: int) -> dict[str, Any]:
-    """A definition of about `size` bytes of JSON: activities with commands, and steps that run them and wait for a signal."""
-    found: dict[str, Any] = {"activities": [], "steps": [{"name": "go", "waitForSignal": {"name": "go"}}]}
-    while len(json.dumps(found)) < size:
-        name = f"work-{len(found['activities'])}"
-        container = {
-            "image": "registry.example.com/shop/work:1.7.3",
-            "command": ["work"],
-            "args": ["--step", name, "x" * 1_000],
-        }
-        found["activities"].append({"name": name, "startToCloseTimeout": "5m", "container": container})
-        found["steps"].append({"name": name, "activity": {"name": name, "input": {"order": "${input.order}"}}})
-    return found
 
 
 def commit_of(definition: Definition) -> int:

@@ -1,5 +1,6 @@
 """An archive in memory that can be unavailable and reject runs, in place of a database."""
 
+import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
@@ -16,6 +17,11 @@ class MemoryArchive:
         self.batches: list[list[str]] = []
         """The names of the runs in each batch that was given to it."""
         self.is_down = False
+        self.answers = asyncio.Event()
+        """While it is not set, questions for versions wait."""
+        self.answers.set()
+        self.asked: list[str] = []
+        """The names of the runs whose versions were asked for."""
         self.largest_batch: int | None = None
         """The most runs that it takes at a time; None: any number."""
         self.rejects: set[str] = set()
@@ -39,6 +45,8 @@ class MemoryArchive:
 
     async def versions(self, runs: Collection[RunRef]) -> dict[str, str]:
         self._check()
+        self.asked += [run.name for run in runs]
+        await self.answers.wait()
         return {run.run_id: self.rows[run.run_id].record.version for run in runs if run.run_id in self.rows}
 
     async def find(self, namespace: str, kind: RunKind, workflow_id: str, run_id: str) -> KubeObject | None:

@@ -133,6 +133,8 @@ class Archiver:
         self._reported: datetime | None = None
         """When the last Event about the archive was recorded."""
         self._any = asyncio.Event()
+        self._is_asking = False
+        """Whether the archive was asked by `learn`, and has not answered."""
         self._look = False
         """Whether to look at all runs again."""
         self.failing_since: datetime | None = None
@@ -239,12 +241,19 @@ class Archiver:
         return False
 
     async def learn(self, entries: Iterable[Entry]) -> None:
-        """Ask the archive which versions of runs it has. If it does not answer, nothing is learned."""
-        unknown = [entry.ref for entry in entries if entry.uid not in self._stored]
-        if not unknown:
+        """Ask the archive which versions it has of runs that other members archive. If it does not answer, nothing is learned.
+
+        Callers ask one at a time, and not while the archive fails: an answer may take seconds, in which they reconcile no runs.
+        """
+        unknown = [each.ref for each in entries if each.uid not in self._stored and not self._is_missing(each)]
+        if not unknown or self._is_asking or self.failing_since is not None:
             return
-        with suppress(ArchiveUnavailableError, ArchiveRejectedError):
-            self._stored |= await self.archive.versions(unknown)
+        self._is_asking = True
+        try:
+            with suppress(ArchiveUnavailableError, ArchiveRejectedError):
+                self._stored |= await self.archive.versions(unknown)
+        finally:
+            self._is_asking = False
 
     # Work
 

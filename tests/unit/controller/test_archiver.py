@@ -216,8 +216,29 @@ async def test_a_run_that_another_member_archived_may_be_removed(stage: Stage) -
     await stage.work_until(lambda: len(stage.archive.rows) == 1)
     other = Stage(stage.client, stage.runs)
     other.archive.rows = stage.archive.rows
+    other.shards.mine = set()
     other.directory.put(run)
     assert await other.archiver.has(run)
+
+
+async def test_what_wants_to_remove_runs_does_not_wait_for_an_archive_that_does_not_answer(stage: Stage) -> None:
+    """With 16 expired runs of a namespace that each waited for a connection, its other runs stood still for 20 seconds."""
+    stage.shards.mine = {"mine"}
+    mine, theirs, others = stage.close("mine"), stage.close("theirs"), stage.close("others")
+    stage.archive.answers.clear()
+    assert not await stage.archiver.has(mine)
+    assert stage.archive.asked == [], "it archives that one itself"
+    asking = asyncio.ensure_future(stage.archiver.has(theirs))
+    while not stage.archive.asked:  # noqa: ASYNC110 (the archive calls nothing)
+        await asyncio.sleep(0)
+    assert not await stage.archiver.has(others)
+    stage.archive.answers.set()
+    assert not await asking
+    stage.archive.is_down = True
+    await stage.work_until(lambda: stage.archiver.failing_since is not None)
+    stage.archive.asked.clear()
+    assert not await stage.archiver.has(others)
+    assert stage.archive.asked == []
 
 
 async def test_what_was_missed_during_an_outage_is_archived_afterwards(stage: Stage) -> None:

@@ -48,7 +48,7 @@ def deploy(
     For each Environment of the module, applies a WorkerDeployment, the
     ServiceAccount and RoleBinding of its workers, and a Workflow with the
     activities. It requires kubectl. Deploy again after each change: open runs
-    stay on the code they started with.
+    stay on the code of the flow they started with, and get the new activities.
 
     Exit status: 0 deployed, 2 error.
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from support.ports import free_port
+
 ACTIVITIES: Final = 10
 _PREFECT: Final = ("prefect==3.9.1",)
 _AIRFLOW: Final = ("apache-airflow==3.3.2",)
@@ -183,12 +185,6 @@ class Installed:
             running.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def _until(what: str, tried: Callable[[], object], installed: Installed, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not tried():
@@ -208,7 +204,7 @@ class Prefect:
     SHORTEST: Final = "a run without tasks"
 
     def __init__(self, folder: Path) -> None:
-        self._port = _free_port()
+        self._port = free_port()
         home = {"PREFECT_HOME": str(folder / "home"), "PREFECT_API_URL": f"http://127.0.0.1:{self._port}/api"}
         self.installed = Installed(_PREFECT, folder, {**home, "PREFECT_SERVER_ANALYTICS_ENABLED": "false"})
 
@@ -234,7 +230,7 @@ class Airflow:
 
     def __init__(self, folder: Path) -> None:
         home = folder / "home"
-        self._port = _free_port()
+        self._port = free_port()
         self._dags = home / "dags"
         settings = {
             "AIRFLOW_HOME": str(home),

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 _SECONDS = 30.0
 
 
+def _announce(run: Object) -> None:
+    """Say on stderr that a run is the archived one."""
+    name = run["metadata"]["name"]
+    click.echo(f"The run `{name}` was deleted from the cluster; this is the archived one.", err=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveRoute:
     """The options of a command that also finds archived runs."""
@@ -57,9 +63,7 @@ class ArchiveRoute:
         found = await self.archived(cluster, run["metadata"]["name"], None, missing)
         if found["metadata"]["uid"] != run["metadata"]["uid"]:
             raise missing
-        click.echo(
-            f"The run `{run['metadata']['name']}` was deleted from the cluster; this is the archived one.", err=True
-        )
+        _announce(found)
         return found
 
     async def find(self, cluster: Cluster, name: str | None, workflow_id: str | None) -> Object:
@@ -73,8 +77,7 @@ class ArchiveRoute:
         except NotFoundError as error:
             missing = error
         found = await self.archived(cluster, name, workflow_id, missing)
-        run = found["metadata"]["name"]
-        click.echo(f"The run `{run}` was deleted from the cluster; this is the archived one.", err=True)
+        _announce(found)
         return found
 
     async def archived(

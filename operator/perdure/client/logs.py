@@ -304,7 +304,7 @@ class LogReader:
         return shown or any(log.end for log in missing)
 
     def _why_none(self, snapshot: _Snapshot) -> str:
-        """Say why there is no log to show."""
+        """The reason why no log is shown."""
         attempts = [*snapshot.logs, *snapshot.missing, *snapshot.earlier]
         if all(run.code is not None for run in snapshot.runs):
             return f"workers run the steps of `{self._name}`; look for their logs there"

@@ -1,7 +1,7 @@
 """An autoscaler owns the number of worker pods: Kubernetes' HorizontalPodAutoscaler, by the backlog that the operators report.
 
-A server of this test, in a pod, stands in for an adapter of Prometheus: it serves the API of external metrics from the metrics of
-the operators. The manifest is that of docs/workers.md.
+In place of prometheus-adapter, a pod of the test serves the external metrics API from the metrics of the operators. The manifest
+is that of docs/workers.md.
 """
 
 import base64

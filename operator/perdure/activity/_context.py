@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 LARGE_RESULTS = (
-    "set `artifacts.largeResults` and write it to $PERDURE_RESULT_FILE, or pass a reference to the data instead"
+    "in a flow in Python, return a `pf.File`; otherwise, set `artifacts.largeResults` and write it to $PERDURE_RESULT_FILE, "
+    "or pass a reference to the data instead"
 )
 """The advice for results of any size."""
-_DEFAULT_MESSAGE_LIMIT = 4095
+MESSAGE_LIMIT = 4095
+"""Maximum bytes of a termination message, unless the operator says otherwise."""
 _DEFAULT_DETAILS_LIMIT = 16 * 1024
 
 
@@ -67,7 +69,7 @@ class Context:
             start_to_close_timeout=_duration(get("PERDURE_START_TO_CLOSE_TIMEOUT")),
             heartbeat_timeout=_duration(get("PERDURE_HEARTBEAT_TIMEOUT")),
         )
-        self.message_limit = int(get("PERDURE_MESSAGE_LIMIT") or _DEFAULT_MESSAGE_LIMIT)
+        self.message_limit = int(get("PERDURE_MESSAGE_LIMIT") or MESSAGE_LIMIT)
         self._large = get("PERDURE_RESULT_SIZE") == "Large"
         self._result_limit = int(get("PERDURE_RESULT_LIMIT") or self.message_limit)
         self._details_limit = int(get("PERDURE_HEARTBEAT_DETAILS_LIMIT") or _DEFAULT_DETAILS_LIMIT)
@@ -128,8 +130,7 @@ class Context:
                 file.write(text)
             os.replace(part, self._result_file)  # noqa: PTH105 - as above
         else:
-            ways = LARGE_RESULTS + ("" if self._large else ", or declare `resultSize: Large`")
-            raise PayloadTooLargeError(f"the result has {size} bytes, but the limit is {self._result_limit}: {ways}")
+            raise result_too_large(size, self._result_limit, large=self._large)
 
     def _discard_file(self) -> None:
         """Remove an earlier result from the file for large ones, which would count instead of a later one elsewhere."""
@@ -144,6 +145,15 @@ class Context:
             return
         with open(self._termination_log, "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
             file.write(text)
+
+
+def result_too_large(size: int, limit: int, *, large: bool) -> PayloadTooLargeError:
+    """Return the error for a result that has more bytes than fit, with what to do instead.
+
+    `large`: whether the activity declares `resultSize: Large` already.
+    """
+    ways = LARGE_RESULTS + ("" if large else ", or declare `resultSize: Large`")
+    return PayloadTooLargeError(f"the result has {size} bytes, but the limit is {limit}: {ways}")
 
 
 def _duration(seconds: str | None) -> timedelta | None:

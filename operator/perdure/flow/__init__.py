@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         signal,
         sleep,
     )
-    from perdure.flow.local import LocalRun, StuckError
+    from perdure.flow.local import LocalRun, SandboxError, StuckError
     from perdure.flow.replays import replay
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "MapError",
     "Retry",
     "Saga",
+    "SandboxError",
     "StuckError",
     "ValueTypeError",
     "gather",
@@ -69,7 +70,7 @@ _LATER = {
         ("MapError", "Saga", "gather", "map", "now", "race", "scheduled_time", "signal", "sleep"),
         "perdure.flow.control",
     ),
-    **dict.fromkeys(("LocalRun", "StuckError"), "perdure.flow.local"),
+    **dict.fromkeys(("LocalRun", "SandboxError", "StuckError"), "perdure.flow.local"),
     "replay": "perdure.flow.replays",
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,7 +20,7 @@ from perdure.api.times import parse_duration
 from perdure.api.values import Codec, ValueTypeError, codec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -451,6 +452,17 @@ LISTENERS: list[Callable[[Flow[..., Any]], object]] = []
 """Called with each flow that is defined. A worker needs that: its sandbox imports the module of a flow again, for each run."""
 
 _ENVIRONMENTS: dict[str, Environment] = {}
+
+
+@contextmanager
+def environments_kept() -> Iterator[None]:
+    """Forget the environments that a block defines, such as those of a module that a sandbox imports again."""
+    before = dict(_ENVIRONMENTS)
+    try:
+        yield
+    finally:
+        _ENVIRONMENTS.clear()
+        _ENVIRONMENTS.update(before)
 
 
 def environment_named(name: str) -> Environment | None:

@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import inspect
 import itertools
+import json
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,16 +31,27 @@ from temporalio.bridge.proto import workflow_commands as commands
 from temporalio.common import Priority, SearchAttributePair, TypedSearchAttributes
 from temporalio.converter import DataConverter, DefaultFailureConverter
 from temporalio.exceptions import ApplicationError, CancelledError
-from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 
 from perdure import activity as pods
+from perdure.activity._context import MESSAGE_LIMIT, result_too_large
 from perdure.api.files import EXCHANGE
 from perdure.api.names import FILES_FIELD
 from perdure.api.times import format_duration
 from perdure.flow.control import SCHEDULED_TIME
-from perdure.flow.definitions import Activity, Duration, Environment, Flow, duration, environment_named
+from perdure.flow.definitions import (
+    Activity,
+    Duration,
+    Environment,
+    Flow,
+    duration,
+    environment_named,
+    environments_kept,
+)
 from perdure.flow.files import LocalStore
+from perdure.flow.sandbox import RESTRICTED, advice, local_instance
 from perdure.kube import clock
+from perdure.runtime.pods.payloads import LARGE_RESULT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +75,10 @@ _Action = Awaitable[None] | None
 
 class StuckError(RuntimeError):
     """A flow waits for something that nobody will do, such as a signal that the test does not send."""
+
+
+class SandboxError(RuntimeError):
+    """A flow did what only activities may, such as to read the clock: a worker would not continue its run until it is changed."""
 
 
 class PodLostError(Exception):
@@ -185,6 +201,9 @@ class LocalRun:
         """The number of events after which a flow counts as endless."""
         self._executions: list[_Execution] = []
         self._root: _Execution | None = None
+        self.sandbox = True
+        """Whether flows run in the sandbox of workers, which imports their module again: not for debuggers, and not if a test has
+        changed the module."""
         self._store = LocalStore()
         """What has the files of activities."""
 
@@ -240,9 +259,15 @@ class LocalRun:
 
         Raises:
             StuckError: It waits for something that nobody will do.
+            SandboxError: It did what only activities may.
             temporalio.exceptions.FailureError: It has failed: an error of its own is an ApplicationError of that type, and the
                 failure of an activity an ActivityError.
         """
+        if workflow.unsafe.in_sandbox():
+            raise RuntimeError(
+                "the module of the flow starts a local run when it is imported, as a worker does: "
+                'put that below `if __name__ == "__main__":`'
+            )
         stored = flow.signature.encode_arguments(flow.signature.bind(args, kwargs))
         with ThreadPoolExecutor(1) as thread:  # this one may have an event loop already
             result = thread.submit(asyncio.run, self._run(flow, stored)).result()
@@ -357,7 +382,8 @@ class LocalRun:
             last_completion_result=Payloads(),
             last_failure=None,
         )
-        instance = UnsandboxedWorkflowRunner().create_instance(details)
+        with environments_kept():
+            instance = local_instance(flow, details, sandboxed=self.sandbox)
         execution = _Execution(flow, start.workflow_id, run_id, instance, on_close, start)
         self._executions.append(execution)
         self._after(timedelta(), lambda: self._activate(execution, initialize_workflow=start))
@@ -373,9 +399,15 @@ class LocalRun:
             return
         act = activation.WorkflowActivation(run_id=execution.run_id, jobs=[activation.WorkflowActivationJob(**job)])
         act.timestamp.FromDatetime(self.now)
-        completion = await asyncio.to_thread(execution.instance.activate, act)  # as workers do: it sets an event loop
+        with environments_kept():
+            completion = await asyncio.to_thread(
+                execution.instance.activate, act
+            )  # as workers do: it sets an event loop
         if completion.HasField("failed"):
-            raise _error_of(completion.failed.failure)
+            failure = completion.failed.failure
+            if failure.application_failure_info.type == RESTRICTED:
+                raise SandboxError(advice(failure, execution.flow)) from _error_of(failure)
+            raise _error_of(failure)
         for command in completion.successful.commands:
             self._do(execution, command)
 
@@ -536,7 +568,7 @@ class LocalRun:
         arguments = _value(command.arguments[0]) if command.arguments else None
         shown = {name: value for name, value in (arguments or {}).items() if name != FILES_FIELD}
         call = Call(command.activity_type, command.activity_id, shown, task.attempt, self.now)
-        ending = await self.ending(task, call)
+        ending = _fitting(await self.ending(task, call), self._activity(task))
         task.call = len(self.calls)
         self.calls.append(call)
         limit, name = _delta(command.start_to_close_timeout), "StartToClose"
@@ -592,16 +624,20 @@ class LocalRun:
         command = task.command
         if command.activity_type in self._activities:
             return self._activities[command.activity_type]
-        queue = command.task_queue if not task.local else ""
-        environment = self._environment(queue.removeprefix(_PODS), task.execution)
-        activity = None if environment is None else environment.activities.get(command.activity_type)
+        activity = self._activity(task)
         if activity is None:
             raise LookupError(
-                f"no activity `{command.activity_type}` is defined for the task queue {queue!r}; "
+                f"no activity `{command.activity_type}` is defined for the task queue {command.task_queue!r}; "
                 "give its function to `LocalRun(activities=…)`"
             )
         other = self._scripts[activity.name].function
         return activity.run if other is None else activity.replaced(other).run
+
+    def _activity(self, task: _Task) -> Activity[..., Any] | None:
+        """Return the activity of a flow; None for one of another worker."""
+        queue = task.command.task_queue if not task.local else ""
+        environment = self._environment(queue.removeprefix(_PODS), task.execution)
+        return None if environment is None else environment.activities.get(task.command.activity_type)
 
     def _attempt_ended(self, task: _Task, ending: Ending) -> _Action:
         """End the activity, or repeat a failed attempt."""
@@ -684,6 +720,18 @@ def _next_delay(policy: Any, attempt: int, error: BaseException) -> timedelta | 
         return min(initial * (policy.backoff_coefficient or 2.0) ** (attempt - 1), longest)
     except OverflowError:
         return longest
+
+
+def _fitting(ending: Ending, activity: Activity[..., Any] | None) -> Ending:
+    """Return how an attempt ends in a pod, whose result has a limit."""
+    if activity is None or ending.error is not None:
+        return ending
+    large = activity.options.definition.get("resultSize") == "Large"
+    limit = LARGE_RESULT_LIMIT if large else MESSAGE_LIMIT
+    size = len(json.dumps(ending.result, ensure_ascii=False, separators=(",", ":")).encode())
+    if size <= limit:
+        return ending
+    return Ending(error=result_too_large(size, limit, large=large), takes=ending.takes)
 
 
 def _outcome(error: BaseException | None) -> Outcome:

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,12 +17,10 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import TLSConfig
 from temporalio.worker import Worker, WorkerDeploymentConfig
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-import perdure.flow.control  # noqa: F401 - imported here, the sandbox passes it through to flows, which import it when they use it
-from perdure.flow import definitions
 from perdure.flow.definitions import Flow, environments_of
 from perdure.flow.modules import load
+from perdure.flow.sandbox import sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +51,7 @@ async def serve(client: Client, flows: Iterable[Flow[..., object]], stop: asynci
             client,
             task_queue=queue,
             workflows=[flow.workflow for flow in served],
-            workflow_runner=SandboxedWorkflowRunner(restrictions=_restrictions(served)),
+            workflow_runner=sandbox(served),
             deployment_config=_versioning(),
         )
         for queue, served in by_queue.items()
@@ -78,31 +75,11 @@ def _versioning() -> WorkerDeploymentConfig | None:
     )
 
 
-def _restrictions(flows: Iterable[Flow[..., object]]) -> SandboxRestrictions:
-    """Import again, for each run, only the modules next to the flow: the others are libraries, and hold no state of runs."""
-    folders = {str(Path(found).parent) for flow in flows if (found := _file_of(flow.function.__module__))}
-    libraries = {
-        name.partition(".")[0]
-        for name, module in list(sys.modules.items())
-        if not _is_in(getattr(module, "__file__", None), folders)
-    }
-    return SandboxRestrictions.default.with_passthrough_modules(*libraries - {"__main__"})
-
-
-def _file_of(module: str) -> str | None:
-    return getattr(sys.modules.get(module), "__file__", None)
-
-
-def _is_in(file: str | None, folders: set[str]) -> bool:
-    return file is not None and any(str(parent) in folders for parent in Path(file).parents)
-
-
 async def main() -> None:
     """Serve the flows of a module until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m perdure.flow.serve", description=__doc__)
     parser.add_argument("module", help="a file, or a dotted name")
     options = parser.parse_args()
-    definitions.LISTENERS.append(place)
     flows = [flow for environment in environments_of(load(options.module)) for flow in environment.flows.values()]
     client = await Client.connect(
         os.environ.get("TEMPORAL_ADDRESS", "perdure-temporal.perdure-system:7233"),
@@ -119,11 +96,6 @@ async def main() -> None:
         await serve(client, flows, stop)
     finally:
         renewal.cancel()
-
-
-def place(flow: Flow[..., object]) -> None:
-    """Put the class of a flow into its module, where the sandbox of a worker looks for it."""
-    flow.function.__globals__[flow.workflow.__name__] = flow.workflow
 
 
 async def _renew(client: Client) -> None:

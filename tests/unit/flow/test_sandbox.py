@@ -1,0 +1,72 @@
+"""What a local run refuses as a cluster does: results that are too large, and flows that a replay would change."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ActivityError, ApplicationError
+
+import perdure.flow as pf
+from support import sandboxed_flows as flows
+from support.manuals import REPOSITORY
+
+
+@pytest.mark.parametrize(
+    ("flow", "name", "instead"),
+    [
+        (flows.clock, "time.time", "`pf.now()`"),
+        (flows.today, "datetime.datetime.now", "`pf.now()`"),
+        (flows.chance, "random.random", "`workflow.random()`"),
+        (flows.identity, "uuid.uuid4", "`workflow.uuid4()`"),
+        (flows.reading, "pathlib.Path.read_text", "in an activity"),
+    ],
+)
+def test_a_flow_that_a_replay_would_change_is_refused(flow: Any, name: str, instead: str) -> None:
+    with pytest.raises(pf.SandboxError, match=rf"sandboxed_flows.py:\d+: a flow must not use {name}, .*: ") as caught:
+        flow.run_local()
+    assert instead in str(caught.value)
+
+
+def test_a_run_without_the_sandbox() -> None:
+    run = pf.LocalRun()
+    run.sandbox = False
+    assert run.run(flows.clock) > 0
+
+
+def test_runs_share_no_state_and_leave_the_process_unchanged() -> None:
+    assert [flows.remembering.run_local(), flows.calling.run_local(), len(flows.imports)] == [1, 1, 0]
+    assert pf.LocalRun().run(flows.sized, 5, large=False) == 5
+    run = pf.LocalRun()
+    run.replace(flows.big, lambda size: "y" * 2 * size)
+    assert run.run(flows.sized, 5, large=False) == 10, "the activities are those of this process"
+
+
+def test_a_result_that_does_not_fit_fails_and_is_not_repeated() -> None:
+    assert flows.sized.run_local(4093, large=False) == 4093
+    run = pf.LocalRun()
+    with pytest.raises(ActivityError) as caught:
+        run.run(flows.sized, 4094, large=False)
+    cause = caught.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == "PayloadTooLarge"
+    assert "4096 bytes, but the limit is 4095: in a flow in Python, return a `pf.File`" in str(cause)
+    assert len(run.calls) == 1
+    assert flows.sized.run_local(100_000, large=True) == 100_000
+    with pytest.raises(ActivityError):
+        flows.sized.run_local(260_000, large=True)
+
+
+def test_a_script_starts_a_local_run_only_as_the_main_program(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    code = "import perdure.flow as pf\ne = pf.Environment('e')\n@e.flow\nasync def f() -> int:\n    return 7\n"
+
+    def output(end: str) -> str:
+        script.write_text(code + end)
+        environment = {"PYTHONPATH": str(REPOSITORY / "operator")}
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=environment)
+        return done.stdout + done.stderr
+
+    assert output("if __name__ == '__main__':\n    print(f.run_local())\n") == "7\n"
+    assert 'put that below `if __name__ == "__main__":`' in output("print(f.run_local())\n")

@@ -13,7 +13,7 @@ from perdure.api.names import FRONTEND_SERVICE
 from perdure.cli.command import packed
 from perdure.cli.flags import kubectl_arguments
 from perdure.cli.options import archive_options, context_option
-from perdure.client.errors import CliError, ForbiddenError, NotFoundError
+from perdure.client.errors import ClientError, CliError, ForbiddenError, NotFoundError
 from perdure.kube import paths
 from perdure.lazy import lazily
 
@@ -104,7 +104,7 @@ class ArchiveRoute:
             raise NotFoundError(
                 f"{missing}; if it is archived, you may not read it with these permissions: set --address or --service-account"
             ) from None
-        except CliError as error:
+        except ClientError as error:
             raise NotFoundError(f"{missing}; it may be archived, but the archive cannot be read: {error}") from error
         version = state_versions.version_of(found.get("status") or {})
         if why := state_versions.unreadable(version, state_versions.NEWEST):

@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 
 from perdure.cli import flags
 from perdure.cli.terminal import program_of
-from perdure.client.errors import CliError, ExitCode
+from perdure.client.errors import ClientError, ExitCode
 from perdure.kube.paths import InvalidNameError
 
 _INTERRUPTED: Final = 130
@@ -97,7 +97,7 @@ class Verb(_Documented):
         """Run the verb; report an error as one sentence, and exit with its status."""
         try:
             return super().invoke(ctx)
-        except CliError as error:
+        except ClientError as error:
             click.echo(f"Error: {' '.join(str(error).split())}", err=True)
             raise Exit(error.status) from error
         except InvalidNameError as error:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem, ShellComplete, split_arg_string
 
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.kube.access import Overrides, config_files, merge_kubeconfigs
 from perdure.lazy import lazily
 
@@ -218,6 +218,6 @@ def _quietly(read: Callable[[], Any]) -> list[str]:
     """Run a request; completion shows nothing if it fails."""
     try:
         found: list[str] = asyncio.run(read())
-    except (CliError, TimeoutError):
+    except (ClientError, TimeoutError):
         return []
     return found

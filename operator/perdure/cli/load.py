@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.api.json_values import mapping, mappings
 from perdure.api.phases import CLOSED, workflow_of
 from perdure.cli.doctor import find_deployment
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.client.selection import created, phase_of
 from perdure.kube import paths
 from perdure.lazy import lazily
@@ -93,7 +93,7 @@ async def _or_empty(answer: Awaitable[Any], empty: Any) -> Any:
     """Return a response; `empty` if the user has no permission, or there is no response."""
     try:
         return await answer
-    except CliError:
+    except ClientError:
         return empty
 
 

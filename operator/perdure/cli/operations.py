@@ -22,7 +22,7 @@ from perdure.cli.selection import Choice, selector_option, workflow_option, yes_
 from perdure.cli.starts import wait_for_verdict
 from perdure.cli.terminal import Output, Screen, is_for_users, program_of, progress_screen, reference
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode
+from perdure.client.errors import ClientError, ExitCode
 from perdure.client.operations import answered, manifest, wait_for_results
 from perdure.client.requests import Object
 
@@ -270,7 +270,7 @@ def send_several(
     found: list[Object] = []
     try:
         asyncio.run(_send(context, verb, request, options, find_targets, found=found, pause=pause))
-    except CliError:
+    except ClientError:
         if found:
             _show_all(found, options.output)
         raise
@@ -314,7 +314,7 @@ async def _why_unanswered(cluster: Cluster, operation: Object) -> str:
         return ""
     try:
         found = await cluster.read(kind, KINDS[kind][0], name)
-    except CliError:
+    except ClientError:
         return ""
     return _newer_state(found, kind)
 

@@ -23,7 +23,7 @@ from perdure.cli.options import context_option, namespace_option, output_option,
 from perdure.cli.progress import Waiter
 from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, program_of, progress_screen, reference
 from perdure.client.connection import LOG_STREAMS
-from perdure.client.errors import CliError, ExitCode, NotFoundError, NotStartedError, UnreachableError
+from perdure.client.errors import ClientError, ExitCode, NotFoundError, NotStartedError, UnreachableError
 from perdure.client.progress import VERDICT_SECONDS, verdict
 from perdure.lazy import lazily
 
@@ -96,7 +96,7 @@ async def check_input(
             raise NotStartedError(f"{problem}; nothing was created: {advice}") from None
         click.echo(f"Warning: {problem} yet; its runs wait until it exists", err=True)
         return value
-    except CliError:
+    except ClientError:
         return value  # the user has no permission
     value = _with_texts(found.get("spec"), value, parameters)
     findings, doubts = await asyncio.to_thread(_findings, found.get("spec"), value)
@@ -312,7 +312,7 @@ def start_runs(context: click.Context, bodies: Iterable[Object], launch: Launch)
                     statuses.append(exit_.exit_code)
                 except UnreachableError:
                     raise
-                except CliError as error:
+                except ClientError as error:
                     click.echo(f"Error: {error}", err=True)
                     statuses.append(ExitCode.NO)
 

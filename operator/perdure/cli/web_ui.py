@@ -8,7 +8,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError, CliError
 from perdure.console.guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
 
 _OF_ONE_HOP = frozenset(
@@ -82,7 +82,7 @@ class Proxy:
     async def _forward(self, request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
         try:
             upstream, token = await self._upstream(), await self._token()
-        except CliError as error:
+        except ClientError as error:
             return web.Response(status=502, text=f"{error}\n")
         headers = _forwarded_headers(request.headers, _OF_ONE_HOP | _CREDENTIALS)
         headers["Authorization"] = f"Bearer {token}"

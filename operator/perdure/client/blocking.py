@@ -33,10 +33,18 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._stopped = False
         Thread(target=_serve, args=(self._loop,), name="perdure-client", daemon=True).start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something, and return its result. If the wait is interrupted, cancel it."""
+        """Run something, and return its result. If the wait is interrupted, cancel it.
+
+        Raises:
+            RuntimeError: The client is closed.
+        """
+        if self._stopped:
+            work.close()
+            raise RuntimeError("the client is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -58,10 +66,14 @@ class _Loop:
             while (item := self.run(following())) is not end:
                 yield item
         finally:
-            self.run(close())
+            if (
+                not self._stopped
+            ):  # at the end of the process, an iterator that nobody has finished comes after the client
+                self.run(close())
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread. Who waits for something gets `CancelledError`."""
+        self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
@@ -69,7 +81,14 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
     finally:
+        loop.run_until_complete(_cancel(asyncio.all_tasks(loop)))
         loop.close()
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Run(Generic[R]):

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.labels import FLEET_LABEL
-from perdure.client.errors import CliError, NotFoundError
+from perdure.client.errors import ClientError, NotFoundError
 from perdure.client.requests import Object, Requests
 from perdure.client.revisions import ClusterRevisions
 from perdure.client.runs import ClusterRuns
@@ -55,7 +55,7 @@ class Cluster:
 
         Raises:
             NoNamespaceError: There are no objects, and the namespace does not exist.
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         requests = self._requests
         url = paths.path(paths.COORDINATION, self.namespace, "leases")
@@ -69,7 +69,7 @@ class Cluster:
 
         Raises:
             NoNamespaceError: There are no objects, and the namespace does not exist.
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         items = await self._requests.list_objects(plural, None if everywhere else self.namespace, **selectors)
         if not items and not everywhere:
@@ -83,7 +83,7 @@ class Cluster:
 
         Raises:
             NoNamespaceError: There are no objects, and the namespace does not exist.
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         namespace = None if everywhere else self.namespace
         found = await self._requests.list_rows(plural, namespace, metadata=metadata, **selectors)
@@ -105,7 +105,7 @@ class Cluster:
 
         Raises:
             NoNamespaceError: There are no objects, and the namespace does not exist.
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         requests = self._requests
         query = {"limit": str(size), **selectors, **({"continue": following} if following else {})}
@@ -127,7 +127,7 @@ class Cluster:
         """List the names of the objects of a kind in the namespace, or of all namespaces of the cluster.
 
         Raises:
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         url = (
             paths.path(paths.CORE, None, plural)
@@ -141,7 +141,7 @@ class Cluster:
         """Create an object in the namespace, or only validate it; returns the object from the API server.
 
         Raises:
-            CliError: The API server rejected the object.
+            ClientError: The API server rejected the object.
         """
         requests = self._requests
         url = paths.path(paths.PERDURE, self.namespace, plural)
@@ -165,7 +165,7 @@ class Cluster:
             The object, as it is then.
 
         Raises:
-            CliError: The object does not exist, or must not be changed.
+            ClientError: The object does not exist, or must not be changed.
         """
         requests = self._requests
         path = "/".join(filter(None, (requests.path(kind, plural, name), subresource)))
@@ -190,7 +190,7 @@ class Cluster:
             uid: The required UID of the object; None for any.
 
         Raises:
-            CliError: The object does not exist, or must not be deleted.
+            ClientError: The object does not exist, or must not be deleted.
         """
         if uid is None:
             uid = (await self.read(kind, plural, name))["metadata"]["uid"]
@@ -209,13 +209,13 @@ class Cluster:
             The token, and when it expires.
 
         Raises:
-            CliError: The ServiceAccount does not exist, or the user may not create tokens for it.
+            ClientError: The ServiceAccount does not exist, or the user may not create tokens for it.
         """
         requests = self._requests
         try:
             path = paths.path(paths.CORE, self.namespace, "serviceaccounts", account, "token")
         except ValueError as error:
-            raise CliError(f"there is no ServiceAccount `{account}`: {error}") from error
+            raise ClientError(f"there is no ServiceAccount `{account}`: {error}") from error
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
         status = (await requests.perform(requests.client.create(path, body), account, "ServiceAccount"))["status"]
         return status["token"], datetime.fromisoformat(status["expirationTimestamp"])
@@ -232,7 +232,7 @@ class ConfigMaps:
 
         Raises:
             NoNamespaceError: The namespace does not exist.
-            CliError: The ConfigMap cannot be read.
+            ClientError: The ConfigMap cannot be read.
         """
         try:
             found: Object = await self._requests.perform(self._requests.client.get(self._path(name)), name, "ConfigMap")
@@ -245,7 +245,7 @@ class ConfigMaps:
         """Read the ConfigMaps with a label.
 
         Raises:
-            CliError: The ConfigMaps cannot be read.
+            ClientError: The ConfigMaps cannot be read.
         """
         found: list[Object] = await self._requests.perform(
             self._requests.client.list_all(self._path(), labelSelector=label)
@@ -256,7 +256,7 @@ class ConfigMaps:
         """Replace a ConfigMap that has not changed since it was read, or create one.
 
         Raises:
-            CliError: The API server rejected it, or another client has changed or created it.
+            ClientError: The API server rejected it, or another client has changed or created it.
         """
         name = body["metadata"]["name"]
         if "resourceVersion" in body["metadata"]:
@@ -364,7 +364,7 @@ class OneTimePods:
         """Create a pod, wait until it has ended, and return the lines of its logs. The pod is deleted.
 
         Raises:
-            CliError: The pod cannot be created, does not start, or fails.
+            ClientError: The pod cannot be created, does not start, or fails.
         """
         return [line async for _, line in self.lines(body)]
 
@@ -378,7 +378,7 @@ class OneTimePods:
             The number of the container, init containers first, and a line of its log.
 
         Raises:
-            CliError: The pod cannot be created, does not start, or fails.
+            ClientError: The pod cannot be created, does not start, or fails.
         """
         requests, spec = self._requests, body["spec"]
         url = paths.path(paths.CORE, requests.namespace, "pods")
@@ -388,12 +388,12 @@ class OneTimePods:
         try:
             status = await self._end(f"{url}/{name}", name)
             if status["phase"] != "Succeeded":
-                raise CliError(await self._why(f"{url}/{name}", status, names) or f"the pod `{name}` has failed")
+                raise ClientError(await self._why(f"{url}/{name}", status, names) or f"the pod `{name}` has failed")
             for number, container in enumerate(names):
                 async for line in requests.client.lines(f"{url}/{name}/log", container=container):
                     yield number, line
         finally:
-            with suppress(CliError):
+            with suppress(ClientError):
                 await requests.perform(requests.client.delete(f"{url}/{name}", uid=made["metadata"]["uid"]))
 
     async def _why(self, url: str, status: Object, names: Sequence[str]) -> str:
@@ -421,5 +421,5 @@ class OneTimePods:
             waiting = next((each for each in waits if each.get("reason") in _FINAL), waits[0] if waits else {})
             if waiting.get("reason") in _FINAL or clock.now() > end:
                 why = waiting.get("message") or waiting.get("reason") or "it has not ended after three minutes"
-                raise CliError(f"the pod `{name}` cannot read the artifact: {why}")
+                raise ClientError(f"the pod `{name}` cannot read the artifact: {why}")
             await asyncio.sleep(_PAUSE)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.client.requests import GET_ONE
 from perdure.kube.access import NoAccessError, Overrides, load_kubeconfig, service_account, with_overrides
 from perdure.kube.light import LightClient
@@ -28,14 +28,14 @@ def open_client(options: Overrides, *, user_agent: str, connections: int) -> Lig
         connections: Maximum number of concurrent requests.
 
     Raises:
-        CliError: No cluster is configured, its certificates cannot be read, or no request can be made of what is configured.
+        ClientError: No cluster is configured, its certificates cannot be read, or no request can be made of what is configured.
     """
     access = access_of(options)
     _check(access)
     try:
         return LightClient(access, user_agent=user_agent, connections=connections)
     except OSError as error:
-        raise CliError(f"the certificates of the kubeconfig cannot be read: {error}; {GET_ONE}") from error
+        raise ClientError(f"the certificates of the kubeconfig cannot be read: {error}; {GET_ONE}") from error
 
 
 def access_of(options: Overrides) -> Access:
@@ -45,7 +45,7 @@ def access_of(options: Overrides) -> Access:
         options: What overrides the kubeconfig. A named context, cluster, or user refers to the kubeconfig, even inside a pod.
 
     Raises:
-        CliError: No cluster is configured, or the kubeconfig cannot be read.
+        ClientError: No cluster is configured, or the kubeconfig cannot be read.
     """
     inside = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     named = options.context or options.kubeconfig or options.cluster or options.user or options.server
@@ -57,16 +57,16 @@ def access_of(options: Overrides) -> Access:
                 return with_overrides(found, options)
         return load_kubeconfig(options)
     except NoAccessError as error:
-        raise CliError(str(error)) from error
+        raise ClientError(str(error)) from error
     except (OSError, ValueError) as error:
-        raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error
+        raise ClientError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error
 
 
 def _check(access: Access) -> None:
     """Check what each request contains: the address, the token, and the user to impersonate.
 
     Raises:
-        CliError: A part is not valid.
+        ClientError: A part is not valid.
     """
     try:
         address = urlsplit(access.server)
@@ -74,11 +74,11 @@ def _check(access: Access) -> None:
     except ValueError:  # of the port, or of an IPv6 address
         valid = False
     if not valid:
-        raise CliError(
+        raise ClientError(
             f"`{access.server}` is not the address of an API server, such as https://10.0.0.1:6443; {GET_ONE}"
         )
     headers = [*access.headers, ("Authorization", access.token or "")]
     if unfit := [name for name, value in headers if not value.isprintable()]:
-        raise CliError(
+        raise ClientError(
             f"the header {unfit[0]} of requests cannot contain control characters; check the token and the user"
         )

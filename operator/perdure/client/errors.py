@@ -41,37 +41,37 @@ class ExitCode(IntEnum):
 class ClientError(Exception):
     """The base of all errors of `perdure.client`. The message is one sentence with the problem and the fix."""
 
+    status = ExitCode.TROUBLE
+    """The exit status of a verb that fails with it."""
+
 
 class CliError(ClientError):
-    """A request, or a verb, failed."""
-
-    status = ExitCode.TROUBLE
-    """The resulting exit status."""
+    """A verb failed."""
 
 
-class UnreachableError(CliError):
+class UnreachableError(ClientError):
     """The API server cannot be reached, or cannot answer now."""
 
 
-class ForbiddenError(CliError):
+class ForbiddenError(ClientError):
     """The user does not have the permission."""
 
 
-class NotFoundError(CliError):
+class NotFoundError(ClientError):
     """The object does not exist."""
 
 
-class NoNamespaceError(CliError):
+class NoNamespaceError(ClientError):
     """The list is empty, and the namespace does not exist."""
 
     status = ExitCode.NO
 
 
-class AlreadyExistsError(CliError):
+class AlreadyExistsError(ClientError):
     """An object with this name already exists."""
 
 
-class RefusedError(CliError):
+class RefusedError(ClientError):
     """The operator refused a request, or does not start a run.
 
     `reason` is the reason in the status, such as `WorkflowExecutionCompleted` for a closed run.
@@ -88,7 +88,7 @@ class NotStartedError(RefusedError):
     """The run will never start. `reason` is that of its condition `Succeeded`, such as `InvalidInput`."""
 
 
-class RunEndedError(CliError):
+class RunEndedError(ClientError):
     """A run has ended without a result."""
 
     status = ExitCode.NO

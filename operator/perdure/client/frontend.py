@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-from perdure.client.errors import CliError, ExitCode, ForbiddenError, NotFoundError, UnreachableError
+from perdure.client.errors import ClientError, ExitCode, ForbiddenError, NotFoundError, UnreachableError
 from perdure.kube import errors
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ _PAGE = 1_000
 """Maximum number of archived runs in a response."""
 
 
-class RequestRefusedError(CliError):
+class RequestRefusedError(ClientError):
     """The workflow or the frontend rejected the request."""
 
     status = ExitCode.NO
 
 
-class LateError(CliError):
+class LateError(ClientError):
     """The request timed out."""
 
     status = ExitCode.TIMEOUT
 
 
-class NoArchiveError(CliError):
+class NoArchiveError(ClientError):
     """The installation has no archive."""
 
 
@@ -73,7 +73,7 @@ class FrontendApi:
             The result, as JSON.
 
         Raises:
-            CliError: The call was rejected, or timed out.
+            ClientError: The call was rejected, or timed out.
         """
         body = {"execution": {"runId": run.run_id}, "query": {"queryArgs": list(arguments)}}
         answer = await self._post(f"{self._path(run)}/query/{quote(name, safe='')}", body)
@@ -92,7 +92,7 @@ class FrontendApi:
             The result, as JSON.
 
         Raises:
-            CliError: The call was rejected, or timed out.
+            ClientError: The call was rejected, or timed out.
         """
         meta = {"updateId": update_id or uuid.uuid4().hex, "identity": "perdure"}
         body = {
@@ -129,7 +129,7 @@ class FrontendApi:
         """Read a resource in the namespace.
 
         Raises:
-            CliError: The call was rejected, or timed out.
+            ClientError: The call was rejected, or timed out.
         """
         return await self._answered(self._client.get(self.path(*segments), **query))
 
@@ -142,7 +142,7 @@ class FrontendApi:
             query: The parameters.
 
         Raises:
-            CliError: The call was rejected, or timed out.
+            ClientError: The call was rejected, or timed out.
         """
         found: list[dict[str, Any]] = []
         token: dict[str, str] = {}
@@ -157,7 +157,7 @@ class FrontendApi:
         """Send a request about a resource in the namespace.
 
         Raises:
-            CliError: The call was rejected, or timed out.
+            ClientError: The call was rejected, or timed out.
         """
         return await self._post(self.path(*segments), body)
 
@@ -165,7 +165,7 @@ class FrontendApi:
         """Delete a resource in the namespace.
 
         Raises:
-            CliError: The call was rejected, or timed out.
+            ClientError: The call was rejected, or timed out.
         """
         return await self._answered(self._client.remove(self.path(*segments), **query))
 
@@ -177,7 +177,7 @@ class FrontendApi:
         Raises:
             NoArchiveError: The installation has no archive.
             NotFoundError: The archive has no such run.
-            CliError: The archive cannot be read.
+            ClientError: The archive cannot be read.
         """
         query = {"name": name} if name is not None else {"workflowId": workflow_id or ""}
         return await self._archive("archived-run", **query)
@@ -192,7 +192,7 @@ class FrontendApi:
 
         Raises:
             NoArchiveError: The installation has no archive.
-            CliError: The filter is not valid, or the archive cannot be read.
+            ClientError: The filter is not valid, or the archive cannot be read.
         """
         found: list[Object] = []
         token = listed = ""
@@ -233,10 +233,10 @@ class FrontendApi:
             ) from error
 
 
-def _explained(error: errors.ApiError) -> CliError:
+def _explained(error: errors.ApiError) -> ClientError:
     match error.status:
         case 401:
-            return CliError(f"the frontend does not accept your token ({error.message}); use --service-account NAME")
+            return ClientError(f"the frontend does not accept your token ({error.message}); use --service-account NAME")
         case 403:
             return ForbiddenError(f"{error.message}; ask your administrator for the role `edit` in the namespace")
         case 404:

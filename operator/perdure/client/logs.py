@@ -19,7 +19,7 @@ from perdure.api.labels import IMAGE_ANNOTATION
 from perdure.api.names import artifact_set_name, attempt_in, log_key
 from perdure.client.cluster import Cluster
 from perdure.client.connection import LOG_STREAMS
-from perdure.client.errors import CliError, NotFoundError, UnreachableError
+from perdure.client.errors import ClientError, NotFoundError, UnreachableError
 from perdure.kube import clock
 from perdure.lazy import lazily
 from perdure.runtime.chains import reset_of
@@ -100,7 +100,7 @@ class LogReader:
         """Check that the selected steps exist.
 
         Raises:
-            CliError: The run has no such step, and children are not included.
+            ClientError: The run has no such step, and children are not included.
         """
         titles = (await self._read(self.run)).titles
         known = list(titles)
@@ -109,7 +109,7 @@ class LogReader:
             if self.children or not known or any(is_part_of(name, step) or is_part_of(step, name) for name in names):
                 continue
             steps = ", ".join(f"`{path}`" for path in known[:10]) + (", …" if len(known) > 10 else "")  # noqa: PLR2004
-            raise CliError(f"--step: the run `{self._name}` has no step `{step}`; its steps are {steps}")
+            raise ClientError(f"--step: the run `{self._name}` has no step `{step}`; its steps are {steps}")
 
     async def read(self) -> bool:
         """Show the existing lines. Return whether there was a log to show."""
@@ -260,7 +260,7 @@ class LogReader:
                 continue
             try:
                 found = await ArchivedLogs(self.cluster, run).read(log.pod for log in wanted)
-            except CliError as error:
+            except ClientError as error:
                 self.report(f"archived logs cannot be read: {error}")
                 self.unread = True
                 continue
@@ -369,7 +369,7 @@ class ArchivedLogs:
             archived.
 
         Raises:
-            CliError: The user may not read them, or the store cannot be used.
+            ClientError: The user may not read them, or the store cannot be used.
         """
         try:
             artifacts = await self._cluster.read("ArtifactSet", "artifactsets", artifact_set_name(self._run.uid))
@@ -385,7 +385,7 @@ class ArchivedLogs:
             while left:
                 answers = objects_in(await self._send(store, left[: self._logs_per_pod], image))
                 if not answers:
-                    raise CliError("the pod that reads archived logs has sent nothing")
+                    raise ClientError("the pod that reads archived logs has sent nothing")
                 for key, answer in answers.items():
                     if key in keys and answer is not None:
                         found[keys[key]] = self._checked(key, answer)
@@ -441,7 +441,7 @@ def objects_in(lines: Iterable[bytes]) -> dict[str, bytes | ArchivedLogError | N
                 why = f"it is too large for this command; read `{header['large']}` from the bucket"
                 answers[header["large"]] = ArchivedLogError(why)
     except (binascii.Error, ValueError) as error:
-        raise CliError(f"the pod that reads archived logs has sent something else: {error}") from error
+        raise ClientError(f"the pod that reads archived logs has sent something else: {error}") from error
     if key:
         answers[key] = b"".join(parts)
     return answers

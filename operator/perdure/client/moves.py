@@ -15,7 +15,7 @@ from perdure.api.json_values import mapping, mappings
 from perdure.api.labels import ACCEPT_STATE_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.phases import PendingActivityState, Phase
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ExitCode, NotFoundError
+from perdure.client.errors import ClientError, ExitCode, NotFoundError
 from perdure.client.requests import Object
 from perdure.lazy import lazily
 
@@ -43,7 +43,7 @@ _SECONDS: Final = 60.0
 """How long an operator may take to look at a created run."""
 
 
-class UnmovableError(CliError):
+class UnmovableError(ClientError):
     """Something cannot be moved now, or not at all."""
 
     status = ExitCode.NO
@@ -61,7 +61,7 @@ async def export(cluster: Cluster, *, skip: Callable[[str], None] | None = None)
 
     Raises:
         UnmovableError: Something cannot be moved.
-        CliError: The objects cannot be read.
+        ClientError: The objects cannot be read.
     """
     found = {kind: await cluster.list(plural) for kind, plural in KINDS.items()}
     found["WorkflowRun"] = [run for run in found["WorkflowRun"] if not _is_closed(run)]
@@ -142,11 +142,11 @@ async def import_(cluster: Cluster, exported: Object, *, report: Callable[[str],
 
     Raises:
         UnmovableError: An object exists with another content, or no operator looks at a created run.
-        CliError: The objects cannot be created.
+        ClientError: The objects cannot be created.
     """
     items = [each for each in mappings(exported.get("items")) if each.get("kind") in KINDS]
     if not items:
-        raise CliError("the file has no objects of Perdure; write it with `perdure move export`")
+        raise ClientError("the file has no objects of Perdure; write it with `perdure move export`")
     missing = [each for each in items if not await _exists(cluster, each)]
     for each in missing:
         await _create(cluster, each)

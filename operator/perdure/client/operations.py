@@ -64,7 +64,7 @@ async def retry_request(
 
     Raises:
         RefusedError: Nothing that the code has started has failed, or it has started no activity of that ID.
-        CliError: The history cannot be read.
+        ClientError: The history cannot be read.
     """
     shared = {"reapplySignals": None if reapply_signals else False, "reason": reason or None}
     if not mapping(found["spec"].get("workflow")).get("taskQueue"):
@@ -97,7 +97,7 @@ async def wait_for_results(cluster: Cluster, operations: list[Object], seconds: 
     """Read Operations until all have results, at most for some time; replaces each by its last state.
 
     Raises:
-        CliError: An Operation was deleted, or cannot be read.
+        ClientError: An Operation was deleted, or cannot be read.
     """
     deadline = time.monotonic() + seconds
     while not all(map(answered, operations)) and time.monotonic() < deadline:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from perdure.api.reasons import ConditionReason
-from perdure.client.errors import CliError, NotFoundError, NotStartedError, UnreachableError
+from perdure.client.errors import ClientError, NotFoundError, NotStartedError, UnreachableError
 from perdure.kube import clock
 from perdure.lazy import lazily
 
@@ -52,7 +52,7 @@ async def verdict(cluster: Cluster, name: str, seconds: float = VERDICT_SECONDS)
 
     Raises:
         NotStartedError: The run does not start.
-        CliError: The run cannot be read.
+        ClientError: The run cannot be read.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -90,7 +90,7 @@ async def ended(cluster: Cluster, name: str, report: Callable[[str], object]) ->
         The run.
 
     Raises:
-        CliError: The run does not exist, was replaced by another one, or cannot be read.
+        ClientError: The run does not exist, was replaced by another one, or cannot be read.
     """
     versions = _versions(cluster, await cluster.runs.get(name), report)
     return await anext(each async for each in versions if (each.get("status") or {}).get("completionTime"))
@@ -110,7 +110,7 @@ async def follow(
         The run as it was read, and as users see it. When it is closed, the view has its whole history.
 
     Raises:
-        CliError: The run was deleted, or cannot be read.
+        ClientError: The run was deleted, or cannot be read.
     """
     async for each in _versions(cluster, found, report):
         run = await view_of(cluster, each)
@@ -128,7 +128,7 @@ async def view_of(cluster: Cluster, found: Object) -> RunView:
     status = found.get("status") or {}
     pending = status.get("pendingActivities") or status.get("pendingChildren")
     if status.get("completionTime"):
-        with suppress(CliError):  # without the sealed history, the tree is less exact
+        with suppress(ClientError):  # without the sealed history, the tree is less exact
             found = await cluster.runs.with_history(found)
     live = await cluster.runs.live_state(found) if pending else None
     return run_view.read_run(found, now=clock.now(), live=live, trace=replay.trace(found))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.api.names import is_name
 from perdure.client.errors import (
     AlreadyExistsError,
-    CliError,
+    ClientError,
     ForbiddenError,
     NoNamespaceError,
     NotFoundError,
@@ -47,10 +47,10 @@ class Requests:
         """`program`: the name of the command, for messages.
 
         Raises:
-            CliError: No namespace can have this name.
+            ClientError: No namespace can have this name.
         """
         if not is_name(namespace):
-            raise CliError(f"`{namespace}` is not the name of a namespace")
+            raise ClientError(f"`{namespace}` is not the name of a namespace")
         self.client = client
         self.namespace = namespace
         self.program = program
@@ -64,15 +64,15 @@ class Requests:
             kind: The kind of that object.
 
         Raises:
-            CliError: The request failed.
+            ClientError: The request failed.
         """
         try:
             return await request
         except errors.NotFoundError as error:
             if error.message.startswith("namespaces "):
-                raise CliError(self.no_namespace()) from None
+                raise ClientError(self.no_namespace()) from None
             if name is None or name not in error.message:
-                raise CliError(
+                raise ClientError(
                     "the cluster has no WorkflowRuns: Perdure is not installed in it; run `make install`, or "
                     "choose another cluster with --context"
                 ) from None
@@ -99,7 +99,7 @@ class Requests:
         """Read an object.
 
         Raises:
-            CliError: The object does not exist, or cannot be read.
+            ClientError: The object does not exist, or cannot be read.
         """
         found: Object = await self.perform(self.client.get(self.path(kind, plural, name)), name, kind)
         return found
@@ -108,7 +108,7 @@ class Requests:
         """List objects of a kind, of one namespace or of all.
 
         Raises:
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         url = paths.path(paths.PERDURE, namespace, plural)
         found: list[Object] = await self.perform(self.client.list_all(url, **selectors))
@@ -120,7 +120,7 @@ class Requests:
         """Read the printed columns and the metadata of the objects of a kind, of one namespace or of all.
 
         Raises:
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         url = paths.path(paths.PERDURE, namespace, plural)
 
@@ -138,7 +138,7 @@ class Requests:
 
         Raises:
             UnreachableError: The connection broke.
-            CliError: The user may not watch them.
+            ClientError: The user may not watch them.
         """
         url = paths.path(paths.PERDURE, namespace, plural)
         query = {"watch": "true", "allowWatchBookmarks": "true", **selectors}
@@ -183,7 +183,7 @@ class Requests:
             f"`{command} -A`, and choose the namespace with -n"
         )
 
-    def refused(self, status: int, message: str) -> CliError:
+    def refused(self, status: int, message: str) -> ClientError:
         """Build the error for a request that the API server rejected.
 
         Args:
@@ -191,7 +191,7 @@ class Requests:
             message: The message of the API server.
         """
         if status == 401:  # noqa: PLR2004
-            return CliError(
+            return ClientError(
                 f"the API server does not accept your credentials ({message}); log in again, or use --context"
             )
         if status == 403:  # noqa: PLR2004
@@ -202,7 +202,7 @@ class Requests:
             )
         if status == 429 or status >= 500:  # noqa: PLR2004
             return UnreachableError(f"the API server is not available ({status}: {message}); try again later")
-        return CliError(f"the API server refused the request: {message}")
+        return ClientError(f"the API server refused the request: {message}")
 
     def unreachable(self, error: Exception) -> UnreachableError:
         """Build the error for an API server that does not respond, with the reason."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perdure.api.labels import API_VERSION
 from perdure.api.phases import CLOSED
-from perdure.client.errors import CliError, NotFoundError
+from perdure.client.errors import ClientError, NotFoundError
 from perdure.kube import paths
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ class RevisionHistory:
         """Find a revision by its number or name.
 
         Raises:
-            CliError: There is none, or there are several with this number.
+            ClientError: There is none, or there are several with this number.
         """
         of_number = [each for each in self.revisions if wanted == str(each["spec"].get("number"))]
         found = [each for each in self.revisions if each["metadata"]["name"] == wanted] or of_number
         if len(found) > 1:
             names = " and ".join(f"`{each['metadata']['name']}`" for each in found)
-            raise CliError(
+            raise ClientError(
                 f"{names} have the number {wanted}, because two operators stored them at the same time; pass the name"
             )
         if not found:
@@ -49,12 +49,12 @@ class RevisionHistory:
         """The newest revision apart from the current one.
 
         Raises:
-            CliError: There is none.
+            ClientError: There is none.
         """
         for each in self.revisions:
             if each["metadata"]["name"] != self.current:
                 return each
-        raise CliError(f"Workflow `{self.workflow}` has no earlier revision")
+        raise ClientError(f"Workflow `{self.workflow}` has no earlier revision")
 
 
 class ClusterRevisions:
@@ -68,7 +68,7 @@ class ClusterRevisions:
 
         Raises:
             NotFoundError: There is neither the Workflow nor a revision of it.
-            CliError: They cannot be read.
+            ClientError: They cannot be read.
         """
         selector = f"spec.workflow={paths.escaped(workflow)}"
         namespace = self._requests.namespace
@@ -87,7 +87,7 @@ class ClusterRevisions:
 
         Raises:
             NotFoundError: It does not exist.
-            CliError: It cannot be read.
+            ClientError: It cannot be read.
         """
         return await self._requests.read("Workflow", "workflows", name)
 
@@ -95,7 +95,7 @@ class ClusterRevisions:
         """Count the open and the closed runs of a Workflow by the name of their revision.
 
         Raises:
-            CliError: The runs cannot be read.
+            ClientError: The runs cannot be read.
         """
         selector = f"spec.workflow.name={paths.escaped(workflow)}"
         rows = await self._requests.list_rows(
@@ -110,7 +110,7 @@ class ClusterRevisions:
         """The name of a revision of a Workflow, by its number or name.
 
         Raises:
-            CliError: There is none, or the revisions cannot be read.
+            ClientError: There is none, or the revisions cannot be read.
         """
         return str((await self.history(workflow)).find(wanted)["metadata"]["name"])
 
@@ -118,7 +118,7 @@ class ClusterRevisions:
         """Give a Workflow a spec, or create it again with the spec.
 
         Raises:
-            CliError: The Workflow cannot be read or written.
+            ClientError: The Workflow cannot be read or written.
         """
         requests = self._requests
         try:

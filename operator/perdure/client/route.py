@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from perdure import __version__
 from perdure.api.names import FRONTEND_AUDIENCE, FRONTEND_SERVICE, SYSTEM_NAMESPACE
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.client.frontend import FrontendApi
 from perdure.kube import clock, paths
 from perdure.kube.access import Access
@@ -43,11 +43,11 @@ class KubeconfigToken:
         """Read the token.
 
         Raises:
-            CliError: The kubeconfig has no token.
+            ClientError: The kubeconfig has no token.
         """
         self._cluster = cluster
         if not cluster.bearer():
-            raise CliError(
+            raise ClientError(
                 "the kubeconfig logs in with a certificate, but the frontend identifies its callers by tokens; choose a "
                 "ServiceAccount whose permissions you want to use with --service-account"
             )
@@ -73,7 +73,7 @@ class AccountToken:
         """Return a valid token.
 
         Raises:
-            CliError: The API server does not issue a token.
+            ClientError: The API server does not issue a token.
         """
         async with self._renewing:
             if clock.now() >= self._renew:
@@ -104,7 +104,7 @@ class PortForward:
         """Return the local URL of the Service.
 
         Raises:
-            CliError: The Service cannot be reached.
+            ClientError: The Service cannot be reached.
         """
         async with self._starting:
             if self.process is None or self.process.returncode is not None:
@@ -123,7 +123,7 @@ class PortForward:
     async def _start(self) -> None:
         kubectl = shutil.which("kubectl")
         if kubectl is None:
-            raise CliError("kubectl is needed for the port-forward, and is not found; put it on the PATH")
+            raise ClientError("kubectl is needed for the port-forward, and is not found; put it on the PATH")
         await self.close()
         process = await asyncio.create_subprocess_exec(kubectl, *self._command, stdout=PIPE, stderr=PIPE)
         self.process = process
@@ -134,7 +134,7 @@ class PortForward:
             line = b""
         ready = _READY.search(line)
         if ready is None:
-            raise CliError(f"cannot reach the {self._what}: {await self._complaint(process)}")
+            raise ClientError(f"cannot reach the {self._what}: {await self._complaint(process)}")
         self._address = f"http://{ready[1].decode()}"
         # kubectl prints a line for each connection: unread, they would fill the pipe and block it.
         self._drain = asyncio.create_task(_read_all(process), name="output of kubectl")
@@ -207,14 +207,14 @@ async def reach(cluster: Cluster, route: FrontendRoute, seconds: float) -> Async
         seconds: Maximum wait for a response, in seconds.
 
     Raises:
-        CliError: The frontend cannot be reached, or no token for it was found.
+        ClientError: The frontend cannot be reached, or no token for it was found.
     """
     if route.address is not None:
         server = _url(route.address)
         has_token = route.account or route.token_file or cluster.bearer()
         token = await _token(cluster, route) if has_token else None
         if token and server.startswith("http:") and urlsplit(server).hostname not in LOOPBACK:
-            raise CliError("a token must not be sent without encryption; use https:// in --address")
+            raise ClientError("a token must not be sent without encryption; use https:// in --address")
         async with _opened(cluster, route, server, token, seconds) as api:
             yield api
         return
@@ -265,13 +265,13 @@ async def _service(cluster: Cluster, route: FrontendRoute) -> tuple[int, bool]:
     what = f"Service `{route.service}` in namespace `{route.system}`"
     found = await cluster.diagnosis.read(paths.path(paths.CORE, route.system, "services", route.service))
     if found is None:
-        raise CliError(
+        raise ClientError(
             f"there is no {what}: set `temporal.enabled` in the chart, or name the operator's namespace with "
             "--system-namespace"
         )
     ports = {each.get("name"): each for each in found["spec"]["ports"]}
     if _PORT not in ports:
-        raise CliError(f"the {what} has no port `{_PORT}`: set `temporal.httpApi.enabled` in the chart")
+        raise ClientError(f"the {what} has no port `{_PORT}`: set `temporal.httpApi.enabled` in the chart")
     return int(ports[_PORT]["port"]), ports[_PORT].get("appProtocol") == "https"
 
 

@@ -372,7 +372,7 @@ async def perform(access: Access, verb: str, request: Mapping[str, Any], target:
     Raises:
         RefusedError: The operator refuses it.
         TimeoutError: No result came in time. The Operation stays, and an operator still executes it.
-        CliError: The Operation cannot be created or read.
+        ClientError: The Operation cannot be created or read.
     """
     found = [await access.cluster.create("operations", manifest(verb, request, target))]
     await wait_for_results(access.cluster, found, access.seconds)

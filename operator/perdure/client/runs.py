@@ -9,7 +9,7 @@ from perdure.api.labels import API_VERSION, RESERVED_PREFIXES, SCHEDULE_LABEL, S
 from perdure.api.names import DEFAULTS_NAME
 from perdure.api.phases import kind_of
 from perdure.api.reasons import ConditionReason
-from perdure.client.errors import CliError, ForbiddenError, NotFoundError
+from perdure.client.errors import ClientError, ForbiddenError, NotFoundError
 from perdure.kube import errors, paths
 from perdure.lazy import lazily
 
@@ -46,7 +46,7 @@ class ClusterRuns:
         """Read a WorkflowRun.
 
         Raises:
-            CliError: The run does not exist, or cannot be read.
+            ClientError: The run does not exist, or cannot be read.
         """
         return await self._requests.read("WorkflowRun", "workflowruns", name)
 
@@ -54,7 +54,7 @@ class ClusterRuns:
         """Read a WorkflowRun by its name or workflow ID: the open run, otherwise one in deletion, or the run that closed last.
 
         Raises:
-            CliError: The run does not exist, or cannot be read.
+            ClientError: The run does not exist, or cannot be read.
         """
         if workflow_id is not None:
             found = await self._of_workflow_id(workflow_id)
@@ -74,7 +74,7 @@ class ClusterRuns:
         """Return the name of the open run of a workflow ID; None if no run is open, or without permission."""
         try:
             found = await self.find(None, workflow_id)
-        except CliError:
+        except ClientError:
             return None
         return str(found["metadata"]["name"]) if is_open(found) else None
 
@@ -82,7 +82,7 @@ class ClusterRuns:
         """Return a hint if a name is the workflow ID of a run, not its name."""
         try:
             found = await self._of_workflow_id(name)
-        except CliError:
+        except ClientError:
             return None
         if not found:
             return None
@@ -111,7 +111,7 @@ class ClusterRuns:
         """Read the runs of one Schedule, or of all; none if the user has no permission.
 
         Raises:
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         selector = SCHEDULE_LABEL if schedule is None else f"{SCHEDULE_LABEL}={schedule}"
         namespace = None if everywhere else self._requests.namespace
@@ -124,7 +124,7 @@ class ClusterRuns:
         """Read the runs that reset or retry a run, directly or one another.
 
         Raises:
-            CliError: The runs cannot be read.
+            ClientError: The runs cannot be read.
         """
         workflow_id = run["spec"].get("workflowId") or run["metadata"]["name"]
         found = ((each, chains.reset_of(each)) for each in await self._of_workflow_id(workflow_id))
@@ -137,7 +137,7 @@ class ClusterRuns:
             return []
         try:
             return await self.later(run)
-        except CliError:
+        except ClientError:
             return []
 
     # Objects of a run
@@ -183,7 +183,7 @@ class ClusterRuns:
         """Read the pods of a run's attempts.
 
         Raises:
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         requests = self._requests
         url = paths.path(paths.CORE, run["metadata"]["namespace"], "pods")
@@ -196,7 +196,7 @@ class ClusterRuns:
         """Read the children of a run.
 
         Raises:
-            CliError: The objects cannot be read.
+            ClientError: The objects cannot be read.
         """
         namespace = run["metadata"]["namespace"]
         return await self._requests.list_objects(
@@ -209,7 +209,7 @@ class ClusterRuns:
         Raises:
             NotFoundError: The pod no longer exists.
             UnreachableError: The connection broke, or the node does not respond.
-            CliError: The log cannot be read.
+            ClientError: The log cannot be read.
         """
         requests = self._requests
         url = paths.path(paths.CORE, requests.namespace, "pods", pod, "log")
@@ -227,7 +227,7 @@ class ClusterRuns:
         """Read the whole history of a run, sealed segments included, and report its damage.
 
         Raises:
-            CliError: The segments cannot be read.
+            ClientError: The segments cannot be read.
         """
         found: list[Object] = []
         if ((run.get("status") or {}).get("history") or {}).get("segments"):
@@ -278,7 +278,7 @@ class ClusterRuns:
         """Return the run with its definition and its whole remaining history in its status.
 
         Raises:
-            CliError: The segments cannot be read.
+            ClientError: The segments cannot be read.
         """
         run = await self.with_definition(run)
         status = run.get("status") or {}

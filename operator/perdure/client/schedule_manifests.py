@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from perdure.api.kinds.schedule import Schedule, ScheduleSpec
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.status import Outlook, outlook_after
 from perdure.schedule.times import Due, Times
@@ -26,7 +26,7 @@ def new_schedule(name: str, spec: Object) -> Object:
     """Build the manifest of a Schedule, without omitted options.
 
     Raises:
-        CliError: The API server would reject the manifest.
+        ClientError: The API server would reject the manifest.
     """
     fields = {key: value for key, value in spec.items() if value not in (None, [])}
     manifest = {"apiVersion": API_VERSION, "kind": "Schedule", "metadata": {"name": name}, "spec": fields}
@@ -38,24 +38,24 @@ def check(manifest: Object) -> None:
     """Check the manifest of a Schedule.
 
     Raises:
-        CliError: The API server would reject it.
+        ClientError: The API server would reject it.
     """
     try:
         Schedule.parse(manifest)
     except ValidationError as error:
-        raise CliError("; ".join(mistakes(error))) from error
+        raise ClientError("; ".join(mistakes(error))) from error
 
 
 def outlook_of(schedule: Object, after: datetime) -> Outlook:
     """Return whether a Schedule has work after an instant, by the rules of the operator.
 
     Raises:
-        CliError: The times are not valid.
+        ClientError: The times are not valid.
     """
     try:
         return outlook_after(ScheduleSpec.parse(schedule["spec"]), after)
     except InvalidTimesError as error:
-        raise CliError(error.message) from error
+        raise ClientError(error.message) from error
 
 
 def times_of(schedule: Object) -> Times:
@@ -65,12 +65,12 @@ def times_of(schedule: Object) -> Times:
         schedule: The object, or its manifest.
 
     Raises:
-        CliError: The times are not valid.
+        ClientError: The times are not valid.
     """
     try:
         return Times(ScheduleSpec.parse(schedule["spec"]))
     except InvalidTimesError as error:
-        raise CliError(error.message) from error
+        raise ClientError(error.message) from error
 
 
 def count_between(times: Times, start: datetime, end: datetime, most: int) -> int:
@@ -83,12 +83,12 @@ def count_between(times: Times, start: datetime, end: datetime, most: int) -> in
         most: Where to stop: a higher result says that there are more.
 
     Raises:
-        CliError: The search ended without a result, because too many times are excluded.
+        ClientError: The search ended without a result, because too many times are excluded.
     """
     try:
         return times.count(start - timedelta(microseconds=1), end, most)
     except InvalidTimesError as error:
-        raise CliError(error.message) from error
+        raise ClientError(error.message) from error
 
 
 def upcoming(times: Times, schedule: Object, namespace: str, after: datetime, count: int) -> list[Due]:
@@ -102,10 +102,10 @@ def upcoming(times: Times, schedule: Object, namespace: str, after: datetime, co
         count: The number of times.
 
     Raises:
-        CliError: The search ended without a result, because too many times are excluded.
+        ClientError: The search ended without a result, because too many times are excluded.
     """
     meta = schedule.get("metadata") or {}
     try:
         return list(islice(times.dues(after, f"{meta.get('namespace') or namespace}/{meta.get('name')}"), count))
     except InvalidTimesError as error:
-        raise CliError(error.message) from error
+        raise ClientError(error.message) from error

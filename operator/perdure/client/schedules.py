@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.api.json_values import mapping, mappings
 from perdure.api.policies import OverlapPolicy
 from perdure.api.times import format_duration, format_time, read_kubernetes_time
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.client.run import AsyncRun, Duration, perform, seconds_of
 from perdure.kube import clock
 from perdure.lazy import lazily
@@ -124,7 +124,7 @@ class AsyncSchedules:
         manifest = schedule_manifests.new_schedule(name, fields)
         outlook = schedule_manifests.outlook_of(manifest, clock.now())
         if not outlook.ready:
-            raise CliError(f"{outlook.path}: {outlook.message}; nothing was created")
+            raise ClientError(f"{outlook.path}: {outlook.message}; nothing was created")
         return ScheduleState.of(await self._cluster.create("schedules", manifest))
 
     async def list(self) -> list[ScheduleState]:

@@ -16,7 +16,7 @@ async def read_types(cluster: Cluster) -> dict[str, str]:
     """Return the registered types of the cluster's namespace, by name.
 
     Raises:
-        CliError: The registry cannot be read.
+        ClientError: The registry cannot be read.
     """
     stored = await cluster.config_maps.read(REGISTRY)
     return dict((stored or {}).get("data") or {})
@@ -33,7 +33,7 @@ async def change_types(cluster: Cluster, change: Callable[[dict[str, str]], dict
         The previous types.
 
     Raises:
-        CliError: The registry cannot be read or written.
+        ClientError: The registry cannot be read or written.
     """
     stored = await cluster.config_maps.read(REGISTRY)
     before = dict((stored or {}).get("data") or {})

@@ -73,7 +73,7 @@ class Selection:
             everywhere: Whether to read the runs of all namespaces.
 
         Raises:
-            CliError: The runs cannot be read.
+            ClientError: The runs cannot be read.
         """
         found = await cluster.list("workflowruns", everywhere=everywhere, **self._selectors())
         return [run for run in found if self.matches(run, now)]

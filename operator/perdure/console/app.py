@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.console.forms import ActionForms, new_request_id
 from perdure.console.pages import Pages
 from perdure.console.site import Site, explain
@@ -83,7 +83,7 @@ def console(access: ClusterAccess, settings: ConsoleSettings, before: Sequence[M
             *Pages(site).routes(),
         ],
         middleware=[Middleware(SecurityHeaders), *before],
-        exception_handlers={CliError: failed, HTTPException: failed},
+        exception_handlers={ClientError: failed, HTTPException: failed},
     )
 
 

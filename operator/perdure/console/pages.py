@@ -14,7 +14,7 @@ from perdure.api.json_values import mapping, mappings, text
 from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.phases import Phase
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, NotFoundError, UnreachableError
+from perdure.client.errors import ClientError, NotFoundError, UnreachableError
 from perdure.client.frontend import quoted
 from perdure.client.logs import ArchivedLogError, ArchivedLogs
 from perdure.console import rows
@@ -332,6 +332,6 @@ async def text_of(cluster: Cluster, log: AttemptLog, *, follow: bool) -> AsyncIt
                     query["sinceTime"] = lines.last
                 continue
             yield f"(The log cannot be read: {error})\n"
-        except CliError as error:
+        except ClientError as error:
             yield f"(The log cannot be read: {error})\n"
         return

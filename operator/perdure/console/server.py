@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.console.app import console
 from perdure.console.guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
 from perdure.console.site import ConsoleSettings, TokenAccess
@@ -47,7 +47,7 @@ async def serve_console(access: ClusterAccess, settings: ConsoleSettings, port: 
         The server, with its address.
 
     Raises:
-        CliError: The port is in use.
+        ClientError: The port is in use.
     """
     guard = RequestGuard("perdure console")
     app = console(access, settings, [Middleware(_Guarded, guard=guard)])
@@ -57,7 +57,7 @@ async def serve_console(access: ClusterAccess, settings: ConsoleSettings, port: 
             listener.bind((HOST, port))
             listener.listen()  # from now on, browsers can connect; they are answered once the server has started
         except OSError as error:
-            raise CliError(f"port {port} cannot be opened ({error}); choose another one with --port") from error
+            raise ClientError(f"port {port} cannot be opened ({error}); choose another one with --port") from error
         guard.port = listener.getsockname()[1]
         async with serve_app(app, listener):
             yield guard

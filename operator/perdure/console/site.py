@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse
 from perdure import __version__
 from perdure.api.json_values import Json, mapping, text
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, ForbiddenError, NoNamespaceError, NotFoundError, UnreachableError
+from perdure.client.errors import ClientError, ForbiddenError, NoNamespaceError, NotFoundError, UnreachableError
 from perdure.client.frontend import FrontendApi, NoArchiveError
 from perdure.client.requests import Requests
 from perdure.kube import clock
@@ -175,7 +175,7 @@ class Site:
             The run, and whether it is from the archive.
 
         Raises:
-            CliError: The run is in neither of them, or cannot be read.
+            ClientError: The run is in neither of them, or cannot be read.
         """
         name = request.path_params["name"]
         try:
@@ -187,7 +187,7 @@ class Site:
                 return await api.archived_run(name, None), True
         except (NotFoundError, NoArchiveError):
             raise missing from None
-        except CliError as error:
+        except ClientError as error:
             raise NotFoundError(f"{missing}; it may be archived, but the archive cannot be read: {error}") from error
 
     def open_system(self, request: Request) -> AbstractAsyncContextManager[Cluster]:

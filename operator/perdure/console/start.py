@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from perdure.api.json_values import mapping, text
 from perdure.api.labels import API_VERSION
-from perdure.client.errors import AlreadyExistsError, CliError
+from perdure.client.errors import AlreadyExistsError, ClientError
 from perdure.console import rows
 from perdure.console.forms import new_request_id, submitted
 from perdure.console.site import explain
@@ -135,7 +135,7 @@ async def _create(cluster: Cluster, name: str, spec: Json) -> tuple[int, Mapping
         found = mapping((await cluster.runs.get(name)).get("spec"))
         if {key: found.get(key) for key in spec} != spec:
             return _CONFLICT, {"": f"This form has already started {name}. To start another run, send it again."}
-    except CliError as error:
+    except ClientError as error:
         status, title, message = explain(error, "edit")
         return status, {"": f"{title}: {message}"}
     return 303, {}

@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.api.files import File, Folder
 from perdure.api.values import ValueTypeError
-from perdure.flow.definitions import Activity, Environment, Flow, Retry
+from perdure.flow.definitions import Activity, Environment, Flow, Retry, Secret
 
 if TYPE_CHECKING:
+    from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, ChildWorkflowError
+
     from perdure.flow.control import (
         MapError,
         Saga,
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Activity",
+    "ActivityError",
+    "ApplicationError",
+    "CancelledError",
+    "ChildWorkflowError",
     "Environment",
     "File",
     "Flow",
@@ -53,6 +59,7 @@ __all__ = [
     "Retry",
     "Saga",
     "SandboxError",
+    "Secret",
     "StuckError",
     "ValueTypeError",
     "gather",
@@ -72,6 +79,9 @@ _LATER = {
     ),
     **dict.fromkeys(("LocalRun", "SandboxError", "StuckError"), "perdure.flow.local"),
     "replay": "perdure.flow.replays",
+    **dict.fromkeys(
+        ("ActivityError", "ApplicationError", "CancelledError", "ChildWorkflowError"), "temporalio.exceptions"
+    ),
 }
 
 

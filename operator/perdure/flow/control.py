@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, date, datetime
-from enum import Enum
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from temporalio import workflow
@@ -13,7 +12,7 @@ from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_e
 
 from perdure.api.times import format_duration
 from perdure.api.values import codec_of
-from perdure.flow.definitions import CALLS, Activity, Duration, duration
+from perdure.flow.definitions import CALLS, Activity, Duration, duration, text_of
 from perdure.flow.workflow import FlowCalls
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ FailurePolicy = Literal["CancelRunning", "FinishRunning", "Continue"]
 
 SCHEDULED_TIME: Final = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 """The search attribute of runs that a Schedule started."""
-_LONGEST_LABEL: Final = 40
 
 
 class MapError(ApplicationError):
@@ -36,8 +34,10 @@ class MapError(ApplicationError):
 
     def __init__(self, name: str, count: int, failures: Mapping[str, BaseException], results: Sequence[Any]) -> None:
         """`count`: how many calls there were; `failures`: the errors by the label of the call; `results`: of the others."""
-        reasons = "; ".join(f"{name}[{label}]: {_reason(error)}" for label, error in failures.items())
-        super().__init__(f"{len(failures)} of {count} calls of {name} failed: {reasons}", type="MapError")
+        reasons = {label: _reason(error) for label, error in failures.items()}
+        text = "; ".join(f"{name}[{label}]: {reason}" for label, reason in reasons.items())
+        parts = {"activity": name, "count": count, "failures": reasons}
+        super().__init__(f"{len(failures)} of {count} calls of {name} failed: {text}", parts, type="MapError")
         self.failures = dict(failures)
         self.results = list(results)
 
@@ -221,19 +221,10 @@ def _calls() -> FlowCalls:
 
 def _labels(parameter: str, values: Sequence[Any]) -> list[str]:
     """Return a label for each item: its value if that is short and unique, otherwise its number."""
-    texts = [_text(value) for value in values]
+    texts = [text_of(value) for value in values]
     if None in texts or len(set(texts)) < len(texts):
         return [str(number) for number in range(len(values))]
     return [f"{parameter}={text}" for text in texts]
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, Enum):
-        value = value.value
-    if not isinstance(value, str | int | float | bool | date):
-        return None
-    text = str(value)
-    return text if text and len(text) <= _LONGEST_LABEL and not set(text) & set("/[]") and text.isprintable() else None
 
 
 def _reason(error: BaseException) -> str:

@@ -12,9 +12,10 @@ import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
+from enum import Enum
 from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, cast, get_type_hints, overload
 
 from perdure.api.times import parse_duration
 from perdure.api.values import Codec, ValueTypeError, codec_of
@@ -27,6 +28,21 @@ R = TypeVar("R")
 
 Duration = str | timedelta
 """A duration, such as `"90s"`, `"1h30m"`, or a `timedelta`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A value from a Secret of the namespace, for a variable of activities: `env={"TOKEN": pf.Secret("bank", "token")}`.
+
+    Only the pods of activities get it, not the workers, in which flows decide.
+    """
+
+    name: str
+    """Name of the Secret."""
+    key: str
+    """Its key with the value."""
+    optional: bool = False
+    """Whether pods start without the variable if the Secret or the key does not exist."""
 
 
 class Calls(Protocol):
@@ -42,6 +58,8 @@ class Calls(Protocol):
 CALLS: ContextVar[Calls | None] = ContextVar("perdure.flow", default=None)
 """What runs the calls of the current flow; None outside of flows."""
 
+_LONGEST_TEXT: Final = 40
+_LONGEST_LABEL: Final = 60
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -94,6 +112,16 @@ class ActivityOptions:
     """Further fields of the activity in its Workflow, such as `workspaces` or `podTemplate`."""
 
 
+def text_of(value: Any) -> str | None:
+    """Return a value as it is shown in names of steps; None if it is too long or of another type."""
+    if isinstance(value, Enum):
+        value = value.value
+    if not isinstance(value, str | int | float | bool | date):
+        return None
+    text = str(value)
+    return text if text and len(text) <= _LONGEST_TEXT and not set(text) & set("/[]") and text.isprintable() else None
+
+
 class Signature:
     """The parameters and the result of a function, and their encoding as JSON."""
 
@@ -126,6 +154,15 @@ class Signature:
     def names(self) -> list[str]:
         """The names of the parameters."""
         return list(self._parameters.parameters)
+
+    def label(self, arguments: Mapping[str, Any]) -> str:
+        """Return what tells a call from others: its short arguments, without those that have their default: `lr=0.1,epochs=2`."""
+        parts: list[str] = []
+        for name, value in arguments.items():
+            text = None if value == self._parameters.parameters[name].default else text_of(value)
+            if text is not None and len(",".join([*parts, f"{name}={text}"])) <= _LONGEST_LABEL:
+                parts.append(f"{name}={text}")
+        return ",".join(parts)
 
     @property
     def reads_files(self) -> bool:
@@ -224,7 +261,8 @@ class Activity(Generic[P, R]):
             ValueTypeError: An argument does not fit its declared type.
             temporalio.exceptions.ActivityError: It has failed, after all attempts; its cause says why.
         """
-        return self.called(self.signature.bind(args, kwargs))
+        arguments = self.signature.bind(args, kwargs)
+        return self.called(arguments, self.signature.label(arguments))
 
     def called(self, arguments: Mapping[str, Any], label: str = "") -> Awaitable[R]:
         """Run the activity.
@@ -344,7 +382,7 @@ class Environment:
         cpu: str | None = None,
         memory: str | None = None,
         gpu: int | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | Secret] | None = None,
         service_account: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
@@ -354,9 +392,9 @@ class Environment:
             name: Name of the task queue, of the Workflow with the activities, and of the worker: a DNS label.
             image: Image with the module of the flow and `perdure`; None: chosen by `perdure deploy --image`.
             cpu: CPU of each activity's pod, in Kubernetes' notation, such as `500m`.
-            memory: Memory of each activity's pod, such as `256Mi`.
+            memory: Memory of each activity's pod, such as `256Mi`: requested, and its limit.
             gpu: Number of NVIDIA GPUs of each activity's pod.
-            env: Environment variables of activities and workers.
+            env: Environment variables of activities and workers; those with a Secret only of activities.
             service_account: ServiceAccount of activities' pods.
             labels: Labels of activities' pods, such as those that a NetworkPolicy selects.
 

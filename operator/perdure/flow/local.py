@@ -111,6 +111,9 @@ class Ending:
     error: BaseException | None = None
     takes: timedelta | None = timedelta()
     """How long it runs; None: until a timeout or a cancellation ends it."""
+    calls: bool = False
+    """Whether the function decides. It is called at the end, so that the function of an attempt that is cancelled or times out is
+    not called: the loser of a race takes no time."""
 
 
 @dataclass(slots=True)
@@ -195,7 +198,7 @@ class LocalRun:
         self._scripts: defaultdict[str, _Script] = defaultdict(_Script)
         self._plan: list[tuple[timedelta, Callable[[], _Action]]] = []
         """What is done to the flow, and how long after its start."""
-        self._queue: list[tuple[datetime, int, Callable[[], _Action]]] = []
+        self._queue: list[tuple[datetime, bool, int, Callable[[], _Action]]] = []
         self._numbers = itertools.count()
         self.max_actions = 1_000_000
         """The number of events after which a flow counts as endless."""
@@ -297,7 +300,7 @@ class LocalRun:
                     raise StuckError(f"the flow {self._root.start.workflow_type} has not ended after {number:,} events")
                 if not self._queue:
                     raise StuckError(self._explanation())
-                time, _, action = heapq.heappop(self._queue)
+                time, _, _, action = heapq.heappop(self._queue)
                 self.now = max(self.now, time)
                 done = action()
                 if done is not None:
@@ -316,7 +319,11 @@ class LocalRun:
         await asyncio.to_thread(execution.instance.activate, act)
 
     def _after(self, delay: timedelta, action: Callable[[], _Action]) -> None:
-        heapq.heappush(self._queue, (self.now + delay, next(self._numbers), action))
+        self._push(delay, action, last=False)
+
+    def _push(self, delay: timedelta, action: Callable[[], _Action], *, last: bool) -> None:
+        """Plan an action; `last`: after all others of that time."""
+        heapq.heappush(self._queue, (self.now + delay, last, next(self._numbers), action))
 
     def _require_root(self) -> _Execution:
         assert self._root is not None  # actions run after the start
@@ -568,7 +575,7 @@ class LocalRun:
         arguments = _value(command.arguments[0]) if command.arguments else None
         shown = {name: value for name, value in (arguments or {}).items() if name != FILES_FIELD}
         call = Call(command.activity_type, command.activity_id, shown, task.attempt, self.now)
-        ending = _fitting(await self.ending(task, call), self._activity(task))
+        ending = await self.ending(task, call)
         task.call = len(self.calls)
         self.calls.append(call)
         limit, name = _delta(command.start_to_close_timeout), "StartToClose"
@@ -577,20 +584,21 @@ class LocalRun:
         if limit and (ending.takes is None or ending.takes > limit):
             ending = Ending(error=TimeoutError(f"the attempt has reached its {name} timeout"), takes=limit)
         if ending.takes is not None:
-            self._after(ending.takes, partial(self._attempt_ended, task, ending))
+            self._push(ending.takes, partial(self._attempt_ended, task, ending), last=True)
 
     async def ending(self, task: _Task, call: Call) -> Ending:  # noqa: ARG002 - scenarios decide by the call
         """Decide how an attempt ends: as a test says, or as the function does."""
         script = self._scripts[task.command.activity_type]
         if script.errors:
             return Ending(error=script.errors.popleft(), takes=script.takes)
-        limit = _delta(task.command.start_to_close_timeout)
-        if limit and script.takes > limit:
-            return Ending(takes=script.takes)
+        return Ending(takes=script.takes, calls=True)
+
+    async def _called(self, task: _Task) -> Ending:
+        """Return how an attempt ends whose function decides."""
         try:
-            return Ending(result=await self._call(task), takes=script.takes)
+            return Ending(result=await self._call(task))
         except Exception as error:  # noqa: BLE001 - every error of the function is that of the attempt
-            return Ending(error=error, takes=script.takes)
+            return Ending(error=error)
 
     def _end_call(self, task: _Task, outcome: Outcome, error: BaseException | None) -> None:
         """Record how an attempt has ended; nothing if none runs."""
@@ -639,30 +647,34 @@ class LocalRun:
         environment = self._environment(queue.removeprefix(_PODS), task.execution)
         return None if environment is None else environment.activities.get(task.command.activity_type)
 
-    def _attempt_ended(self, task: _Task, ending: Ending) -> _Action:
+    async def _attempt_ended(self, task: _Task, ending: Ending) -> None:
         """End the activity, or repeat a failed attempt."""
         if not task.open:
-            return None
+            return
+        if ending.calls:
+            ending = await self._called(task)
+        ending = _fitting(ending, self._activity(task))
         error = ending.error
         self._end_call(task, _outcome(error), error)
         if error is None:
-            return self._resolve(task, completed=ending.result)
+            await self._resolve(task, completed=ending.result)
+            return
         policy = task.command.retry_policy
         delay = _next_delay(policy, task.attempt, error)
         limit = _delta(task.command.schedule_to_close_timeout)
         if delay is None or (limit and self.now + delay - task.scheduled > limit):
-            return self._resolve(task, error=error)
-        self._after(delay, lambda: self._attempt(task))
-        return None
+            await self._resolve(task, error=error)
+        else:
+            self._after(delay, lambda: self._attempt(task))
 
-    def _resolve(self, task: _Task, *, completed: Any = None, error: BaseException | None = None) -> _Action:
+    async def _resolve(self, task: _Task, *, completed: Any = None, error: BaseException | None = None) -> None:
         task.open = False
         resolution = activity_result.ActivityResolution()
         if error is None:
             resolution.completed.result.CopyFrom(_CONVERTER.payload_converter.to_payload(completed))
         else:
             resolution.failed.failure.CopyFrom(_activity_failure(task, _failure(error)))
-        return self._activate(
+        await self._activate(
             task.execution, resolve_activity=activation.ResolveActivity(seq=task.seq, result=resolution)
         )
 
@@ -731,7 +743,7 @@ def _fitting(ending: Ending, activity: Activity[..., Any] | None) -> Ending:
     size = len(json.dumps(ending.result, ensure_ascii=False, separators=(",", ":")).encode())
     if size <= limit:
         return ending
-    return Ending(error=result_too_large(size, limit, large=large), takes=ending.takes)
+    return Ending(error=result_too_large(size, limit, large=large))
 
 
 def _outcome(error: BaseException | None) -> Outcome:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.times import format_duration
-from perdure.flow.definitions import duration
+from perdure.flow.definitions import Secret, duration
 from perdure.flow.files import artifacts_of
 
 if TYPE_CHECKING:
@@ -86,12 +86,13 @@ def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
         "name": "main",
         "image": environment.image or placement.image,
         "command": ["python", "-m", "perdure.flow.pod", placement.target],
-        "env": _variables(environment),
+        "env": [*_variables(environment), *_secrets(environment)],
     }
-    requests = {"cpu": environment.resources.cpu, "memory": environment.resources.memory}
-    resources: Object = {"requests": {key: value for key, value in requests.items() if value}}
-    if environment.resources.gpu:
-        resources["limits"] = {"nvidia.com/gpu": str(environment.resources.gpu)}
+    asked = environment.resources
+    requests = {"cpu": asked.cpu, "memory": asked.memory}
+    # Memory cannot be taken back, so that a node with more of it in use than requested kills containers; CPU can.
+    limits = {"memory": asked.memory, "nvidia.com/gpu": str(asked.gpu) if asked.gpu else None}
+    resources: Object = {"requests": _set(requests)} | ({"limits": _set(limits)} if _set(limits) else {})
     spec: Object = {"containers": [container | {"resources": resources}]}
     if environment.service_account is not None:
         spec["serviceAccountName"] = environment.service_account
@@ -176,8 +177,25 @@ def _worker(environment: Environment, account: str, placement: Placement) -> Obj
     }
 
 
+def _set(amounts: dict[str, str | None]) -> dict[str, str]:
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
 def _variables(environment: Environment) -> list[Object]:
-    return [{"name": key, "value": value} for key, value in environment.env.items()]
+    return [{"name": key, "value": value} for key, value in environment.env.items() if isinstance(value, str)]
+
+
+def _secrets(environment: Environment) -> list[Object]:
+    return [
+        {"name": key, "valueFrom": {"secretKeyRef": _secret_key(value)}}
+        for key, value in environment.env.items()
+        if isinstance(value, Secret)
+    ]
+
+
+def _secret_key(secret: Secret) -> Object:
+    optional: Object = {"optional": True} if secret.optional else {}
+    return {"name": secret.name, "key": secret.key, **optional}
 
 
 def _mount_code(spec: Object, environment: Environment, placement: Placement) -> None:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+
+def load_in_container(target: str) -> ModuleType:
+    """Import the module of a container, whose log has what `logging` gets, from level INFO, unless the module has set that up.
+
+    Raises:
+        ImportError: The module does not exist, or cannot be imported.
+    """
+    module = load(target)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return module
 
 
 def load(target: str) -> ModuleType:

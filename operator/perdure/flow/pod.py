@@ -11,7 +11,7 @@ from perdure.api.files import EXCHANGE
 from perdure.api.names import FILES_FIELD
 from perdure.flow.definitions import environments_of
 from perdure.flow.files import PodFiles
-from perdure.flow.modules import load
+from perdure.flow.modules import load_in_container
 
 if TYPE_CHECKING:
     from perdure.flow.definitions import Activity
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the activity of this pod, and exit."""
-    module = load(sys.argv[1])
+    module = load_in_container(sys.argv[1])
     known = [each for environment in environments_of(module) for each in environment.activities.values()]
     activity.main({each.name: partial(_run, each) for each in known})
 

@@ -19,7 +19,7 @@ from temporalio.service import TLSConfig
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from perdure.flow.definitions import Flow, environments_of
-from perdure.flow.modules import load
+from perdure.flow.modules import load_in_container
 from perdure.flow.sandbox import sandbox
 
 if TYPE_CHECKING:
@@ -80,7 +80,11 @@ async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m perdure.flow.serve", description=__doc__)
     parser.add_argument("module", help="a file, or a dotted name")
     options = parser.parse_args()
-    flows = [flow for environment in environments_of(load(options.module)) for flow in environment.flows.values()]
+    flows = [
+        flow
+        for environment in environments_of(load_in_container(options.module))
+        for flow in environment.flows.values()
+    ]
     client = await Client.connect(
         os.environ.get("TEMPORAL_ADDRESS", "perdure-temporal.perdure-system:7233"),
         namespace=os.environ.get("TEMPORAL_NAMESPACE", "default"),

@@ -11,13 +11,13 @@ from temporalio.client import Client as TemporalClient
 
 from perdure.api.labels import INPUT_ANNOTATION
 from perdure.client import AsyncClient
-from perdure.flow import definitions
 from perdure.flow.manifests import Placement, workflow_of
-from perdure.flow.serve import place, serve
+from perdure.flow.serve import serve
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
 from support.apiserver import kubeconfig
 from support.cluster_over_http import over_http
+from support.example_runs import billing, desk, due
 from support.operator import OPEN, in_memory
 from support.ports import free_port
 from support.temporal import Server
@@ -36,8 +36,6 @@ GREETING = {
 
 def run_pod(pod: Object) -> ContainerExit:
     """What `perdure.flow.pod` does in a pod: call the function with the input, and write its result or its failure."""
-    desk = definitions.environment_named("desk")
-    assert desk is not None
     meta = pod["metadata"]
     activity = desk.activities[meta["labels"]["perdure.dev/activity"]]
     try:
@@ -51,27 +49,19 @@ def run_pod(pod: Object) -> ContainerExit:
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """An operator; the kubeconfig is that of a user of its API server."""
-    definitions.LISTENERS.append(place)
-    try:
-        from support.example_runs import desk  # noqa: PLC0415 - as in a worker, after the listener
-
-        settings = replace(OPEN, http_address=f"127.0.0.1:{free_port()}")
-        objects = [workflow_of(desk, Placement(image="x", module="desk.py")), GREETING]
-        with (
-            in_memory(namespace="shop", settings=settings, objects=objects, pods=run_pod) as found,
-            over_http(found.cluster) as url,
-        ):
-            kubeconfig(tmp_path, monkeypatch, url)
-            yield found
-    finally:
-        definitions.LISTENERS.remove(place)
+    settings = replace(OPEN, http_address=f"127.0.0.1:{free_port()}")
+    objects = [workflow_of(desk, Placement(image="x", module="desk.py")), GREETING]
+    with (
+        in_memory(namespace="shop", settings=settings, objects=objects, pods=run_pod) as found,
+        over_http(found.cluster) as url,
+    ):
+        kubeconfig(tmp_path, monkeypatch, url)
+        yield found
 
 
 @pytest.fixture
 async def worker(server: Server) -> AsyncIterator[None]:
     """Decides for the flows."""
-    from support.example_runs import billing, due  # noqa: PLC0415 - after the listener
-
     client = await TemporalClient.connect(server.address, namespace=server.namespace)
     stop = asyncio.Event()
     running = asyncio.create_task(serve(client, [billing, due], stop))

@@ -1,10 +1,11 @@
-"""The notebook of the examples: its cells run in order, as in a kernel, whose main thread has an event loop that is running."""
+"""The notebook of the examples, as nbconvert runs it: in a kernel, with the client of users."""
 
-import ast
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from temporalio.client import Client as TemporalClient
 from perdure.api.labels import INPUT_ANNOTATION
 from perdure.flow import definitions
 from perdure.flow.manifests import Placement, workflow_of
-from perdure.flow.serve import place, serve
+from perdure.flow.serve import serve
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
 from support.apiserver import kubeconfig
@@ -26,15 +27,13 @@ FOLDER = REPOSITORY / "examples" / "flow"
 
 @pytest.fixture
 def etl(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module of the flow, imported as by a worker."""
+    """The module of the flow."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    definitions.LISTENERS.append(place)
     try:
         import etl  # noqa: PLC0415 # type: ignore[import-not-found]
 
         yield etl
     finally:
-        definitions.LISTENERS.remove(place)
         sys.modules.pop("etl", None)
 
 
@@ -48,25 +47,33 @@ def run_pod(pod: Object) -> ContainerExit:
     return ContainerExit(after=0.05, message=json.dumps(result))
 
 
-def run_cell(source: str, names: dict[str, Any]) -> Any:
-    """Run a cell, and return the value of its last expression, which a notebook shows."""
-    tree = ast.parse(source)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "cell", "exec"), names)
-    return eval(compile(ast.Expression(last.value), "cell", "eval"), names) if isinstance(last, ast.Expr) else None
+async def executed(notebook: Path) -> list[dict[str, Any]]:
+    """Run a notebook with nbconvert, and return its cells with code, with their outputs."""
+    options = ("--to", "notebook", "--execute", "--stdout", str(notebook))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nbconvert", *options),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(REPOSITORY / "operator"), str(FOLDER)))},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return [cell for cell in json.loads(output)["cells"] if cell["cell_type"] == "code"]
 
 
-async def test_the_notebook_of_the_examples_runs(
-    etl: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    notebook = json.loads((FOLDER / "etl.ipynb").read_text())
-    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert not any(cell.get("outputs") for cell in notebook["cells"]), "outputs belong to no repository"
-    names: dict[str, Any] = {}
+def shown(cell: dict[str, Any], kind: str = "text/plain") -> str:
+    """What a cell shows as its value, or has printed."""
+    texts = [
+        each["text"] if kind == "stream" else each["data"].get(kind, "")
+        for each in cell["outputs"]
+        if (each["output_type"] == "stream") == (kind == "stream")
+    ]
+    return "".join("".join(each) for each in texts)
 
-    async def show_all() -> list[Any]:
-        return [run_cell(cell, names) for cell in cells]
 
+async def test_the_notebook_of_the_examples_runs(etl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = FOLDER / "etl.ipynb"
+    assert not any(cell.get("outputs") for cell in json.loads(notebook.read_text())["cells"])
     objects = [workflow_of(etl.etl, Placement(image="x", module="etl.py"))]
     with in_memory(namespace="shop", objects=objects, pods=run_pod) as server, over_http(server.cluster) as url:
         kubeconfig(tmp_path, monkeypatch, url)
@@ -74,18 +81,16 @@ async def test_the_notebook_of_the_examples_runs(
         stop = asyncio.Event()
         worker = asyncio.create_task(serve(temporal, [etl.nightly], stop))
         try:
-            shown = await asyncio.to_thread(asyncio.run, show_all())
+            client, started, ended, result, listed = await executed(notebook)
         finally:
             stop.set()
             await worker
-            names["client"].close()
-    client, started, ended, result, listed = shown
-    assert "namespace shop" in repr(client)
-    html = ended._repr_html_()
+    assert "namespace shop" in shown(client)
+    assert shown(started).startswith("<run nightly-")
+    html = shown(ended, "text/html")
     assert html.count("<rect") >= 3, "two extracts and the load"
     assert "extract[source=eu]" in html
     assert "✓ Completed" in html
-    assert repr(started).startswith("<run nightly-")
-    assert result == sum([27, 11, 2]) * 2
-    assert [phase for _, phase in listed] == ["Completed"]
-    assert "Completed" in capsys.readouterr().out
+    assert "Completed" in shown(ended, "stream")
+    assert shown(result) == str(sum([27, 11, 2]) * 2)
+    assert "Completed" in shown(listed)

@@ -10,18 +10,16 @@ from temporalio.client import Client
 
 import perdure.flow as pf
 from perdure.api.labels import INPUT_ANNOTATION
-from perdure.flow import definitions
 from perdure.flow.manifests import Placement, workflow_of
-from perdure.flow.serve import place, serve
+from perdure.flow.serve import serve
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
+from support.example_flows import jobs, nightly
 from support.operator import in_memory
 
 
 def run_pod(pod: Object) -> ContainerExit:
     """What `perdure.flow.pod` does in a pod: call the function with the input, and write its result."""
-    jobs = definitions.environment_named("jobs")
-    assert jobs is not None
     meta = pod["metadata"]
     activity = jobs.activities[meta["labels"]["perdure.dev/activity"]]
     result = activity.run(json.loads(meta["annotations"][INPUT_ANNOTATION]))
@@ -29,23 +27,17 @@ def run_pod(pod: Object) -> ContainerExit:
 
 
 async def test_a_flow_runs_in_the_sandbox_and_its_activities_in_pods() -> None:
-    definitions.LISTENERS.append(place)
-    try:
-        from support.example_flows import jobs, nightly  # noqa: PLC0415 - as in a worker, after the listener
-
-        with in_memory(objects=[workflow_of(jobs, Placement(image="x", module="flows.py"))], pods=run_pod) as server:
-            client = await Client.connect(server.address, namespace=server.namespace)
-            stop = asyncio.Event()
-            worker = asyncio.create_task(serve(client, [nightly], stop))
-            arguments = {"day": "2026-11-03", "sources": ["eu", "usa"]}
-            handle = await client.start_workflow("nightly", arguments, id="n", task_queue="jobs")
-            await handle.signal("bonus", 100)
-            assert await handle.result() == 2 * 3 + 3 * 3 + 100 + 3
-            history = await handle.fetch_history()
-            stop.set()
-            await worker
-    finally:
-        definitions.LISTENERS.remove(place)
+    with in_memory(objects=[workflow_of(jobs, Placement(image="x", module="flows.py"))], pods=run_pod) as server:
+        client = await Client.connect(server.address, namespace=server.namespace)
+        stop = asyncio.Event()
+        worker = asyncio.create_task(serve(client, [nightly], stop))
+        arguments = {"day": "2026-11-03", "sources": ["eu", "usa"]}
+        handle = await client.start_workflow("nightly", arguments, id="n", task_queue="jobs")
+        await handle.signal("bonus", 100)
+        assert await handle.result() == 2 * 3 + 3 * 3 + 100 + 3
+        history = await handle.fetch_history()
+        stop.set()
+        await worker
     scheduled = [
         each.activity_task_scheduled_event_attributes
         for each in history.events

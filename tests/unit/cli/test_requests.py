@@ -8,7 +8,7 @@ import pytest
 
 from perdure.cli.inputs import value
 from perdure.cli.operations import TargetOptions, request_of
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.kube import clock
 from perdure.view.page import ASCII, Page
 from perdure.view.tables import operations
@@ -76,7 +76,7 @@ def test_a_value_is_json(text: str | None, want: Any) -> None:
 def test_a_value_can_be_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "approval.json").write_text('{"by": "ada"}')
     assert value(f"@{tmp_path}/approval.json", "--input") == {"by": "ada"}
-    with pytest.raises(CliError, match="cannot be read"):
+    with pytest.raises(ClientError, match="cannot be read"):
         value(f"@{tmp_path}/none.json", "--input")
     with pytest.raises(click.BadParameter, match="not JSON"):
         value("[" * 100_000, "--input")

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from perdure.cli.connection import connect
 from perdure.cli.web_ui import Proxy
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.client.route import AccountToken, KubeconfigToken, PortForward
 from perdure.kube import clock
 from support.apiserver import ApiServer
@@ -119,7 +119,7 @@ async def test_an_unreachable_web_ui_is_reported_and_recovers() -> None:
 async def test_a_port_that_is_in_use_is_an_error() -> None:
     async with web_ui() as (upstream, _):
         proxy = Proxy(lambda: asyncio.sleep(0, ""), lambda: asyncio.sleep(0, ""))
-        with pytest.raises(CliError, match="choose another one with --port"):
+        with pytest.raises(ClientError, match="choose another one with --port"):
             async with proxy.serve(int(upstream.rpartition(":")[2])):
                 pass
 
@@ -152,9 +152,9 @@ async def test_a_service_account_that_does_not_exist_is_an_error(server: ApiServ
     message = 'serviceaccounts "me" not found'
     server.create = lambda *_: (404, {"kind": "Status", "reason": "NotFound", "message": message})  # type: ignore[method-assign]
     async with connect(context=None, namespace="shop", program="perdure") as cluster:
-        with pytest.raises(CliError, match="there is no ServiceAccount `me` in namespace `shop`"):
+        with pytest.raises(ClientError, match="there is no ServiceAccount `me` in namespace `shop`"):
             await AccountToken(cluster, "me", "ours").current()
-        with pytest.raises(CliError, match=r"there is no ServiceAccount `\.\./x`"):
+        with pytest.raises(ClientError, match=r"there is no ServiceAccount `\.\./x`"):
             await AccountToken(cluster, "../x", "ours").current()
 
 
@@ -162,7 +162,7 @@ async def test_a_service_account_that_does_not_exist_is_an_error(server: ApiServ
 async def test_a_kubeconfig_without_a_token_needs_a_service_account() -> None:
     async with connect(context=None, namespace="shop", program="perdure") as cluster:
         assert cluster.bearer() is None
-        with pytest.raises(CliError, match="--service-account"):
+        with pytest.raises(ClientError, match="--service-account"):
             KubeconfigToken(cluster)
 
 
@@ -201,13 +201,15 @@ async def test_the_port_forward_targets_the_service_and_is_restarted(
 
 async def test_a_service_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubectl(tmp_path, monkeypatch, "echo 'services \"perdure-ui\" not found' >&2; exit 1")
-    with pytest.raises(CliError, match=r'Service `perdure-ui` in namespace `there`: services "perdure-ui" not found'):
+    with pytest.raises(
+        ClientError, match=r'Service `perdure-ui` in namespace `there`: services "perdure-ui" not found'
+    ):
         await PortForward("there", "perdure-ui", 8080).address()
 
 
 async def test_a_missing_kubectl_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CliError, match="kubectl is needed"):
+    with pytest.raises(ClientError, match="kubectl is needed"):
         await PortForward("there", "perdure-ui", 8080).address()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.client.cluster import Cluster
-from perdure.client.errors import CliError, NoNamespaceError, UnreachableError
+from perdure.client.errors import ClientError, NoNamespaceError, UnreachableError
 from perdure.client.requests import Requests
 from perdure.kube.access import Access
 from perdure.kube.light import LightClient
@@ -27,7 +27,7 @@ async def test_an_error_of_the_api_server_is_one_sentence_with_a_remedy(
     server: ApiServer, cluster: Cluster, status: int, message: str, want: str
 ) -> None:
     server.answers[f"{RUNS}/x"] = (status, {"reason": "Any", "message": message})
-    with pytest.raises(CliError) as raised:
+    with pytest.raises(ClientError) as raised:
         await cluster.runs.find("x", None)
     assert want in str(raised.value)
     assert "\n" not in str(raised.value)

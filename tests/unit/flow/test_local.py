@@ -355,3 +355,66 @@ def test_a_test_replaces_the_function_of_an_activity() -> None:
     with pytest.raises(ActivityError):
         run.run(nightly, date(2026, 11, 27), ["eu"])
     assert run.timeline().splitlines() == ["+0s extract[source=eu]: ok", "+1h load: PodLostError: the pod was lost"]
+
+
+@etl.activity(retries=0)
+def slow(name: str) -> str:
+    raise AssertionError(f"{name} has lost the race before its end")
+
+
+@etl.activity(retries=0)
+def fast(name: str, times: int = 1) -> str:
+    return name * times
+
+
+@etl.flow
+async def racing_activities() -> str:
+    return await pf.race(fast("a"), slow("b"))
+
+
+def test_the_function_of_the_loser_is_not_called() -> None:
+    run = pf.LocalRun()
+    assert run.run(racing_activities) == "a"
+    assert [(call.id, call.outcome) for call in run.calls] == [
+        ("fast[name=a]", "Completed"),
+        ("slow[name=b]", "Cancelled"),
+    ]
+    run = pf.LocalRun()
+    run.replace(slow, lambda name: name)
+    run.set_duration(fast, "2m")
+    run.set_duration(slow, "1m")
+    assert run.run(racing_activities) == "b"
+
+
+@etl.flow
+async def named() -> None:
+    await fast("a")
+    await fast("b", times=2)
+    await fast("a", times=1)
+    await fast("x" * 41, times=3)
+    await fast("a/b")
+
+
+def test_arguments_choose_the_name_of_a_step() -> None:
+    run = pf.LocalRun()
+    run.run(named)
+    assert [call.id for call in run.calls] == [
+        "fast[name=a]",
+        "fast[name=b,times=2]",
+        "fast[name=a]#2",
+        "fast[times=3]",
+        "fast",
+    ]
+
+
+def test_errors_have_names_and_a_map_that_is_not_caught_has_its_parts() -> None:
+    assert (pf.ActivityError, pf.ApplicationError, pf.ChildWorkflowError, pf.CancelledError) == (
+        ActivityError,
+        ApplicationError,
+        ChildWorkflowError,
+        CancelledError,
+    )
+    with pytest.raises(pf.ApplicationError) as caught:
+        sweep.run_local([0.1, 2.0, 3.0], "Continue")
+    failures = {"lr=2.0": "Diverged: diverged", "lr=3.0": "Diverged: diverged"}
+    assert caught.value.details == ({"activity": "train", "count": 3, "failures": failures},)

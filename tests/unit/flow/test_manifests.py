@@ -16,7 +16,13 @@ from support.manuals import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "flow" / "etl.py"
 train = pf.Environment(
-    "train", image="example.com/train:1", cpu="2", memory="4Gi", gpu=1, env={"A": "b"}, service_account="reader"
+    "train",
+    image="example.com/train:1",
+    cpu="2",
+    memory="4Gi",
+    gpu=1,
+    env={"A": "b", "TOKEN": pf.Secret("bank", "token"), "SPARE": pf.Secret("bank", "spare", optional=True)},
+    service_account="reader",
 )
 
 
@@ -67,8 +73,19 @@ def test_an_activity_has_the_fields_of_yaml() -> None:
     }
     assert container["image"] == "example.com/train:1"
     assert container["command"] == ["python", "-m", "perdure.flow.pod", "shop.train"]
-    assert container["resources"] == {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"nvidia.com/gpu": "1"}}
-    assert container["env"] == [{"name": "A", "value": "b"}]
+    assert container["resources"] == {
+        "requests": {"cpu": "2", "memory": "4Gi"},
+        "limits": {"memory": "4Gi", "nvidia.com/gpu": "1"},
+    }
+    assert container["env"] == [
+        {"name": "A", "value": "b"},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "bank", "key": "token"}}},
+        {"name": "SPARE", "valueFrom": {"secretKeyRef": {"name": "bank", "key": "spare", "optional": True}}},
+    ]
+    worker = manifests_of(train, Placement(image="other", module="shop.train"))[-1]
+    names = {each["name"] for each in worker["spec"]["podTemplate"]["spec"]["containers"][0]["env"]}
+    assert "A" in names
+    assert "TOKEN" not in names, "only activities get secrets"
 
 
 def test_a_mounted_module_reaches_the_worker_and_the_activities() -> None:

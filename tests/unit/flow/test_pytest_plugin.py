@@ -73,8 +73,8 @@ def test_each_test_has_its_own(local_run):
     )
     assert "1 failed, 1 passed" in shown, shown
     report = shown.partition("Flow")[2].splitlines()
-    assert "+30d charge: PodLostError: the pod was lost" in report
-    assert "+30d1s charge, attempt 2: ok" in report
+    assert "+30d charge[amount=7]: PodLostError: the pod was lost" in report
+    assert "+30d1s charge[amount=7], attempt 2: ok" in report
 
 
 def test_recorded_histories_are_parameters(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_flow_that_waits_for_nothing_to_come_is_running(tmp_path: Path) -> Non
 def test_the_text_shows_attempts_and_the_outcome(tmp_path: Path) -> None:
     entries = [{"fail": {"type": "Busy", "message": "try later"}}]
     shown = invoked(tmp_path, input={"card": "visa"}, activities={"charge": entries}, expect={"failureType": "Busy"})
-    assert "+1s   charge    2" in shown.output
+    assert "+1s   charge[card=visa,amount=7]  2" in shown.output
     assert "Busy: try later" in shown.output
     assert "✓ met" in shown.output
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from unit.importing.imported import Result, argo, inputs, pipeline_run, tekton, workflow
 
 ECHO = "- {name: echo, inputs: {parameters: [{name: text}]}, container: {image: i, command: [echo]}}\n"
@@ -447,7 +447,7 @@ def test_objects_of_other_systems_with_the_same_kinds_are_left_out(tmp_path: Pat
     assert made.complete
     assert [each["metadata"]["name"] for each in made.manifests] == ["made"]
     assert 'Note: Workflow/x: apiVersion: `"example.org/v1"` is not a version of `argoproj.io`' in made.sentences[0]
-    with pytest.raises(CliError, match=r"contain nothing to convert.*Workflow/x: .* is left out"):
+    with pytest.raises(ClientError, match=r"contain nothing to convert.*Workflow/x: .* is left out"):
         argo(tmp_path, other)
 
 
@@ -512,7 +512,7 @@ def test_parameters_that_double_each_other_are_reported(tmp_path: Path) -> None:
 def test_aliases_that_double_each_other_are_not_read(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, LAYERS))]
     text = "\n".join([*lines, "kind: Workflow", f"spec: {{affinity: *a{LAYERS - 1}}}"])
-    with pytest.raises(CliError, match="its aliases stand for more than 1000000 values"):
+    with pytest.raises(ClientError, match="its aliases stand for more than 1000000 values"):
         argo(tmp_path, text)
 
 

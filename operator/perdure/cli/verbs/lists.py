@@ -25,7 +25,7 @@ from perdure.cli.options import (
 from perdure.cli.routes import RouteOptions, routed
 from perdure.cli.selection import selects_runs
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of
-from perdure.client.errors import CliError, UnreachableError
+from perdure.client.errors import ClientError, UnreachableError
 from perdure.client.selection import Selection, newest, phase_of
 from perdure.kube import clock
 from perdure.lazy import lazily
@@ -187,7 +187,7 @@ async def _may_lack(cluster: Cluster, route: RouteOptions) -> bool:
     """Whether selected runs may be in the archive only, as far as the user may know."""
     try:
         return await has_archive(cluster, route.system)
-    except CliError:
+    except ClientError:
         return False
 
 

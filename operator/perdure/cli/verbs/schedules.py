@@ -41,7 +41,7 @@ from perdure.cli.selection import yes_option
 from perdure.cli.starts import check_input
 from perdure.cli.terminal import Output, Screen, TimeFormat, is_for_users, page_of, program_of, reference
 from perdure.client.cluster import Cluster
-from perdure.client.errors import AlreadyExistsError, CliError, ExitCode, ForbiddenError, NotFoundError
+from perdure.client.errors import AlreadyExistsError, ClientError, CliError, ExitCode, ForbiddenError, NotFoundError
 from perdure.kube import clock
 from perdure.lazy import lazily
 
@@ -631,7 +631,7 @@ def _schedule_in(file: str, name: str | None) -> dict[str, Any]:
         raise CliError(f"{file}: has {len(named)} Schedules ({names}); set NAME to one of them")
     try:
         schedule_manifests.check(named[0])
-    except CliError as error:
+    except ClientError as error:
         raise CliError(f"{file}: {error}") from error
     return named[0]
 

@@ -27,7 +27,7 @@ from perdure.cli.options import (
 from perdure.cli.progress import Waiter
 from perdure.cli.terminal import Color, Output, Screen, TimeFormat, is_for_users, page_of, program_of, reference
 from perdure.client.connection import LOG_STREAMS
-from perdure.client.errors import CliError, ExitCode, UnreachableError
+from perdure.client.errors import ClientError, CliError, ExitCode, UnreachableError
 from perdure.client.selection import Selection, newest
 from perdure.kube import clock
 from perdure.lazy import lazily
@@ -350,7 +350,7 @@ async def _read_with_pods(
         found = await cluster.runs.with_history(await archive.find(cluster, name, workflow_id))
         try:
             return found, await cluster.runs.pods(found)
-        except CliError as error:
+        except ClientError as error:
             click.echo(f"Warning: only the history is shown, because the pods cannot be read: {error}", err=True)
             return found, []
 

@@ -35,7 +35,7 @@ from perdure.cli.selection import (
 )
 from perdure.cli.starts import Launch, follow, labels_of, restarts_run, start_run, start_runs, starts_run
 from perdure.cli.terminal import program_of
-from perdure.client.errors import CliError, ExitCode, RefusedError
+from perdure.client.errors import ClientError, CliError, ExitCode, RefusedError
 from perdure.client.requests import Object
 from perdure.client.runs import copy_of
 from perdure.client.selection import newest, phase_of
@@ -466,7 +466,7 @@ async def _request_of(
             return await operations.retry_request(reached, found, steps=steps, reapply_signals=reapply, reason=reason)
         except RefusedError:
             raise
-        except CliError:
+        except ClientError:
             return "retry", request  # the Operation reports it
 
 
@@ -481,7 +481,7 @@ async def _check_not_retried(context: click.Context, choice: Choice, launch: Lau
             try:
                 found = await reached.runs.find(name, choice.workflow_id)
                 later = await reached.runs.later(found)
-            except CliError:
+            except ClientError:
                 continue  # the Operation reports it
             run = found["metadata"]["name"]
             completed = next((each for each in later if phase_of(each) == Phase.COMPLETED), None)

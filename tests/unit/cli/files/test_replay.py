@@ -11,7 +11,7 @@ import yaml
 
 from perdure.api.kinds.workflow import WorkflowSpec
 from perdure.cli.files.replays import Difference, read_history, read_manifest, replay, show
-from perdure.client.errors import CliError
+from perdure.client.errors import ClientError
 from perdure.engine import events as ev
 from perdure.engine.events import AnyEvent
 from perdure.engine.failures import Failure, FailureKind, RetryState
@@ -152,7 +152,7 @@ def test_the_workflow_of_the_history_is_selected_among_several() -> None:
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"events": [{"eventType": "X"}]}', '{"events": []}', "3"])
 def test_a_file_that_is_not_a_history_is_rejected_with_the_command_to_write_one(content: str) -> None:
-    with pytest.raises(CliError, match="history --output json"):
+    with pytest.raises(ClientError, match="history --output json"):
         read_history(content, "h.json")
 
 
@@ -203,7 +203,7 @@ def test_a_file_that_cannot_be_read_is_an_error(content: bytes, tmp_path: Path) 
 
 @pytest.mark.parametrize("content", ["", "kind: Pod", "a: [", "kind: WorkflowRun\nspec: {workflow: {name: x}}"])
 def test_a_manifest_without_a_definition_is_rejected(content: str) -> None:
-    with pytest.raises(CliError, match=r"w\.yaml"):
+    with pytest.raises(ClientError, match=r"w\.yaml"):
         read_manifest(content, "w.yaml", "")
 
 
@@ -240,5 +240,5 @@ def test_a_history_replays_with_the_library_in_the_file_of_the_definition() -> N
     ],
 )
 def test_a_definition_without_its_library_is_rejected(content: str, want: str) -> None:
-    with pytest.raises(CliError, match=want):
+    with pytest.raises(ClientError, match=want):
         read_manifest(content, "w.yaml", "order-flow")

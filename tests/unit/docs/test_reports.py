@@ -31,6 +31,8 @@ def test_every_report_is_in_the_table_once() -> None:
 
 
 def test_the_reports_of_a_kind_are_in_the_table() -> None:
-    named = {name for row in re.findall(r"^\| [a-z][^|]*\((B\d+[^)]*)\)", PAGE, re.MULTILINE) for name in row.split(", ")}
+    named = {
+        name for row in re.findall(r"^\| [a-z][^|]*\((B\d+[^)]*)\)", PAGE, re.MULTILINE) for name in row.split(", ")
+    }
     assert named
     assert named <= {name for name, _, _ in ROWS}

@@ -245,6 +245,14 @@ def test_a_run_whose_retry_has_completed_is_not_retried_again(server: ApiServer)
     assert targets(server) == ["a", "a"]
 
 
+def test_of_several_runs_those_whose_retry_has_completed_are_refused_and_the_others_retried(server: ApiServer) -> None:
+    serve(server, failed("a"), failed("a-2", phase="Completed", of="a"), failed("b"))
+    done = perdure("retry", "a", "b", "--no-wait")
+    assert (done.exit_code, targets(server)) == (1, ["b"])
+    assert done.stderr.startswith("Error: the run `a` was already retried: `a-2` has completed")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_run_whose_retry_has_failed_is_retried_with_a_warning(server: ApiServer) -> None:
     serve(server, failed("a"), failed("a-2", of="a"))
     done = perdure("retry", "a", "--no-wait")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.times import format_duration
 from perdure.flow.definitions import duration
+from perdure.flow.files import artifacts_of
 
 if TYPE_CHECKING:
     from perdure.flow.definitions import Activity, Environment, Retry
@@ -110,7 +111,18 @@ def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
         found["limits"] = [{"name": name} for name in options.limits]
     if options.cache is not None:
         found["cache"] = {"key": "${input}", "maxAge": format_duration(options.cache)}
-    return {**found, **options.definition}
+    return {**found, **options.definition, **_artifacts(activity)}
+
+
+def _artifacts(activity: Activity[..., Any]) -> Object:
+    """Return the field with the artifacts of an activity: its own, and those for the files of its signature."""
+    signature = activity.signature
+    files = artifacts_of(reads=signature.reads_files, returns=signature.returns_files)
+    theirs = activity.options.definition.get("artifacts") or {}
+    if not files:
+        return {"artifacts": theirs} if theirs else {}
+    lists = {key: [*theirs.get(key, []), *value] for key, value in files.items()}
+    return {"artifacts": {**theirs, **lists}}
 
 
 def _policy(retry: Retry) -> Object:

@@ -64,6 +64,8 @@ MAX_EXCLUDED = 10_000
 """How many consecutive excluded times, or blocks of them, a search skips."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 """The earliest possible time; intervals are counted from it."""
+LATEST = datetime(9990, 1, 1, tzinfo=UTC)
+"""All times are before it, so that a zone can shift them."""
 _PREFIX = re.compile(r"(?:CRON_)?TZ=(\S+)\s+")
 _WORD = re.compile(r"[A-Za-z]+")
 _NAMES = re.compile("jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat")
@@ -306,7 +308,6 @@ def _new_year(year: int) -> int:
 
 
 _SECOND = timedelta(seconds=1)
-_LAST = datetime(9990, 1, 1, tzinfo=UTC)
 _SUMMARY = 256
 
 
@@ -475,7 +476,7 @@ class Times:
             *map(self._by_interval, self.intervals),
         ]
         self._first = -(-(spec.start_time - EARLIEST) // _SECOND) if spec.start_time else None
-        self._last = ((spec.end_time or _LAST) - EARLIEST) // _SECOND
+        self._last = (min(spec.end_time or LATEST, LATEST) - EARLIEST) // _SECOND
 
     def nominal(self, after: datetime) -> Iterator[datetime]:
         """The times after an instant, in order, without jitter; whole seconds, UTC.
@@ -500,7 +501,7 @@ class Times:
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
         """
-        high = (until - EARLIEST) // _SECOND
+        high = min((until - EARLIEST) // _SECOND, _NEVER - 1)
         found = next(self._search((until - within - EARLIEST) // _SECOND), _NEVER)
         if found > high:
             return None
@@ -636,7 +637,7 @@ class Times:
         )
 
 
-_NEVER = (_LAST - EARLIEST) // _SECOND
+_NEVER = (LATEST - EARLIEST) // _SECOND
 
 
 def summary_of(spec: ScheduleSpec) -> str:

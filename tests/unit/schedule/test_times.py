@@ -237,6 +237,8 @@ def test_the_newest_time_up_to_an_instant() -> None:
     assert mondays.latest(utc(2026, 1, 11, 12), 7 * day) == utc(2026, 1, 5, 12)
     assert mondays.latest(utc(2026, 1, 11, 12), day) is None
     assert mondays.latest(utc(2026, 1, 20), 365 * day) == utc(2026, 1, 19, 12)
+    assert mondays.latest(utc(9999, 12, 31), day) is None
+    assert mondays.previous(utc(9999, 12, 31)) is None
 
 
 EVERY_SECOND = [{"hour": "*", "minute": "*", "second": str(second)} for second in range(10)]

@@ -12,7 +12,6 @@ from typing import Final
 import structlog
 
 from perdure.api.reasons import EventReason
-from perdure.api.state_versions import OLDEST
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.state_versions import StateVersions
@@ -105,9 +104,7 @@ class Upgrades:
         if not self._shards.active:
             return  # the other operators are not known
         is_new = before is None and await self._is_new()
-        reads = [self._versions.reads, *self._shards.others_read.values()]
-        if before is None or before.finish == OLDEST:  # a request to finish the upgrade follows the last older operator
-            reads.append(self._lowest_seen)
+        reads = [self._versions.reads, self._lowest_seen, *self._shards.others_read.values()]
         after = advance(before, reads, self._settings.hold_back, now(), release=self._versions.release, is_new=is_new)
         if after == before or await self._write(found, before, after):
             self._lowest_seen = min([self._versions.reads, *self._shards.others_read.values()])

@@ -115,22 +115,6 @@ def test_an_older_operator_that_is_gone_before_the_next_look_begins_the_hold_bac
     play(scenario, operators=2)
 
 
-def test_a_request_to_finish_an_upgrade_right_after_the_last_older_operator_counts() -> None:
-    async def scenario(world: World) -> None:
-        world.create("WorkflowRun", "earlier", {"inline": NAP})
-        world.begin()
-        await asyncio.sleep(15)
-        world.start(reads=OLDER)
-        await asyncio.sleep(4)
-        await world.operators.pop().kill()
-        await asyncio.sleep(11)  # its Lease has expired, and the next look is yet to come
-        world.edit("configmaps", RECORD, lambda obj: obj["data"].update(finish=str(NEWEST)))
-        await asyncio.sleep(25)
-        assert record(world) == {"writes": str(NEWEST)}
-
-    play(scenario, operators=2)
-
-
 def test_an_older_operator_lowers_the_written_version_and_objects_keep_theirs() -> None:
     async def scenario(world: World) -> None:
         world.begin()

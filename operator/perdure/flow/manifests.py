@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.api.labels import ACTIVITIES_ANNOTATION
 from perdure.api.times import format_duration
 from perdure.flow.definitions import duration
 from perdure.flow.files import artifacts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from perdure.flow.definitions import Activity, Environment, Retry
 
 Object = dict[str, Any]
@@ -41,8 +45,14 @@ class Placement:
         return self.module if self.source is None else f"{_CODE}/{self.module}"
 
 
-def manifests_of(environment: Environment, placement: Placement) -> list[Object]:
-    """Return the objects that run the flows and the activities of an environment. One without flows needs no worker."""
+def manifests_of(environment: Environment, placement: Placement, others: Iterable[Environment] = ()) -> list[Object]:
+    """Return the objects that run the flows and the activities of an environment. One without flows needs no worker.
+
+    Args:
+        environment: The environment.
+        placement: Where its code is.
+        others: The other environments of the module, whose activities the flows may call. Runs keep those of their version.
+    """
     name = f"{environment.name}-worker"
     account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     binding: Object = {
@@ -54,7 +64,14 @@ def manifests_of(environment: Environment, placement: Placement) -> list[Object]
     }
     found = [workflow_of(environment, placement)]
     if environment.flows:
-        found = [account, binding, *found, _worker(environment, name, placement)]
+        worker = _worker(environment, name, placement)
+        called = [*found, *(workflow_of(each, placement) for each in others if each is not environment)]
+        hashes = {each["metadata"]["name"]: each["metadata"]["annotations"][ACTIVITIES_ANNOTATION] for each in called}
+        pods = worker["spec"]["podTemplate"]["metadata"]
+        pods["annotations"] = {
+            ACTIVITIES_ANNOTATION: ",".join(f"{key}={value}" for key, value in sorted(hashes.items()))
+        }
+        found = [account, binding, *found, worker]
     if placement.source is not None:
         code = {placement.module: placement.source}
         metadata = {"name": _code_name(environment, placement.source)}
@@ -69,15 +86,13 @@ def manifests_of(environment: Environment, placement: Placement) -> list[Object]
 def workflow_of(environment: Environment, placement: Placement) -> Object:
     """Return the Workflow with the activities of an environment."""
     message = f"this Workflow has the activities of the flows in {environment.name}: start one of the flows"
-    return {
-        "apiVersion": "perdure.dev/v1alpha1",
-        "kind": "Workflow",
-        "metadata": {"name": environment.name},
-        "spec": {
-            "activities": [_activity(each, placement) for each in environment.activities.values()],
-            "steps": [{"name": "start-a-flow", "fail": {"type": "NotAFlow", "message": message}}],
-        },
+    spec = {
+        "activities": [_activity(each, placement) for each in environment.activities.values()],
+        "steps": [{"name": "start-a-flow", "fail": {"type": "NotAFlow", "message": message}}],
     }
+    hashed = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:10]
+    metadata: Object = {"name": environment.name, "annotations": {ACTIVITIES_ANNOTATION: hashed}}
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": metadata, "spec": spec}
 
 
 def _activity(activity: Activity[..., Any], placement: Placement) -> Object:

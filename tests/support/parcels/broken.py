@@ -9,6 +9,8 @@ parcels = pf.Environment("parcels")
 
 @parcels.activity()
 def pack(order: str) -> str:
+    if order.endswith("refused"):
+        raise ValueError("refused by the first version")
     return f"{order} packed"
 
 
@@ -22,6 +24,9 @@ async def parcel(order: str) -> str:
     packed = await pack(order)
     if order.endswith("late"):
         raise ValueError("too late")
+    if "slowly" in order:
+        await pf.signal("go")
+        return await ship(packed)
     if time.time() < 0:  # noqa: TID251 - this is the mistake
         return packed
     return await ship(packed)

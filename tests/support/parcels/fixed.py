@@ -17,4 +17,7 @@ def ship(parcel: str) -> str:
 
 @parcels.flow
 async def parcel(order: str) -> str:
-    return await ship(await pack(order))
+    packed = await pack(order)
+    if "slowly" in order:
+        await pf.signal("go")
+    return await ship(packed)

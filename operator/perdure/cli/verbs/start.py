@@ -408,17 +408,24 @@ def retry(
         "timeout": ANSWER_TIMEOUT,
         "output": launch.output,
     }
-    if not choice.single:
+    several = not choice.single
+    if several:
         _check_several(launch)
         if to_version is not None:
             raise click.BadParameter("requires exactly one run", param_hint="--to-version")
     if any(_BY_VALUE.search(step) for step in steps):
         steps = asyncio.run(_paths_of(context, choice, launch, steps))
     request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
-    if not (choice.matching or force or steps):
-        asyncio.run(_check_not_retried(context, choice, launch))
-    if not choice.single or dry:
+    refused = {} if choice.matching or force or steps else asyncio.run(_already_retried(context, choice, launch))
+    if refused and len(refused) == len(dict.fromkeys(names) or (None,)):
+        raise AlreadyRetriedError("\nError: ".join(refused.values()))
+    if several or dry:
+        for message in refused.values():
+            click.echo(f"Error: {message}", err=True)
+        choice = replace(choice, names=tuple(name for name in names if name not in refused))
         send_to_choice(context, "retry", request, RequestOptions(**options), choice, phases=UNSUCCESSFUL, dry_run=dry)
+        if refused:
+            context.exit(ExitCode.NO)
         return
     target = TargetOptions(name=names[0] if names else None, workflow_id=workflow_id, **options)
     wanted = {"reapply_signals": reapply, "reason": reason, "to_version": to_version}
@@ -479,12 +486,9 @@ async def _request_of(
             return "retry", request  # the Operation reports it
 
 
-async def _check_not_retried(context: click.Context, choice: Choice, launch: Launch) -> None:
-    """Check that no retry of the named runs has completed; warn of failed ones, which have more results.
-
-    Raises:
-        CliError: A run was retried.
-    """
+async def _already_retried(context: click.Context, choice: Choice, launch: Launch) -> dict[str | None, str]:
+    """The named runs of which a retry has completed, each with an error; warns of failed retries, which have more results."""
+    refused: dict[str | None, str] = {}
     async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
         for name in dict.fromkeys(choice.names) or (None,):
             try:
@@ -495,15 +499,16 @@ async def _check_not_retried(context: click.Context, choice: Choice, launch: Lau
             run = found["metadata"]["name"]
             completed = next((each for each in later if phase_of(each) == Phase.COMPLETED), None)
             if completed is not None:
-                raise AlreadyRetriedError(
+                refused[name] = (
                     f"the run `{run}` was already retried: `{completed['metadata']['name']}` has completed; to run its steps "
                     "once more, pass --force, or name them with --from"
                 )
-            if later:
+            elif later:
                 last = newest(later, 1)[0]["metadata"]["name"]
                 click.echo(
                     f"Warning: `{last}` already retries the run `{run}`, and may have more results to keep", err=True
                 )
+    return refused
 
 
 class AlreadyRetriedError(CliError):

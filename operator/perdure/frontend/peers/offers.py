@@ -22,17 +22,8 @@ from perdure.frontend.matching.queues import (
     UnreachableError,
     queue_shard,
 )
-from perdure.frontend.peers.client import (
-    OFFER,
-    RETURN,
-    TAKE,
-    NotOwnerError,
-    OfferTaken,
-    PeerClient,
-    PeerLostError,
-    pack,
-    unpack,
-)
+from perdure.frontend.peers.calls import OFFER, RETURN, TAKE, PeerLostError
+from perdure.frontend.peers.client import NotOwnerError, OfferTaken, PeerClient, pack, unpack
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.transport.rpc import response_of
 

@@ -14,11 +14,12 @@ Headers = Sequence[tuple[str, str | bytes]]
 """The headers of a call, with lowercase names."""
 
 SERVICE: Final = "perdure.fleet.Peer"
-OFFER, TAKE, RETURN, RELOAD, RECHECK, END_POLLS = (
-    f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload", "Recheck", "EndPolls")
+OFFER, PLACE, TAKE, RETURN, RELOAD, RECHECK, END_POLLS = (
+    f"/{SERVICE}/{name}" for name in ("Offer", "Place", "Take", "Return", "Reload", "Recheck", "EndPolls")
 )
-"""Paths of calls: offer tasks for a member's task queues, take an offered task, return it, announce changed settings, check
-again whether the client of a forwarded poll may still make it, and end the polls that the caller has forwarded."""
+"""Paths of calls: offer tasks for a member's task queues and ask which of them workers poll, offer tasks without that question
+(which members that are called over gRPC do not know), take an offered task, return it, announce changed settings, check again
+whether the client of a forwarded poll may still make it, and end the polls that the caller has forwarded."""
 MEMBER: Final = "perdure-member"
 """Header with the calling member."""
 PRINCIPAL: Final = "perdure-principal-bin"

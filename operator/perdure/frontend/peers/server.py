@@ -21,6 +21,7 @@ from perdure.frontend.peers.calls import (
     MEMBER,
     NOT_OWNER,
     OFFER,
+    PLACE,
     PRINCIPAL,
     RECHECK,
     RELOAD,
@@ -79,6 +80,7 @@ class PeerServer:
         self._user = user
         self._answers: dict[str, _Answer] = {
             OFFER: self._offer,
+            PLACE: self._place,
             TAKE: self._take,
             RETURN: self._reclaim,
             RELOAD: self._reload,
@@ -132,8 +134,12 @@ class PeerServer:
         return answer
 
     async def _offer(self, call: PeerCall) -> bytes:
-        """Accept the offers of another member."""
+        """Accept the offers of another member, and report which task queues are polled here."""
         return pack(self._frontend.matching.receive(call.header(MEMBER), unpack(call.body, OfferBatch)))
+
+    async def _place(self, call: PeerCall) -> bytes:
+        """Accept the offers of another member, without a report."""
+        return pack(self._frontend.matching.place(call.header(MEMBER), unpack(call.body, OfferBatch)))
 
     async def _take(self, call: PeerCall) -> bytes:
         """Dispatch an offered task to a worker that polls at another member."""
@@ -144,9 +150,12 @@ class PeerServer:
                 return b""
             if not self._frontend.shards.owns(entry.namespace, entry.workflow_id):
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
+        caller = call.header(MEMBER)
         offer = replace(message.offer, member="")
-        poller = replace(message.poller, through=message.poller.through or call.header(MEMBER))
-        task = await self._frontend.matching.take(message.kind, offer, poller)
+        poller = replace(message.poller, through=message.poller.through or caller)
+        # A member of an earlier version forgets no offer that it has taken.
+        forgetful = "" if caller in self._frontend.shards.others_over_grpc else caller
+        task = await self._frontend.matching.hand_out(forgetful, message.kind, offer, poller)
         return b"" if task is None else bytes(task.SerializeToString())
 
     async def _reclaim(self, call: PeerCall) -> bytes:

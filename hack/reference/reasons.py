@@ -179,6 +179,7 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.SEGMENT_MISSING: _TRUE,
             ConditionReason.SEGMENT_CHANGED: _TRUE,
             ConditionReason.OVERLAP_SKIPPED: _TRUE,
+            ConditionReason.TOO_MANY_BACKFILLS: _TRUE,
             ConditionReason.PAUSED_BY_SPEC: _TRUE,
             ConditionReason.REDRIVE_RUNNING: _TRUE,
             ConditionReason.REDRIVE_SUCCEEDED: _TRUE,

@@ -236,6 +236,13 @@ WORKER_VERSION_LABEL: Final = "perdure.dev/worker-build-id"
 TEMPLATE_ANNOTATION: Final = "perdure.dev/worker-template"
 """Annotation on these Deployments: the hash of the pod template in the WorkerDeployment."""
 
+ACTIVITIES_ANNOTATION: Final = "perdure.dev/activities"
+"""Annotation on a Workflow with the activities of flows: their hash. In the pod template of a WorkerDeployment: the hash of each
+such Workflow that the version was made for, as `etl=5f3c09d1a2,tools=…`."""
+
+REVISIONS_ANNOTATION: Final = "perdure.dev/revisions"
+"""Annotation on the Deployment of such a version: the WorkflowRevisions with these activities, as `etl=etl-51c0be9be29f,…`."""
+
 RESERVED_PREFIXES: Final = (f"{GROUP}/", AUDIT_PREFIX)
 """Prefixes of labels and annotations of runs that users must not write, not even in the template of a Schedule."""
 

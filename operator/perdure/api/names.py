@@ -301,6 +301,10 @@ RESULT_ARTIFACT: Final = "result.json"
 """The name of a large result among the artifacts of an attempt."""
 LOG_ARTIFACT: Final = "log.gz"
 """The name of an archived log among the artifacts of an attempt. Names of output artifacts have no dots."""
+ARTIFACT_FIELD: Final = "perdure.dev/artifact"
+"""The field of an object in a result that names an output artifact: the operator replaces it by the fields of its reference."""
+FILES_FIELD: Final = "perdure.dev/files"
+"""The field of the arguments of an activity of a flow with the references to the files in them, which are its input artifacts."""
 
 
 def log_key(namespace: str, run_id: str, scheduled_event_id: int | str, attempt: int | str) -> str:

@@ -348,6 +348,10 @@ class ConditionReason(StrEnum):
     """The Schedule started no run: an earlier one is open and the overlap policy does not allow two, or too many starts are
     buffered."""
 
+    TOO_MANY_BACKFILLS = "TooManyBackfills"
+    """The Schedule has the maximum number of backfills in progress. Wait until some of them have started their runs, or cancel
+    them. One backfill can have any number of times."""
+
     NOT_SUPPORTED = "NotSupported"
     """The DeadLetter does not contain the definition of its activity, so it cannot be re-driven."""
 

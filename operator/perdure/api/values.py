@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perdure.api.files import MARK, StoredValue
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,6 +25,8 @@ class Codec:
 
     _to_json: Callable[[Any], Any]
     _from_json: Callable[[Any], Any]
+    has_files: bool
+    """Whether its values can contain files or folders of an artifact store."""
 
     def encode(self, value: Any, subject: str) -> Any:
         """Return a value as JSON.
@@ -78,7 +82,14 @@ def codec_of(hint: Any) -> Codec:
     def from_json(value: Any) -> Any:
         return adapter.validate_json(json.dumps(value))
 
-    return Codec(to_json, from_json)
+    return Codec(to_json, from_json, _mentions_files(adapter.core_schema))
+
+
+def _mentions_files(schema: Any) -> bool:
+    """Return whether a schema of pydantic has that of a file in it."""
+    if isinstance(schema, dict):
+        return MARK in (schema.get("metadata") or ()) or any(_mentions_files(each) for each in schema.values())
+    return isinstance(schema, list | tuple) and any(_mentions_files(each) for each in schema)
 
 
 def _msgspec_codec(hint: Any, reason: Exception) -> Codec:
@@ -87,19 +98,39 @@ def _msgspec_codec(hint: Any, reason: Exception) -> Codec:
     except ImportError:
         raise TypeError(f"{hint!r} cannot be passed between a flow and its activities") from reason
 
+    files: list[type[StoredValue]] = []
+
     def to_json(value: Any) -> Any:
-        plain = msgspec.to_builtins(value)
-        msgspec.convert(plain, hint)
+        plain = msgspec.to_builtins(value, enc_hook=_plain)
+        msgspec.convert(plain, hint, dec_hook=lambda kind, _: object.__new__(kind))
         return plain
 
     def from_json(value: Any) -> Any:
-        return msgspec.convert(value, hint)
+        return msgspec.convert(value, hint, dec_hook=_from_plain)
+
+    def schema_of(kind: type) -> dict[str, Any]:
+        if not issubclass(kind, StoredValue):
+            raise NotImplementedError
+        files.append(kind)
+        return {"type": "object"}
 
     try:
-        msgspec.json.schema(hint)
-    except TypeError:
+        msgspec.json.schema(hint, schema_hook=schema_of)
+    except (TypeError, NotImplementedError):
         raise TypeError(f"{hint!r} cannot be passed between a flow and its activities") from reason
-    return Codec(to_json, from_json)
+    return Codec(to_json, from_json, bool(files))
+
+
+def _plain(value: Any) -> Any:
+    """Return what msgspec encodes in place of a value of a type that it does not know."""
+    if isinstance(value, StoredValue):
+        return value.to_reference()
+    raise NotImplementedError(f"{type(value).__name__} cannot be encoded")
+
+
+def _from_plain(kind: type, value: Any) -> Any:
+    """Return a value of a type that msgspec does not know."""
+    return kind.from_reference(value) if issubclass(kind, StoredValue) else value
 
 
 def _reason(error: Exception) -> str:

@@ -43,6 +43,7 @@ VERBS: Final = {
     "reset-activity": ("requests:reset_activity", "Count the attempts of a pending activity from 1 again."),
     "result": ("wait:result", "Wait until a run ends, and print only its output."),
     "retry": ("start:retry", "Run the failed steps of closed runs again, and keep the rest."),
+    "set-version": ("versions:set_version", "Move open runs of code, such as flows in Python, to another version."),
     "signal": ("requests:signal", "Send a signal to runs, by name, or to all open runs that match."),
     "simulate": ("files:simulate", "Run a workflow in virtual time, without a cluster."),
     "stack": ("calls:stack", "Show where a run is now."),

@@ -75,6 +75,10 @@ runs_argument = names_argument("Names of WorkflowRuns; or use --workflow-id, --w
 
 open_workflow_id_option = option("--workflow-id", "-w", help="Instead of NAME: the open run with this workflow ID")
 
+to_version_option = option(
+    "--to-version", metavar="ID", help="Run of code: the new run is on this version of its workers; or `current`"
+)
+
 workflow_id_option = option("--workflow-id", "-w", help="Instead of NAME: the open or last run with this workflow ID")
 
 namespace_option = option(

@@ -157,7 +157,8 @@ class Choice:
     async def matches(self, cluster: Cluster, phases: Iterable[Phase]) -> list[Object]:
         """Read the metadata of all runs that match and are in one of the phases, newest first.
 
-        Of a closed run and those that reset, retry, or continue it, only the last one counts.
+        Of a closed run and those that reset, retry, or continue it, only the last one counts: a run can be retried twice,
+        and what the first retry did not complete, the second one may have.
 
         Raises:
             CliError: The runs cannot be read.
@@ -168,7 +169,9 @@ class Choice:
             return newest(await wanted.read_metadata(cluster, now), None)
         rows = await replace(wanted, phases=frozenset(), since=None).read_metadata(cluster, now)
         earlier = {run_id for row in rows for run_id in _earlier_runs(row)}
-        return newest([row for row in rows if wanted.matches(row, now) and row["metadata"]["uid"] not in earlier], None)
+        ends = newest([row for row in rows if row["metadata"]["uid"] not in earlier], None)
+        last = {chains.first_run_id(row): row for row in reversed(ends)}
+        return newest([row for row in last.values() if wanted.matches(row, now)], None)
 
     def confirm(self, verb: str, runs: Sequence[Object]) -> None:
         """Ask the user whether to continue, unless that was not wanted.

@@ -241,7 +241,11 @@ _following_options = (
 )
 _WAIT_FOR_WORKFLOW = "--wait-for-workflow"
 _dry_run_option = option(
-    "--dry-run", type=Words(DryRun), help="Create nothing: print the manifest, or have the API server validate it"
+    "--dry-run",
+    type=Words(DryRun),
+    is_flag=False,
+    flag_value=DryRun.CLIENT.value,
+    help="Create nothing: print the manifest (client, the default), or have the API server validate it (server)",
 )
 _workflow_option = option(
     _WAIT_FOR_WORKFLOW, is_flag=True, help="If the Workflow does not exist, let the run wait for it"

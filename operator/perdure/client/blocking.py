@@ -11,6 +11,7 @@ from perdure.api.policies import OverlapPolicy, ResetPoint
 from perdure.client.asynchronous import AsyncClient
 from perdure.client.run import ANSWER_SECONDS, AsyncRun, Duration, LogLine
 from perdure.client.run_requests import FlowType, RunRequest
+from perdure.client.versions import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -205,7 +206,18 @@ class Run(Generic[R]):
         """
         self._loop.run(self._run.unpause(reason))
 
-    def retry(self, *steps: str, reason: str = "") -> Run[R]:
+    def set_version(self, version: str = CURRENT) -> None:
+        """Move the open run of code to another version of its workers. It continues where it is, and repeats nothing.
+
+        Args:
+            version: The build ID of the version, or `current`.
+
+        Raises:
+            RefusedError: The run is closed, or the version has no workers.
+        """
+        self._loop.run(self._run.set_version(version))
+
+    def retry(self, *steps: str, to_version: str | None = None, reason: str = "") -> Run[R]:
         """Start a run that repeats the failed steps of this closed one.
 
         A run of a Workflow in YAML keeps the results of all successful steps. A flow keeps those until the decision that started
@@ -213,27 +225,34 @@ class Run(Generic[R]):
 
         Args:
             steps: Further steps to repeat, with all that follow, such as `train[lr=0.1]`.
+            to_version: For code: the build ID of the version of the new run, or `current`; None: that of this run.
             reason: The reason, for Events and the history.
 
         Raises:
             RefusedError: The run is open, or has completed, or there is nothing to repeat.
         """
-        return Run(self._loop, self._loop.run(self._run.retry(*steps, reason=reason)))
+        return Run(self._loop, self._loop.run(self._run.retry(*steps, to_version=to_version, reason=reason)))
 
     def reset(
-        self, event_id: int | None = None, *, to: ResetPoint | str = ResetPoint.LAST_WORKFLOW_TASK, reason: str = ""
+        self,
+        event_id: int | None = None,
+        *,
+        to: ResetPoint | str = ResetPoint.LAST_WORKFLOW_TASK,
+        to_version: str | None = None,
+        reason: str = "",
     ) -> Run[R]:
         """Start a run that begins with a part of the history of this one. An open run is terminated.
 
         Args:
             event_id: ID of the last event to keep; None: `to` decides.
             to: `FirstWorkflowTask` or `LastWorkflowTask`: before that.
+            to_version: For code: the build ID of the version of the new run, or `current`; None: that of this run.
             reason: The reason, for Events and the history.
 
         Raises:
-            RefusedError: The history has no such event.
+            RefusedError: The history has no such event, or the version has no workers.
         """
-        return Run(self._loop, self._loop.run(self._run.reset(event_id, to=to, reason=reason)))
+        return Run(self._loop, self._loop.run(self._run.reset(event_id, to=to, to_version=to_version, reason=reason)))
 
     def delete(self) -> None:
         """Delete the run and its pods. An open run is terminated."""

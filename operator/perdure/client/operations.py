@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.api.json_values import mapping, mappings
 from perdure.api.labels import API_VERSION
+from perdure.api.policies import ResetPoint
+from perdure.client import versions
 from perdure.client.errors import RefusedError, UnreachableError
 from perdure.kube import clock
 from perdure.lazy import lazily
@@ -45,28 +47,39 @@ def manifest(verb: str, request: Mapping[str, Any], target: Object, name: str | 
 
 
 async def retry_request(
-    cluster: Cluster, found: Object, *, steps: Sequence[str] = (), reapply_signals: bool = True, reason: str = ""
+    cluster: Cluster,
+    found: Object,
+    *,
+    steps: Sequence[str] = (),
+    reapply_signals: bool = True,
+    to_version: str | None = None,
+    reason: str = "",
 ) -> tuple[str, dict[str, Any]]:
     """Return the request that runs the failed steps of a run again.
 
     A run of code keeps the history until the workflow task that started what failed last, or that started the first of `steps`.
-    What this task started at the same time, and all that followed, runs again.
+    What this task started at the same time, and all that followed, runs again. If nothing has failed but the code itself, a
+    run that moves to another version keeps the history until its last workflow task.
 
     Args:
         cluster: The cluster of the run.
         found: The run.
         steps: Steps to run again as well, with all that follow; for code, IDs of activities, such as `train[lr=0.1]`.
         reapply_signals: Whether the new run gets later signals.
+        to_version: For code: the build ID of the version of the new run, or `current`; None: that of the run.
         reason: The reason, for Events and the history.
 
     Returns:
         The field of the request in the spec of an Operation, and its value.
 
     Raises:
-        RefusedError: Nothing that the code has started has failed, or it has started no activity of that ID.
+        RefusedError: Nothing that the code has started has failed, it has started no activity of that ID, or it cannot move to
+            the version.
         CliError: The history cannot be read.
     """
-    shared = {"reapplySignals": None if reapply_signals else False, "reason": reason or None}
+    shared: dict[str, Any] = {"reapplySignals": None if reapply_signals else False, "reason": reason or None}
+    if to_version is not None:
+        shared["updateOptions"] = await versions.options_of_move(cluster, [found], to_version)
     if not mapping(found["spec"].get("workflow")).get("taskQueue"):
         return "retry", {"from": list(steps) or None, **shared}
     found = await cluster.runs.with_history(found)
@@ -80,10 +93,14 @@ async def retry_request(
         if missing:
             raise RefusedError(f"the run `{run.name}` has started no activity `{missing[0]}`")
         return "reset", {"eventId": min(point for point in points if point is not None), **shared}
+    if run.failed_from is None and to_version is not None:
+        return "reset", {"to": ResetPoint.LAST_WORKFLOW_TASK.value, **shared}
     if run.failed_from is None:
+        moved = "--to-version current" if run.code.pinned else "--type LastWorkflowTask"
+        verb = "retry" if run.code.pinned else "reset"
         raise RefusedError(
-            f"nothing that the code of the run `{run.name}` has started has failed: after a change of the code, start from an "
-            f"event with `perdure reset {run.name}`, or from the beginning with `perdure rerun {run.name}`"
+            f"nothing that the code of the run `{run.name}` has started has failed: fix the code, and continue from its last "
+            f"decision with `perdure {verb} {run.name} {moved}`, or start again with `perdure rerun {run.name}`"
         )
     return "reset", {"eventId": run.failed_from, **shared}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from perdure.api.policies import ResetPoint
 from perdure.api.times import parse_duration
+from perdure.client import versions
 from perdure.client.errors import RefusedError, error_of
 from perdure.client.frontend import ExecutionRef
 from perdure.client.operations import answered, manifest, retry_request, wait_for_results
@@ -273,7 +274,19 @@ class AsyncRun(Generic[R]):
         """
         await self._request("unpause", {"reason": reason})
 
-    async def retry(self, *steps: str, reason: str = "") -> AsyncRun[R]:
+    async def set_version(self, version: str = versions.CURRENT) -> None:
+        """Move the open run of code to another version of its workers. It continues where it is, and repeats nothing.
+
+        Args:
+            version: The build ID of the version, or `current`.
+
+        Raises:
+            RefusedError: The run is closed, or the version has no workers.
+        """
+        found = await self._cluster.runs.get(self._name)
+        await self._request("updateOptions", await versions.options_of_move(self._cluster, [found], version))
+
+    async def retry(self, *steps: str, to_version: str | None = None, reason: str = "") -> AsyncRun[R]:
         """Start a run that repeats the failed steps of this closed one.
 
         A run of a Workflow in YAML keeps the results of all successful steps. A flow keeps those until the decision that started
@@ -281,29 +294,40 @@ class AsyncRun(Generic[R]):
 
         Args:
             steps: Further steps to repeat, with all that follow, such as `train[lr=0.1]`.
+            to_version: For code: the build ID of the version of the new run, or `current`; None: that of this run.
             reason: The reason, for Events and the history.
 
         Raises:
             RefusedError: The run is open, or has completed, or there is nothing to repeat.
         """
         found = await self._cluster.runs.get(self._name)
-        return await self._restarted(*await retry_request(self._cluster, found, steps=steps, reason=reason))
+        verb, request = await retry_request(self._cluster, found, steps=steps, to_version=to_version, reason=reason)
+        return await self._restarted(verb, request)
 
     async def reset(
-        self, event_id: int | None = None, *, to: ResetPoint | str = ResetPoint.LAST_WORKFLOW_TASK, reason: str = ""
+        self,
+        event_id: int | None = None,
+        *,
+        to: ResetPoint | str = ResetPoint.LAST_WORKFLOW_TASK,
+        to_version: str | None = None,
+        reason: str = "",
     ) -> AsyncRun[R]:
         """Start a run that begins with a part of the history of this one. An open run is terminated.
 
         Args:
             event_id: ID of the last event to keep; None: `to` decides.
             to: `FirstWorkflowTask` or `LastWorkflowTask`: before that.
+            to_version: For code: the build ID of the version of the new run, or `current`; None: that of this run.
             reason: The reason, for Events and the history.
 
         Raises:
-            RefusedError: The history has no such event.
+            RefusedError: The history has no such event, or the version has no workers.
         """
-        point = {"eventId": event_id} if event_id is not None else {"to": ResetPoint(to).value}
-        return await self._restarted("reset", {**point, "reason": reason or None})
+        request: dict[str, Any] = {"eventId": event_id} if event_id is not None else {"to": ResetPoint(to).value}
+        if to_version is not None:
+            found = await self._cluster.runs.get(self._name)
+            request["updateOptions"] = await versions.options_of_move(self._cluster, [found], to_version)
+        return await self._restarted("reset", {**request, "reason": reason or None})
 
     async def delete(self) -> None:
         """Delete the run and its pods. An open run is terminated."""

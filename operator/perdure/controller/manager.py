@@ -170,7 +170,12 @@ class Manager:
         )
         self.webhooks = Webhooks(services.client, services.recorder, self._queue, self.runs.add_created)
         self.worker_deployments = WorkerDeployments(
-            services.client, services.recorder, services.shards, self._queue, services.pods.settings
+            services.client,
+            services.recorder,
+            services.shards,
+            self._queue,
+            services.pods.settings,
+            services.definitions.versions,
         )
 
         # The removal of objects
@@ -190,7 +195,11 @@ class Manager:
         self._artifacts = ArtifactCollector(services.client, index.directory, deletions)
 
         self._revisions = RevisionCollector(
-            services.client, services.definitions.revisions, services.definitions, revisions or RevisionRetention()
+            services.client,
+            services.definitions.revisions,
+            services.definitions,
+            revisions or RevisionRetention(),
+            services.definitions.versions.uses,
         )
 
         self._upgrades = None

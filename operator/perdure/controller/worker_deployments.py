@@ -33,6 +33,7 @@ from perdure.controller.queue import Key, KeyedQueue, WorkersKey
 from perdure.controller.reconcile.newer_states import NewerStateReports, message_for
 from perdure.controller.reconcile.record import Status, write_status
 from perdure.controller.state_versions import state_versions
+from perdure.controller.workflows.version_activities import ActivitiesNotReadyError, VersionActivities
 from perdure.kube import client as kube
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
@@ -132,7 +133,13 @@ class WorkerDeployments:
     """All WorkerDeployments that this operator watches."""
 
     def __init__(
-        self, client: kube.Client, recorder: Recorder, shards: Shards, queue: KeyedQueue[Key], settings: PodSettings
+        self,
+        client: kube.Client,
+        recorder: Recorder,
+        shards: Shards,
+        queue: KeyedQueue[Key],
+        settings: PodSettings,
+        activities: VersionActivities,
     ) -> None:
         """Create it without WorkerDeployments.
 
@@ -142,12 +149,16 @@ class WorkerDeployments:
             shards: The other members of the fleet, which have tasks, too.
             queue: The queue that calls `reconcile`.
             settings: The settings of pods.
+            activities: Finds the activities of versions.
         """
         self._client = client
         self._recorder = recorder
         self._shards = shards
         self._queue = queue
         self._settings = settings
+        self._activities = activities
+        self._held: set[str] = set()
+        """UIDs of the Deployments whose revisions this process keeps."""
         self._routing: WorkerRouting | None = None
         self._known: dict[tuple[str, str], KnownDeployment] = {}
         self._newer: dict[tuple[str, str], NewerStateReports] = {}
@@ -267,9 +278,18 @@ class WorkerDeployments:
             verdict = Verdict(False, ConditionReason.NOT_SERVED, message)
             return self._unchanged(known, {ConditionType.READY: verdict}, None, now)
         facts = await self._facts(known, known.spec, self._routing, now)
-        decided = plan(known.spec, workers.build_id(known.spec), workers.template_hash(known.spec), facts, now)
+        target = facts.versions[workers.build_id(known.spec)]
+        decided = plan(known.spec, target.build_id, workers.template_hash(known.spec), facts, now)
+        waits, revisions = "", dict[str, str]()
+        if target.deployed is None and decided.replicas.get(target.build_id) is not None:
+            try:
+                revisions = await self._activities.find(known.metadata["namespace"], known.spec)
+            except ActivitiesNotReadyError as error:
+                waits = str(error)
+                others = {build: pods for build, pods in decided.replicas.items() if build != target.build_id}
+                decided = replace(decided, replicas=others)
         try:
-            facts, changed, refused = await self._apply(known, known.spec, self._routing, facts, decided)
+            facts, changed, refused = await self._apply(known, known.spec, self._routing, facts, decided, revisions)
         except kube.ApiError as error:
             if not _is_refusal(error):
                 raise
@@ -280,10 +300,10 @@ class WorkerDeployments:
             if not facts.current:
                 verdicts[ConditionType.READY] = verdict
             return self._unchanged(known, verdicts, now + _AGAIN, now)
-        target = facts.versions[workers.build_id(known.spec)]
+        target = facts.versions[target.build_id]
         verdicts = {
             ConditionType.READY: statuses.ready(known.spec, target, facts, now),
-            ConditionType.ROLLED_OUT: statuses.rolled_out(known.spec, target, facts, now, refused),
+            ConditionType.ROLLED_OUT: statuses.rolled_out(known.spec, target, facts, now, refused, waits),
         }
         status = statuses.status(known.object, known.spec, facts, decided, verdicts, now)
         again = [now + _SOON] if changed else []
@@ -320,6 +340,9 @@ class WorkerDeployments:
         selector = f"{WORKER_DEPLOYMENT_LABEL}={name}"
         found = await self._client.lists.all(kube.path(kube.APPS, namespace, "deployments"), labelSelector=selector)
         owned = {workers.build_of(each): each for each in found if workers.is_owned(each, uid)}
+        for each in [each for each in owned.values() if each["metadata"]["uid"] not in self._held]:
+            await self._activities.hold(each)
+            self._held.add(each["metadata"]["uid"])
         pods: list[kube.Object] = []
         if any(map(workers.is_unsettled, owned.values())):
             pods = await self._client.lists.all(kube.path(kube.CORE, namespace, "pods"), labelSelector=selector)
@@ -340,9 +363,23 @@ class WorkerDeployments:
         return replace(facts, versions=versions, loads_known=loads_known)
 
     async def _apply(
-        self, known: KnownDeployment, spec: WorkerDeploymentSpec, routing: WorkerRouting, facts: Facts, decided: Plan
+        self,
+        known: KnownDeployment,
+        spec: WorkerDeploymentSpec,
+        routing: WorkerRouting,
+        facts: Facts,
+        decided: Plan,
+        revisions: Mapping[str, str],
     ) -> tuple[Facts, bool, str]:
         """Do what is planned, and return what exists now, whether something was changed, and why the routing was not.
+
+        Args:
+            known: The WorkerDeployment.
+            spec: Its spec.
+            routing: Changes the routing.
+            facts: What exists.
+            decided: What to do.
+            revisions: The revisions with the activities of a version that gets its Deployment now, by Workflow.
 
         Raises:
             RequestError: The API server refused a change, or did not respond.
@@ -372,7 +409,9 @@ class WorkerDeployments:
             if version.deployed is None:
                 if wanted is None:
                     continue
-                made = await self._client.create(url, workers.deployment(known.object, spec, wanted, self._settings))
+                made = await self._client.create(
+                    url, workers.deployment(known.object, spec, wanted, self._settings, revisions)
+                )
                 versions[build] = replace(version, deployed=workers.deployed(made, (), version.active))
                 note = f"Created Deployment `{made['metadata']['name']}` for version `{build}`"
                 self._record(known, "Normal", EventReason.VERSION_CREATED, note, "Create")

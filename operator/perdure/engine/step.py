@@ -567,6 +567,8 @@ class RunRequests:
                 **self._ledger.position,
             )
             self._ledger.emit(event, decide=False)
+            if self._tasks is not None:
+                self._tasks.release()
         return OK
 
 

@@ -171,6 +171,16 @@ class WorkflowTaskMachine:
         self._flush()
         return OK
 
+    def release(self) -> None:
+        """Take a task that has failed before from its worker, because workers of another version decide the run from now on.
+
+        SDKs report only the first failure of a task, and keep further attempts until these time out, after up to ten minutes.
+        """
+        task = self._task
+        if task is not None and task.started_time is not None and task.attempt > 1:
+            self._change(task=not_started(task))
+            self._flush()
+
     def _reset_stickiness(self) -> Answer:
         """Offer the task to all workers of the task queue."""
         task = self._task

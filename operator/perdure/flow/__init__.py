@@ -23,6 +23,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from perdure.api.files import File, Folder
 from perdure.api.values import ValueTypeError
 from perdure.flow.definitions import Activity, Environment, Flow, Retry
 
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Activity",
     "Environment",
+    "File",
     "Flow",
+    "Folder",
     "LocalRun",
     "MapError",
     "Retry",

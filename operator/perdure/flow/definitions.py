@@ -126,6 +126,16 @@ class Signature:
         """The names of the parameters."""
         return list(self._parameters.parameters)
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether arguments can have files of an artifact store."""
+        return any(codec.has_files for codec in self._codecs.values())
+
+    @property
+    def returns_files(self) -> bool:
+        """Whether the result can have files of an artifact store."""
+        return self._result_codec.has_files
+
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, those with default values included.
 

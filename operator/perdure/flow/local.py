@@ -14,6 +14,7 @@ import uuid
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,13 +33,20 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from perdure import activity as pods
+from perdure.api.files import EXCHANGE
+from perdure.api.names import FILES_FIELD
 from perdure.api.times import format_duration
 from perdure.flow.control import SCHEDULED_TIME
 from perdure.flow.definitions import Activity, Duration, Environment, Flow, duration, environment_named
+from perdure.flow.files import LocalStore
 from perdure.kube import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from google.protobuf.duration_pb2 import Duration as ProtoDuration
+
+    from perdure.flow.files import LocalFiles
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -177,6 +185,8 @@ class LocalRun:
         """The number of events after which a flow counts as endless."""
         self._executions: list[_Execution] = []
         self._root: _Execution | None = None
+        self._store = LocalStore()
+        """What has the files of activities."""
 
     # What a test decides
 
@@ -236,7 +246,8 @@ class LocalRun:
         stored = flow.signature.encode_arguments(flow.signature.bind(args, kwargs))
         with ThreadPoolExecutor(1) as thread:  # this one may have an event loop already
             result = thread.submit(asyncio.run, self._run(flow, stored)).result()
-        found: R = flow.signature.decode_result(result)
+        with _exchanging(self._store.attempt()):  # so that a file in the result can be read
+            found: R = flow.signature.decode_result(result)
         return found
 
     def timeline(self) -> str:
@@ -523,7 +534,8 @@ class LocalRun:
         task.attempt += 1
         command = task.command
         arguments = _value(command.arguments[0]) if command.arguments else None
-        call = Call(command.activity_type, command.activity_id, arguments or {}, task.attempt, self.now)
+        shown = {name: value for name, value in (arguments or {}).items() if name != FILES_FIELD}
+        call = Call(command.activity_type, command.activity_id, shown, task.attempt, self.now)
         ending = await self.ending(task, call)
         task.call = len(self.calls)
         self.calls.append(call)
@@ -568,8 +580,11 @@ class LocalRun:
         try:
             values = [_value(each) for each in command.arguments]
             argument = values[0] if len(values) == 1 else values or None
-            result = await asyncio.to_thread(environment.run, function, argument)
-            return await result if inspect.isawaitable(result) else result
+            if isinstance(argument, dict):
+                argument.pop(FILES_FIELD, None)
+            with _exchanging(self._store.attempt()):
+                result = await asyncio.to_thread(environment.run, function, argument)
+                return await result if inspect.isawaitable(result) else result
         finally:
             task.details = environment.heartbeats[-1] if environment.heartbeats else task.details
 
@@ -625,6 +640,16 @@ class LocalRun:
         resolution = activity_result.ActivityResolution()
         resolution.cancelled.failure.CopyFrom(_activity_failure(task, failure))
         return self._activate(execution, resolve_activity=activation.ResolveActivity(seq=seq, result=resolution))
+
+
+@contextmanager
+def _exchanging(files: LocalFiles) -> Iterator[None]:
+    """Have the files of an attempt within a block."""
+    token = EXCHANGE.set(files)
+    try:
+        yield
+    finally:
+        EXCHANGE.reset(token)
 
 
 def _start_of(flow: Flow[..., Any], workflow_id: str, arguments: Any) -> activation.InitializeWorkflow:

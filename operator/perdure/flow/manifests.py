@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.api.labels import ACTIVITIES_ANNOTATION
 from perdure.api.times import format_duration
 from perdure.flow.definitions import duration
+from perdure.flow.files import artifacts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from perdure.flow.definitions import Activity, Environment, Retry
 
 Object = dict[str, Any]
@@ -40,8 +45,14 @@ class Placement:
         return self.module if self.source is None else f"{_CODE}/{self.module}"
 
 
-def manifests_of(environment: Environment, placement: Placement) -> list[Object]:
-    """Return the objects that run the flows and the activities of an environment. One without flows needs no worker."""
+def manifests_of(environment: Environment, placement: Placement, others: Iterable[Environment] = ()) -> list[Object]:
+    """Return the objects that run the flows and the activities of an environment. One without flows needs no worker.
+
+    Args:
+        environment: The environment.
+        placement: Where its code is.
+        others: The other environments of the module, whose activities the flows may call. Runs keep those of their version.
+    """
     name = f"{environment.name}-worker"
     account: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     binding: Object = {
@@ -53,7 +64,14 @@ def manifests_of(environment: Environment, placement: Placement) -> list[Object]
     }
     found = [workflow_of(environment, placement)]
     if environment.flows:
-        found = [account, binding, *found, _worker(environment, name, placement)]
+        worker = _worker(environment, name, placement)
+        called = [*found, *(workflow_of(each, placement) for each in others if each is not environment)]
+        hashes = {each["metadata"]["name"]: each["metadata"]["annotations"][ACTIVITIES_ANNOTATION] for each in called}
+        pods = worker["spec"]["podTemplate"]["metadata"]
+        pods["annotations"] = {
+            ACTIVITIES_ANNOTATION: ",".join(f"{key}={value}" for key, value in sorted(hashes.items()))
+        }
+        found = [account, binding, *found, worker]
     if placement.source is not None:
         code = {placement.module: placement.source}
         metadata = {"name": _code_name(environment, placement.source)}
@@ -68,15 +86,13 @@ def manifests_of(environment: Environment, placement: Placement) -> list[Object]
 def workflow_of(environment: Environment, placement: Placement) -> Object:
     """Return the Workflow with the activities of an environment."""
     message = f"this Workflow has the activities of the flows in {environment.name}: start one of the flows"
-    return {
-        "apiVersion": "perdure.dev/v1alpha1",
-        "kind": "Workflow",
-        "metadata": {"name": environment.name},
-        "spec": {
-            "activities": [_activity(each, placement) for each in environment.activities.values()],
-            "steps": [{"name": "start-a-flow", "fail": {"type": "NotAFlow", "message": message}}],
-        },
+    spec = {
+        "activities": [_activity(each, placement) for each in environment.activities.values()],
+        "steps": [{"name": "start-a-flow", "fail": {"type": "NotAFlow", "message": message}}],
     }
+    hashed = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:10]
+    metadata: Object = {"name": environment.name, "annotations": {ACTIVITIES_ANNOTATION: hashed}}
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": metadata, "spec": spec}
 
 
 def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
@@ -110,7 +126,18 @@ def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
         found["limits"] = [{"name": name} for name in options.limits]
     if options.cache is not None:
         found["cache"] = {"key": "${input}", "maxAge": format_duration(options.cache)}
-    return {**found, **options.definition}
+    return {**found, **options.definition, **_artifacts(activity)}
+
+
+def _artifacts(activity: Activity[..., Any]) -> Object:
+    """Return the field with the artifacts of an activity: its own, and those for the files of its signature."""
+    signature = activity.signature
+    files = artifacts_of(reads=signature.reads_files, returns=signature.returns_files)
+    theirs = activity.options.definition.get("artifacts") or {}
+    if not files:
+        return {"artifacts": theirs} if theirs else {}
+    lists = {key: [*theirs.get(key, []), *value] for key, value in files.items()}
+    return {"artifacts": {**theirs, **lists}}
 
 
 def _policy(retry: Retry) -> Object:

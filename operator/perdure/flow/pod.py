@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from perdure import activity
+from perdure.api.files import EXCHANGE
+from perdure.api.names import FILES_FIELD
 from perdure.flow.definitions import environments_of
+from perdure.flow.files import PodFiles
 from perdure.flow.modules import load
+
+if TYPE_CHECKING:
+    from perdure.flow.definitions import Activity
 
 
 def main() -> None:
     """Run the activity of this pod, and exit."""
     module = load(sys.argv[1])
-    activity.main({each.name: each.run for known in environments_of(module) for each in known.activities.values()})
+    known = [each for environment in environments_of(module) for each in environment.activities.values()]
+    activity.main({each.name: partial(_run, each) for each in known})
+
+
+def _run(of_pod: Activity[..., Any], stored: Any) -> Any:
+    """Run the function with the files of its arguments."""
+    references = stored.pop(FILES_FIELD, []) if isinstance(stored, dict) else []
+    EXCHANGE.set(PodFiles(references))
+    return of_pod.run(stored)
 
 
 if __name__ == "__main__":

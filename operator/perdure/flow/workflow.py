@@ -15,6 +15,7 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ApplicationError, FailureError
 
 from perdure.flow.definitions import CALLS, duration
+from perdure.flow.files import with_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,7 @@ class FlowCalls:
         options = activity.options
         stored = await workflow.execute_activity(
             activity.name,
-            activity.signature.encode_arguments(arguments),
+            with_files(activity.signature.encode_arguments(arguments)),
             activity_id=self._unique(f"{activity.name}[{label}]" if label else activity.name),
             task_queue=pods_queue(activity.environment),
             start_to_close_timeout=options.timeout,

@@ -12,14 +12,14 @@ Each row of `_TABLE` has a predicate on `PodFacts` and a function that builds th
 table. The functions at the end describe failures: how a container failed, and which container's log explains it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from perdure.api import labels
 from perdure.api.kinds.workflow import Activity
-from perdure.api.names import RESULT_ARTIFACT
+from perdure.api.names import ARTIFACT_FIELD, RESULT_ARTIFACT
 from perdure.api.pods import OUTPUTS, SIDECAR
 from perdure.api.times import parse_decimal_duration, read_kubernetes_time
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
@@ -379,13 +379,26 @@ def _started_time(facts: PodFacts) -> datetime | None:
 
 
 def _with_result(facts: PodFacts, result: Any) -> AttemptCompleted:
+    stored = facts.stored() or {}
     return AttemptCompleted(
         scheduled_event_id=facts.attempt.scheduled_event_id,
         attempt=facts.attempt.attempt,
-        result=result,
-        artifacts=facts.stored() or {},
+        result=_with_references(result, stored) if stored else result,
+        artifacts=stored,
         started_time=_started_time(facts),
     )
+
+
+def _with_references(result: Any, stored: Mapping[str, Any]) -> Any:
+    """Return a result with the fields of references in place of names of output artifacts, for code, which sees results only."""
+    if isinstance(result, list):
+        return [_with_references(each, stored) for each in result]
+    if not isinstance(result, dict):
+        return result
+    reference = stored.get(name) if isinstance(name := result.get(ARTIFACT_FIELD), str) else None
+    if reference is None:
+        return {key: _with_references(value, stored) for key, value in result.items()}
+    return {key: value for key, value in result.items() if key != ARTIFACT_FIELD} | reference
 
 
 def _failed(facts: PodFacts, failure: Failure) -> AttemptFailed:

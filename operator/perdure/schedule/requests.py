@@ -25,6 +25,8 @@ from perdure.schedule.times import EARLIEST, Times
 
 STARTS_PER_STEP = 10
 """How many runs of a backfill with AllowAll begin in one step (Temporal: service/worker/scheduler, BackfillsPerIteration)."""
+MAX_BACKFILLS = 1000
+"""How many backfills can be in progress, so that they leave room in the status and a step stays short."""
 _MAX_REASON = 1024
 """Length to which the reason of a pause is truncated, in characters."""
 _INSTANT = timedelta(microseconds=1)
@@ -95,6 +97,13 @@ def _add_backfill(draft: ScheduleDraft, request: inp.BackfillRequested, times: T
         )
         draft.answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
         return
+    if len(draft.state.backfills) >= MAX_BACKFILLS:
+        message = (
+            f"{MAX_BACKFILLS} backfills are in progress: wait until some of them have started their runs, or cancel them all; "
+            "one backfill can have any number of times"
+        )
+        draft.answer(request.request_id, Answer(ok=False, reason=ConditionReason.TOO_MANY_BACKFILLS, message=message))
+        return
     after, end = request.start - _INSTANT, min(request.end, draft.now)
     backfill = PendingBackfill(
         request=request.request_id,
@@ -161,6 +170,8 @@ def _buffer_next(draft: ScheduleDraft, times: Times, backfill: PendingBackfill, 
         started = [*state.buffer, *(run.start for run in state.running)]
         room = min(room, backfill.max_concurrency - sum(map(backfill.is_start_of, started)))
     left = backfill
+    if room <= 0:
+        return left
     for nominal in times.nominal(backfill.after):
         if nominal > backfill.end:
             break

@@ -64,6 +64,8 @@ MAX_EXCLUDED = 10_000
 """How many consecutive excluded times, or blocks of them, a search skips."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 """The earliest possible time; intervals are counted from it."""
+LATEST = datetime(9990, 1, 1, tzinfo=UTC)
+"""All times are before it, so that a zone can shift them."""
 _PREFIX = re.compile(r"(?:CRON_)?TZ=(\S+)\s+")
 _WORD = re.compile(r"[A-Za-z]+")
 _NAMES = re.compile("jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat")
@@ -306,7 +308,6 @@ def _new_year(year: int) -> int:
 
 
 _SECOND = timedelta(seconds=1)
-_LAST = datetime(9990, 1, 1, tzinfo=UTC)
 _SUMMARY = 256
 
 
@@ -475,7 +476,7 @@ class Times:
             *map(self._by_interval, self.intervals),
         ]
         self._first = -(-(spec.start_time - EARLIEST) // _SECOND) if spec.start_time else None
-        self._last = ((spec.end_time or _LAST) - EARLIEST) // _SECOND
+        self._last = (min(spec.end_time or LATEST, LATEST) - EARLIEST) // _SECOND
 
     def nominal(self, after: datetime) -> Iterator[datetime]:
         """The times after an instant, in order, without jitter; whole seconds, UTC.
@@ -483,6 +484,7 @@ class Times:
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
         """
+        self._work.renew()
         for at in self._search((after - EARLIEST) // _SECOND + 1):
             yield EARLIEST + timedelta(seconds=at)
 
@@ -500,7 +502,12 @@ class Times:
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
         """
-        high = (until - EARLIEST) // _SECOND
+        self._work.renew()
+        return self._latest(until, within)
+
+    def _latest(self, until: datetime, within: timedelta) -> datetime | None:
+        """The same, with the budget that is left."""
+        high = min((until - EARLIEST) // _SECOND, _NEVER - 1)
         found = next(self._search((until - within - EARLIEST) // _SECOND), _NEVER)
         if found > high:
             return None
@@ -519,9 +526,10 @@ class Times:
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
         """
+        self._work.renew()
         within = timedelta(days=1)
         while within < FURTHEST * 8:
-            found = self.latest(before - _SHORTEST, min(within, FURTHEST))
+            found = self._latest(before - _SHORTEST, min(within, FURTHEST))
             if found is not None:
                 return found
             within *= 8
@@ -584,12 +592,11 @@ class Times:
         return self.canonical().dump()
 
     def _search(self, at: int) -> Iterator[int]:
+        """The times from an instant on; each but the first has a budget of its own."""
         at = max(at, 0)
         if self._first is not None:
             at = max(at, self._first)
         upcoming = [at - 1] * len(self._rules)
-        self._work.renew()
-        passed_over = 0
         while True:
             last = min(self._last, at + FURTHEST // _SECOND)
             for index, rule in enumerate(self._rules):
@@ -603,10 +610,10 @@ class Times:
             if at == found:
                 yield found
                 self._work.renew()
-                at, passed_over = found + 1, 0
+                at = found + 1
                 continue
-            passed_over += 1
-            if passed_over > MAX_EXCLUDED:
+            self._work.skipped += 1
+            if self._work.skipped > MAX_EXCLUDED:
                 raise _too_much_excluded()
 
     def _after_exclusion(self, at: int) -> int:
@@ -636,7 +643,7 @@ class Times:
         )
 
 
-_NEVER = (_LAST - EARLIEST) // _SECOND
+_NEVER = (LATEST - EARLIEST) // _SECOND
 
 
 def summary_of(spec: ScheduleSpec) -> str:

@@ -31,7 +31,7 @@ from perdure.schedule.calendar import InvalidTimesError
 from perdure.schedule.run_manifests import schedule_scope, scheduled_run
 from perdure.schedule.state import ScheduledRun, ScheduleState, Start
 from perdure.schedule.status import has_times
-from perdure.schedule.times import Times
+from perdure.schedule.times import EARLIEST, LATEST, Times
 from perdure.simulation.scenario import Scenario
 
 _Kind = TypeVar("_Kind", bound=Resource)
@@ -290,6 +290,10 @@ class _Documents:
         due = planned.scheduled_time or (scenario.start_time if planned.triggered else first)
         if due is None:
             raise BadFileError(f"{source}: schedule.scheduledTime: the Schedule has no time from `startTime`; set one")
+        if not EARLIEST <= due < LATEST:
+            raise BadFileError(
+                f"{source}: schedule.scheduledTime: must be at {format_time(EARLIEST)} or later, and before {format_time(LATEST)}"
+            )
         start = Start(
             nominal=due, actual=due, triggered=planned.triggered, request="simulated" if planned.triggered else ""
         )

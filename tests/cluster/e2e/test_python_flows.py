@@ -2,6 +2,7 @@
 
 import pytest
 
+from support.cluster.artifacts import store
 from support.cluster.command import perdure
 from support.cluster.namespace import IMAGE, Cluster
 from support.manuals import REPOSITORY
@@ -9,6 +10,7 @@ from support.manuals import REPOSITORY
 pytestmark = pytest.mark.cluster
 
 EXAMPLE = REPOSITORY / "examples" / "flow" / "etl.py"
+FILES = REPOSITORY / "examples" / "flow" / "files.py"
 
 
 def test_a_flow_is_deployed_and_its_activities_run_in_pods(namespace: Cluster) -> None:
@@ -20,3 +22,17 @@ def test_a_flow_is_deployed_and_its_activities_run_in_pods(namespace: Cluster) -
     described = perdure(namespace, "describe", "nightly")
     for activity in ("extract[source=eu]", "extract[source=us]", "load"):
         assert activity in described
+
+
+def test_activities_of_two_images_pass_files_through_a_store(namespace: Cluster) -> None:
+    store(namespace)
+    perdure(namespace, "deploy", str(FILES), "--image", IMAGE, "--mount")
+    arguments = ("--type", "inventory", "--task-queue", "stock", "--input", '{"shops": ["north", "south"]}')
+    perdure(namespace, "start", *arguments, "--name", "inventory")
+    assert perdure(namespace, "result", "inventory").strip() == str(2 * 2858)
+    history = perdure(namespace, "history", "inventory", "--output", "json")
+    assert "north-19999" not in history, "the history has references only"
+    assert "/file-1" in history
+    listed = perdure(namespace, "artifacts", "list", "inventory")
+    for artifact in ("count[shop=north]/file-1", "count[shop=south]/file-1", "summarize/file-1"):
+        assert artifact in listed, listed

@@ -182,6 +182,29 @@ async def test_an_override_pins_a_workflow_until_it_is_removed(here: Served) -> 
 
 
 @served
+async def test_a_failing_task_goes_to_the_version_of_an_override_immediately(here: Served) -> None:
+    """SDKs keep further attempts at a task that fails until they time out."""
+    await start_on(here, "1", "2")
+    await decide(here, "1", PINNED)
+    await signal(here)
+    first = await poll(here, "1")
+    await here.call("RespondWorkflowTaskFailed", task_token=first.task_token, deployment_options=options("1"))
+    kept = await poll(here, "1")
+    assert kept.attempt == 2
+    await here.call(
+        "UpdateWorkflowExecutionOptions",
+        workflow_execution=WorkflowExecution(workflow_id="w"),
+        workflow_execution_options=WorkflowExecutionOptions(versioning_override=pinned_to("2")),
+        update_mask={"paths": ["versioning_override"]},
+    )
+    before = here.world.loop.time()
+    await decide(here, "2", PINNED)
+    assert here.world.loop.time() - before < 1
+    with pytest.raises(RpcError, match="not found"):
+        await here.complete(kept, deployment_options=options("1"), versioning_behavior=PINNED)
+
+
+@served
 async def test_an_override_requires_a_version_that_polls_the_task_queue(here: Served) -> None:
     await register(here, "1")
     with pytest.raises(RpcError) as refused:

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+from perdure.api.labels import REVISIONS_ANNOTATION, WORKER_DEPLOYMENT_LABEL, WORKER_VERSION_LABEL
 from perdure.controller.workflows.revisions import LOOK_SECONDS, RevisionRetention
 from perdure.runtime.revisions import Content
 from perdure.simulation.cluster.store import Object, ObjectKey
@@ -172,6 +173,27 @@ def test_revisions_are_kept_for_a_while_and_for_those_who_name_them() -> None:
         assert [each["spec"]["number"] for each in revisions(world)] == [1, 2, 3]
         await asyncio.sleep(600 + LOOK)
         assert [each["spec"]["number"] for each in revisions(world)] == [1, 3]
+
+    passes(scenario)
+
+
+def test_a_revision_with_the_activities_of_a_version_of_workers_is_kept_while_that_has_a_deployment() -> None:
+    async def scenario(world: World) -> None:
+        world.revisions = RevisionRetention(history=0, unused_for=timedelta(0))
+        world.begin()
+        world.create("Workflow", "order", waits(1))
+        await asyncio.sleep(SOON)
+        (first,) = revisions(world)
+        labels = {WORKER_DEPLOYMENT_LABEL: "order", WORKER_VERSION_LABEL: "1"}
+        annotations = {REVISIONS_ANNOTATION: f"order={first['metadata']['name']}"}
+        metadata = {"name": "order-1", "labels": labels, "annotations": annotations}
+        world.server.create("deployments", {"metadata": metadata, "spec": {}}, namespace="default")
+        edit(world, 2)
+        await asyncio.sleep(LOOK)
+        assert [each["spec"]["number"] for each in revisions(world)] == [1, 2]
+        world.delete("deployments", "order-1")
+        await asyncio.sleep(LOOK)
+        assert [each["spec"]["number"] for each in revisions(world)] == [2]
 
     passes(scenario)
 

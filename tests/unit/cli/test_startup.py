@@ -88,6 +88,7 @@ CALLS: dict[str, list[str]] = {
     "schedule next": ["s"],
     "schedule trigger": ["s"],
     "search-attributes": ["list"],
+    "set-version": ["run"],
     "signal": ["run", "--name", "go"],
     "stack": ["run"],
     "start": ["flow", "-p", "a=1"],

@@ -38,3 +38,12 @@ def test_a_sweep_trains_the_better_half_longer_and_stops_when_one_is_good_enough
 
 def test_a_sweep_without_a_good_model_returns_the_best(sweep: Any) -> None:
     assert pf.LocalRun().run(sweep.sweep, [0.01, 0.02], target=1.0).lr == 0.02
+
+
+def test_activities_pass_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "examples" / "flow"))
+    files = importlib.import_module("files")
+    run = pf.LocalRun()
+    assert run.run(files.inventory, ["north", "south"]) == 2 * 2858
+    assert [call.id for call in run.calls] == ["count[shop=north]", "count[shop=south]", "summarize", "total"]
+    sys.modules.pop("files")

@@ -268,6 +268,10 @@ def test_invalid_options_and_schedules_are_rejected_with_the_field() -> None:
     patch.trigger_immediately.scheduled_time.CopyFrom(NEVER)
     with pytest.raises(UnfitError, match="scheduled_time"):
         patch_requests({"spec": {}}, patch, "")
+    for text in ("1969-12-31T23:59:59Z", "9990-01-01T00:00:00Z"):  # the search for the times around it did not end
+        patch.trigger_immediately.scheduled_time.FromJsonString(text)
+        with pytest.raises(UnfitError, match=r"trigger_immediately\.scheduled_time: must be at 1970-01-01 or later"):
+            patch_requests({"spec": {}}, patch, "")
 
 
 def test_a_negative_next_retry_delay_is_rejected() -> None:

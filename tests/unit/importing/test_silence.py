@@ -20,7 +20,7 @@ def fed(feed: Feed) -> tuple[Feeder, tuple[str, ...]]:
 
 @pytest.mark.parametrize("feed", FEEDS, ids=lambda feed: feed.name)
 def test_no_field_is_dropped_silently(feed: Feed) -> None:
-    """argo-workflows#4275: `mode` was dropped silently, also with `--strict`."""
+    """argo-workflows#972: `mode` was dropped silently, also with `--strict`."""
     feeder, silent = fed(feed)
     assert silent == ()
     assert feeder.fed >= _FEW.get(feed.name, 100)

@@ -4,14 +4,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure.api.kinds.schedule import ScheduleStatus
 from perdure.api.policies import OverlapPolicy
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import RunOutcome
+from perdure.schedule.requests import MAX_BACKFILLS
 from perdure.schedule.status import compose
-from perdure.schedule.step import ScheduleTransition
+from perdure.schedule.step import ScheduleTransition, step
 from unit.schedule.drive import HOURLY, T0, Drive, H, M, S, name, rules
 
 
@@ -106,6 +108,23 @@ def test_a_backfill_of_too_many_times_is_rejected() -> None:
     assert (answer.ok, answer.reason) == (False, "InvalidSpec")
     assert "1970" in answer.message
     assert drive.state.backfills == ()
+
+
+def test_too_many_backfills_in_progress_are_refused() -> None:
+    drive = Drive(rules(cron=HOURLY))
+    drive.now = T0 + 10 * M
+    first = inp.BackfillRequested(request_id="b", start=T0 - 700 * H, end=T0, overlap_policy=OverlapPolicy.BUFFER_ALL)
+    drive.advance(first)
+    (backfill,) = drive.state.backfills
+    full = msgspec.structs.replace(
+        drive.state,
+        backfills=tuple(msgspec.structs.replace(backfill, request=str(number)) for number in range(MAX_BACKFILLS)),
+    )
+    found = step(drive.rules, full, [replace(first, request_id="c")], drive.now)
+    answer = found.answers["c"]
+    assert (answer.ok, answer.reason) == (False, "TooManyBackfills")
+    assert "1000 backfills are in progress" in answer.message
+    assert found.state.backfills == full.backfills
 
 
 def test_a_backfill_waits_while_the_spec_is_invalid() -> None:

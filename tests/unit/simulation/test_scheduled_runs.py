@@ -67,6 +67,9 @@ def test_a_scheduled_time_that_is_none_of_the_schedule_is_an_error() -> None:
     triggered = play(REPORT, "schedule: {scheduledTime: 2026-03-26T23:00:00Z, triggered: true}", schedule())
     assert triggered.json["name"].startswith("nightly-20260326t230000z-t")
     assert triggered.json["output"]["slept"] == "1800s"
+    for time in ("1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z"):
+        with pytest.raises(BadFileError, match=r"schedule.scheduledTime: must be at 1970-01-01T00:00:00Z or later"):
+            play(REPORT, f"schedule: {{scheduledTime: {time}, triggered: true}}", schedule())
     only_triggered = schedule(cron=[])
     output = "output: '${schedule.localTime}'\nsteps: [{name: a, set: {b: 1}}]"
     played = play(output, "schedule: {scheduledTime: 2026-03-26T23:00:00Z}", only_triggered)

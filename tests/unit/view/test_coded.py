@@ -15,6 +15,7 @@ from perdure.engine.history import fork_of_code
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import WorkflowStart
+from perdure.engine.versioning import DeploymentVersion
 from perdure.view.runs.describe import as_data, describe
 from perdure.view.runs.events import table
 from perdure.view.runs.follow import Changes
@@ -275,6 +276,19 @@ def test_a_failing_task_shows_its_cause_and_the_remedy() -> None:
     assert "Task:         none; the run waits for its pending work\n" in shown(run)
 
 
+def test_a_failing_task_on_a_pinned_version_needs_a_move_to_the_fixed_one() -> None:
+    run = Coded.begin()
+    version = DeploymentVersion(deployment_name="shop", build_id="7")
+    run.decide(timer("1", 60), seconds=1, versioning_behavior="Pinned", deployment_version=version)
+    run.signal(seconds=2)
+    fail_task(run, 3)
+    said = " ".join(shown(run).split())
+    assert (
+        "the run stays on version `7` of its code: fix the code, deploy it, and move the run to the new version" in said
+    )
+    assert "perdure set-version -n shop k9" in said
+
+
 def test_a_timeout_of_a_sticky_task_is_not_shown_as_a_failure() -> None:
     run = Coded.begin()
     run.decide(timer("1", 60), seconds=1, sticky_queue=STICKY, sticky_timeout=timedelta(seconds=5))
@@ -433,6 +447,14 @@ def test_code_that_fails_by_itself_is_reset_to_its_last_task() -> None:
     run = Coded.begin()
     run.decide(cmd.FailWorkflowExecution(failure=WRONG), seconds=4)
     assert "--type LastWorkflowTask" in plain(describe(view_of(run), page(run)))
+
+
+def test_code_that_fails_by_itself_on_a_pinned_version_is_retried_on_the_current_one() -> None:
+    run = Coded.begin()
+    version = DeploymentVersion(deployment_name="shop", build_id="7")
+    failing = cmd.FailWorkflowExecution(failure=WRONG)
+    run.decide(failing, seconds=4, versioning_behavior="Pinned", deployment_version=version)
+    assert "perdure retry -n shop k9 --to-version current" in plain(describe(view_of(run), page(run)))
 
 
 def test_activities_of_code_are_named_by_their_type_as_well() -> None:

@@ -48,7 +48,7 @@ def deploy(
     For each Environment of the module, applies a WorkerDeployment, the
     ServiceAccount and RoleBinding of its workers, and a Workflow with the
     activities. It requires kubectl. Deploy again after each change: open runs
-    stay on the code of the flow they started with, and get the new activities.
+    stay on the code with which they started, with its activities.
 
     Exit status: 0 deployed, 2 error.
 
@@ -69,7 +69,7 @@ def deploy(
     placement = Placement(image=image, module=path or module, address=address)
     if mount:
         placement = _mounted(module, image, address)
-    found = [each for environment in environments for each in manifests_of(environment, placement)]
+    found = [each for environment in environments for each in manifests_of(environment, placement, environments)]
     text = "---\n".join(map(dump_blocks, found))
     if dry_run:
         click.echo(text, nl=False)

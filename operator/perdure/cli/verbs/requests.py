@@ -20,9 +20,10 @@ from perdure.cli.operations import (
     send_to_start,
     step_option,
 )
-from perdure.cli.options import open_workflow_id_option, run_argument, runs_argument
+from perdure.cli.options import check_named, open_workflow_id_option, run_argument, runs_argument, to_version_option
 from perdure.cli.starts import check_input
 from perdure.cli.terminal import program_of
+from perdure.client import versions
 
 
 def _request(name: str, text: str, *options: Decorator) -> Verb:
@@ -197,6 +198,7 @@ def complete(
     "--type", "point", type=Words(ResetPoint), help="Instead of --event-id: before the first or the last workflow task"
 )
 @option("--reapply-signals/--no-reapply-signals", "reapply", default=True, help="Send later signals to the new run")
+@to_version_option
 @reason_option
 @request_to_run
 def reset(
@@ -206,12 +208,17 @@ def reset(
     event_id: int | None,
     point: ResetPoint | None,
     reapply: bool,
+    to_version: str | None,
     reason: str,
 ) -> None:
     """Start a new run from a point in the history of a run.
 
     The new run begins with the history up to that point. If the old run is open,
     it is terminated. The new run gets the signals that arrived later.
+
+    A run of code stays on the version of its workers, such as the code of a flow
+    with which it started, unless --to-version names another one. A reset to the
+    first workflow task begins on the current version.
 
     Exit status: 0 done, 1 refused (for example, no such event), 2 error,
     124 timeout.
@@ -221,11 +228,27 @@ def reset(
       {program} reset order-42 --event-id 12 --reason "charge is fixed"
       {program} reset order-42 --type FirstWorkflowTask
       {program} reset order-42 --type LastWorkflowTask
+      {program} reset nightly-7 --type LastWorkflowTask --to-version current
     """
     if (event_id is None) == (point is None):
         raise click.BadParameter("set one of the two", param_hint="--event-id, --type")
-    request = {"eventId": event_id, "to": point and point.value, "reapplySignals": reapply, "reason": reason or None}
+    to = point and point.value
+    request: dict[str, Any] = {"eventId": event_id, "to": to, "reapplySignals": reapply, "reason": reason or None}
+    if to_version is not None:
+        request["updateOptions"] = asyncio.run(_moved(context, target, to_version))
     send(context, "reset", request, target)
+
+
+async def _moved(context: click.Context, target: TargetOptions, to: str) -> dict[str, Any]:
+    """The options with which the run that a reset starts is on a version.
+
+    Raises:
+        CliError: The run, or the version, cannot be found.
+    """
+    check_named(target.name, target.workflow_id)
+    async with connect(context=target.cluster, namespace=target.namespace, program=program_of(context)) as cluster:
+        found = await cluster.runs.find(target.name, target.workflow_id)
+        return await versions.options_of_move(cluster, [found], to)
 
 
 @verb()

@@ -24,7 +24,7 @@ from perdure.cli.operations import (
     send_to_choice,
     send_to_start,
 )
-from perdure.cli.options import Named, archive_options, runs_argument, workflow_id_option
+from perdure.cli.options import Named, archive_options, runs_argument, to_version_option, workflow_id_option
 from perdure.cli.selection import (
     UNSUCCESSFUL,
     Choice,
@@ -342,6 +342,7 @@ def _warn_of_previous(run: Object) -> None:
 @option("--reapply-signals/--no-reapply-signals", "reapply", default=True, help="Send later signals to the new run")
 @option("--force", is_flag=True, help="Also retry a run whose retry has completed")
 @option("--dry-run", "dry", is_flag=True, help="Print the runs, and change nothing")
+@to_version_option
 @reason_option
 @_choice_options
 @restarts_run
@@ -355,6 +356,7 @@ def retry(
     reapply: bool,
     force: bool,
     dry: bool,
+    to_version: str | None,
     reason: str,
     **chosen: Any,
 ) -> None:
@@ -369,8 +371,11 @@ def retry(
 
     A run of code, such as a flow in Python, keeps its history until the workflow
     task that started what failed last, or --from, the ID of an activity: what that
-    task started at the same time, and all that followed, runs again. Name such a
-    run; --workflow and --selector retry only runs of Workflows in YAML.
+    task started at the same time, and all that followed, runs again. The new run is
+    on the same version of the workers, unless --to-version names another one: after
+    you have deployed a fix of a flow, pass --to-version current. If the code itself
+    has failed, the new run continues from its last workflow task. Name such a run;
+    --workflow and --selector retry only runs of Workflows in YAML.
 
     With --workflow or --selector, retries all failed and timed-out runs that match,
     after a confirmation. If a run was retried, only its last retry counts. A named
@@ -389,6 +394,7 @@ def retry(
       {program} retry order-42 --reason "charge is fixed"
       {program} retry order-42 --from charge --from 'rooms[3]'
       {program} retry sweep-7 --from 'train[lr=0.1]'
+      {program} retry sweep-7 --to-version current
       {program} retry order-42 --logs
       {program} retry order-42 order-43
       {program} retry --workflow order-flow --since 12h --yes
@@ -402,18 +408,28 @@ def retry(
         "timeout": ANSWER_TIMEOUT,
         "output": launch.output,
     }
-    if not choice.single:
+    several = not choice.single
+    if several:
         _check_several(launch)
+        if to_version is not None:
+            raise click.BadParameter("requires exactly one run", param_hint="--to-version")
     if any(_BY_VALUE.search(step) for step in steps):
         steps = asyncio.run(_paths_of(context, choice, launch, steps))
     request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
-    if not (choice.matching or force or steps):
-        asyncio.run(_check_not_retried(context, choice, launch))
-    if not choice.single or dry:
+    refused = {} if choice.matching or force or steps else asyncio.run(_already_retried(context, choice, launch))
+    if refused and len(refused) == len(dict.fromkeys(names) or (None,)):
+        raise AlreadyRetriedError("\nError: ".join(refused.values()))
+    if several or dry:
+        for message in refused.values():
+            click.echo(f"Error: {message}", err=True)
+        choice = replace(choice, names=tuple(name for name in names if name not in refused))
         send_to_choice(context, "retry", request, RequestOptions(**options), choice, phases=UNSUCCESSFUL, dry_run=dry)
+        if refused:
+            context.exit(ExitCode.NO)
         return
     target = TargetOptions(name=names[0] if names else None, workflow_id=workflow_id, **options)
-    word, request = asyncio.run(_request_of(context, target, steps, request, reapply=reapply, reason=reason))
+    wanted = {"reapply_signals": reapply, "reason": reason, "to_version": to_version}
+    word, request = asyncio.run(_request_of(context, target, steps, request, **wanted))
     started = send_to_start(context, word, request, target, follows=launch.follows)
     if started is not None:
         follow(context, started, launch)
@@ -451,11 +467,9 @@ async def _request_of(
     target: TargetOptions,
     steps: tuple[str, ...],
     request: dict[str, Any],
-    *,
-    reapply: bool,
-    reason: str,
+    **options: Any,
 ) -> tuple[str, dict[str, Any]]:
-    """Return the field and the value of the request for a run, which differ for runs of code.
+    """Return the field and the value of the request for a run, which differ for runs of code. `options`: those of the request.
 
     Raises:
         RefusedError: There is nothing to run again.
@@ -463,19 +477,18 @@ async def _request_of(
     async with connect(context=target.cluster, namespace=target.namespace, program=program_of(context)) as reached:
         try:
             found = await reached.runs.find(target.name, target.workflow_id)
-            return await operations.retry_request(reached, found, steps=steps, reapply_signals=reapply, reason=reason)
+            return await operations.retry_request(reached, found, steps=steps, **options)
         except RefusedError:
             raise
         except CliError:
+            if options["to_version"] is not None:
+                raise
             return "retry", request  # the Operation reports it
 
 
-async def _check_not_retried(context: click.Context, choice: Choice, launch: Launch) -> None:
-    """Check that no retry of the named runs has completed; warn of failed ones, which have more results.
-
-    Raises:
-        CliError: A run was retried.
-    """
+async def _already_retried(context: click.Context, choice: Choice, launch: Launch) -> dict[str | None, str]:
+    """The named runs of which a retry has completed, each with an error; warns of failed retries, which have more results."""
+    refused: dict[str | None, str] = {}
     async with connect(context=launch.cluster, namespace=launch.namespace, program=program_of(context)) as reached:
         for name in dict.fromkeys(choice.names) or (None,):
             try:
@@ -486,15 +499,16 @@ async def _check_not_retried(context: click.Context, choice: Choice, launch: Lau
             run = found["metadata"]["name"]
             completed = next((each for each in later if phase_of(each) == Phase.COMPLETED), None)
             if completed is not None:
-                raise AlreadyRetriedError(
+                refused[name] = (
                     f"the run `{run}` was already retried: `{completed['metadata']['name']}` has completed; to run its steps "
                     "once more, pass --force, or name them with --from"
                 )
-            if later:
+            elif later:
                 last = newest(later, 1)[0]["metadata"]["name"]
                 click.echo(
                     f"Warning: `{last}` already retries the run `{run}`, and may have more results to keep", err=True
                 )
+    return refused
 
 
 class AlreadyRetriedError(CliError):

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 import pydantic
+import structlog
 
 from perdure.api.json_values import MAX_DEPTH, mapping, nests_deeper
 from perdure.api.kinds.workflow import Activity, WorkflowSpec
@@ -33,7 +34,9 @@ from perdure.controller.errors import NotReadyError, NotYetError
 from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.workflows.revisions import Revisions
+from perdure.controller.workflows.version_activities import VersionActivities
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.versioning import DeploymentVersion
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language.checks import CheckedDefinition, check, default_mistakes, options
@@ -49,6 +52,8 @@ from perdure.language.program import Finding, InvalidWorkflowError, Program, Sev
 from perdure.language.reuse import Composition, Library, MissingLibrary, allows, at_home, compose, is_of_library
 from perdure.observe import metrics
 from perdure.runtime.revisions import Content, Reference
+
+_log = structlog.get_logger("perdure.definitions")
 
 MAX_INPUT = 256 * 1024
 """Maximum size of an input, in bytes of JSON."""
@@ -105,6 +110,8 @@ class Definitions:
         """Maximum size of cached definitions, in bytes of JSON; compiled definitions take a multiple of it."""
         self.revisions = Revisions(client)
         """Stores and reads the WorkflowRevisions."""
+        self.versions = VersionActivities(client)
+        """Finds the revisions with the activities of versions of workers."""
         self._shared: WeakValueDictionary[tuple[str, str, str], Definition] = WeakValueDictionary()
         """The definitions of the runs in memory that refer to a revision, by namespace, hash, and workflow type."""
         self._client = client
@@ -291,14 +298,25 @@ class Definitions:
         except InvalidWorkflowError as error:
             raise InvalidWorkflowError(composed.located(error.findings)) from error
 
-    async def activity(self, namespace: str, workflow: str, name: str) -> Activity | Failure:
+    async def activity(
+        self, namespace: str, workflow: str, name: str, version: DeploymentVersion | None
+    ) -> Activity | Failure:
         """Find an activity of a Workflow, for code whose activities run in pods; return a failure if there is none.
+
+        Args:
+            namespace: The namespace of the run.
+            workflow: Name of the Workflow.
+            name: Name of the activity.
+            version: The version of the workers that the run is pinned to, whose activities may be those of an earlier revision;
+                None: it is not pinned.
 
         Raises:
             NotYetError: The Workflow is being compiled.
             RequestError: The Kubernetes API request failed.
         """
         try:
+            if version is not None and (program := await self._of_version(namespace, workflow, version)) is not None:
+                return _activity_of(program, workflow, name)
             found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
             composed = await self.compose(namespace, found["spec"])
             if composed.missing:
@@ -308,15 +326,27 @@ class Definitions:
             return _no_activity(f"there is no Workflow `{workflow}` in namespace `{namespace}`")
         except InvalidWorkflowError as error:
             return _no_activity(f"Workflow `{workflow}` cannot be run: {error}")
-        definition = program.activities.get(name)
-        if definition is None or definition.worker is not None:
-            return _no_activity(f"Workflow `{workflow}` has no activity `{name}` that runs in a pod")
-        if definition.workspaces:
-            return _no_activity(
-                f"activity `{name}` of Workflow `{workflow}` mounts workspaces, which only the runs of a Workflow have; mount "
-                "a volume in its `podTemplate`"
+        return _activity_of(program, workflow, name)
+
+    async def _of_version(self, namespace: str, workflow: str, version: DeploymentVersion) -> Program | None:
+        """Return the definition that a version of workers was made for; None if it names none, or the revision is lost.
+
+        Raises:
+            NotYetError: The definition is being compiled.
+            InvalidWorkflowError: This version of the operator can no longer run it.
+            RequestError: The Kubernetes API request failed.
+        """
+        revision = await self.versions.revision(namespace, version, workflow)
+        if not revision:
+            return None
+        try:
+            content = await self.revisions.named(namespace, revision, workflow)
+        except NotReadyError as error:
+            _log.warning(
+                "A version uses the current activities", namespace=namespace, version=str(version), reason=error.message
             )
-        return definition
+            return None
+        return self.compile(namespace, content.definition, pinned=True)
 
     async def keep(self, namespace: str, definition: Definition) -> Definition:
         """Store the definition of a run that is about to start as a revision, for the run to refer to.
@@ -530,6 +560,18 @@ def _missing(composed: Composition, namespace: str, path: str = "spec") -> str:
         return each if is_of_defaults(each.path) else replace(each, path=path + each.path.removeprefix("spec"))
 
     return "; ".join(moved(each).sentence(namespace) for each in composed.missing)
+
+
+def _activity_of(program: Program, workflow: str, name: str) -> Activity | Failure:
+    definition = program.activities.get(name)
+    if definition is None or definition.worker is not None:
+        return _no_activity(f"Workflow `{workflow}` has no activity `{name}` that runs in a pod")
+    if definition.workspaces:
+        return _no_activity(
+            f"activity `{name}` of Workflow `{workflow}` mounts workspaces, which only the runs of a Workflow have; mount "
+            "a volume in its `podTemplate`"
+        )
+    return definition
 
 
 def _no_activity(message: str) -> Failure:

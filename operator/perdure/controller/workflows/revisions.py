@@ -14,7 +14,7 @@ The newest revisions of an existing Workflow stay although nothing refers to the
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -254,7 +254,14 @@ class Held(Protocol):
 class RevisionCollector:
     """Deletes revisions that nothing needs, and restores those that another client has deleted."""
 
-    def __init__(self, client: kube.Client, store: Revisions, definitions: Held, retention: RevisionRetention) -> None:
+    def __init__(
+        self,
+        client: kube.Client,
+        store: Revisions,
+        definitions: Held,
+        retention: RevisionRetention,
+        is_of_version: Callable[[str, str], Awaitable[bool]],
+    ) -> None:
         """Create it.
 
         Args:
@@ -262,8 +269,10 @@ class RevisionCollector:
             store: Stores revisions.
             definitions: Has the definitions of the runs in memory.
             retention: How long revisions are kept that no run refers to.
+            is_of_version: Whether the Deployment of a version of workers names a revision, by namespace and name.
         """
         self._retention = retention
+        self._is_of_version = is_of_version
         self._client = client
         self._store = store
         self._definitions = definitions
@@ -341,7 +350,7 @@ class RevisionCollector:
         if since is not None and now() - since < self._retention.unused_for:
             return
         # Only a look that begins after the mark counts, and only the version with the mark is deleted.
-        if await self._is_needed(namespace, name, workflow):
+        if await self._is_needed(namespace, name, workflow) or await self._is_of_version(namespace, name):
             return
         if await self._client.delete(_url(namespace, name), uid=meta["uid"], version=meta["resourceVersion"]):
             metrics.REVISIONS.labels("Deleted").inc()
@@ -355,9 +364,11 @@ class RevisionCollector:
         return False
 
     async def _is_chosen(self, namespace: str, name: str, workflow: str | None) -> bool:
-        """Whether a revision is that of its Workflow now, or a Schedule names it."""
+        """Whether a revision is that of its Workflow now, or a Schedule or the Deployment of a version of workers names it."""
         if workflow is None:
             return False
+        if await self._is_of_version(namespace, name):
+            return True
         if "/" not in workflow:  # the Workflows of other namespaces have their own revisions there
             with suppress(kube.NotFoundError):
                 found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))

@@ -64,7 +64,7 @@ from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
 from perdure.schedule.calendar import InvalidTimesError, Work
 from perdure.schedule.run_manifests import id_of
-from perdure.schedule.times import EARLIEST, Times
+from perdure.schedule.times import EARLIEST, LATEST, Times
 
 MAX_TIMES = 1_000
 """Maximum number of times in one response (Temporal: service/worker/scheduler, maxListMatchingTimesCount)."""
@@ -341,11 +341,16 @@ def patch_requests(obj: kube.Object, patch: SchedulePatch, request_id: str) -> l
     requests: list[inp.ScheduleRequest] = []
     if patch.HasField("trigger_immediately"):
         trigger = patch.trigger_immediately
+        scheduled = timestamp(trigger, "scheduled_time")
+        if scheduled is not None and not EARLIEST <= scheduled < LATEST:
+            raise UnfitError(
+                f"patch.trigger_immediately.scheduled_time: must be at {EARLIEST:%Y-%m-%d} or later, and before {LATEST:%Y-%m-%d}"
+            )
         requests.append(
             inp.Triggered(
                 request_id=f"{request_id}/trigger",
                 overlap_policy=_overlap(trigger.overlap_policy),
-                scheduled_time=timestamp(trigger, "scheduled_time"),
+                scheduled_time=scheduled,
             )
         )
     for index, backfill in enumerate(patch.backfill_request):

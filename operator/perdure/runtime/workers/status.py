@@ -83,7 +83,9 @@ def ready(spec: WorkerDeploymentSpec, target: Version, facts: Facts, now: dateti
     return Verdict(True, ConditionReason.SERVING, message)
 
 
-def rolled_out(spec: WorkerDeploymentSpec, target: Version, facts: Facts, now: datetime, refused: str = "") -> Verdict:
+def rolled_out(
+    spec: WorkerDeploymentSpec, target: Version, facts: Facts, now: datetime, refused: str = "", waits: str = ""
+) -> Verdict:
     """Whether the version in the spec gets all new runs.
 
     Args:
@@ -92,10 +94,13 @@ def rolled_out(spec: WorkerDeploymentSpec, target: Version, facts: Facts, now: d
         facts: What exists.
         now: The time.
         refused: Why the last change of the routing was refused; empty if it was not.
+        waits: Why the version has no Deployment yet; empty if it has one, or gets one now.
     """
     build = target.build_id
     if facts.current == build and facts.ramping is None:
         return Verdict(True, ConditionReason.ROLLED_OUT, f"Version `{build}` gets all new runs")
+    if waits:
+        return Verdict(False, ConditionReason.WORKERS_STARTING, f"Version `{build}`: {waits}")
     if problem := problem_of(target, spec, now):
         return Verdict(False, ConditionReason.WORKERS_FAILING, f"Version `{build}`: {problem}")
     if not target.registered:

@@ -11,6 +11,7 @@ from perdure.api.json_values import mapping
 from perdure.api.kinds.workerdeployment import WorkerDeploymentSpec
 from perdure.api.labels import (
     API_VERSION,
+    REVISIONS_ANNOTATION,
     TEMPLATE_ANNOTATION,
     WORKER_DEPLOYMENT_LABEL,
     WORKER_VERSION_LABEL,
@@ -19,6 +20,7 @@ from perdure.api.names import worker_version_name
 from perdure.api.times import parse_time
 from perdure.runtime.attempts import PodSettings, add_pull_secrets
 from perdure.runtime.pods.status import is_problem, waiting_reason
+from perdure.runtime.workers import activities
 from perdure.runtime.workers.plan import Deployed
 
 KubeObject = Mapping[str, Any]
@@ -51,7 +53,13 @@ def selector(name: str, build: str) -> dict[str, str]:
     return {WORKER_DEPLOYMENT_LABEL: name, WORKER_VERSION_LABEL: build}
 
 
-def deployment(owner: KubeObject, spec: WorkerDeploymentSpec, replicas: int, settings: PodSettings) -> dict[str, Any]:
+def deployment(
+    owner: KubeObject,
+    spec: WorkerDeploymentSpec,
+    replicas: int,
+    settings: PodSettings,
+    revisions: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """The Deployment of the version in a spec.
 
     Args:
@@ -59,7 +67,9 @@ def deployment(owner: KubeObject, spec: WorkerDeploymentSpec, replicas: int, set
         spec: Its spec.
         replicas: The number of pods.
         settings: The operator's settings.
+        revisions: The revisions with the activities of the version, by Workflow; None if it names none.
     """
+    named = {REVISIONS_ANNOTATION: activities.written(revisions)} if revisions else {}
     meta, build = owner["metadata"], build_id(spec)
     labels = selector(meta["name"], build)
     reference = {"apiVersion": API_VERSION, "kind": "WorkerDeployment", "name": meta["name"], "uid": meta["uid"]}
@@ -70,7 +80,7 @@ def deployment(owner: KubeObject, spec: WorkerDeploymentSpec, replicas: int, set
             "name": worker_version_name(meta["name"], build),
             "namespace": meta["namespace"],
             "labels": labels,
-            "annotations": {TEMPLATE_ANNOTATION: template_hash(spec)},
+            "annotations": {TEMPLATE_ANNOTATION: template_hash(spec), **named},
             "ownerReferences": [{**reference, "controller": True}],
         },
         "spec": {

@@ -10,7 +10,7 @@ from perdure.api.json_values import Json, mapping
 from perdure.api.pods import DEFAULT_CONTAINER
 from perdure.view.page import Page
 from perdure.view.runs.open_work import OpenActivity
-from perdure.view.runs.run import RunView, WorkflowTask
+from perdure.view.runs.run import CodeView, RunView, WorkflowTask
 from perdure.view.runs.steps import StepView
 
 Hint: TypeAlias = tuple[str, str]
@@ -97,7 +97,7 @@ def _of_open(run: RunView, page: Page) -> Iterator[Hint]:
             page.kubectl("perdure-system", "logs", "deploy/perdure", "--since=15m"),
         )
     if run.code is not None and run.code.task is not None:
-        yield from _of_task(run.code.task, run.code.task_queue, run, page)
+        yield from _of_task(run.code, run.code.task, run, page)
     waiting = [step for step in run.every_step() if step.kind == "waitForSignal" and step.state == "Waiting"]
     first = {step.target: step for step in reversed(waiting)}  # one step for each signal
     for step in [step for step in waiting if first[step.target] is step][:_MAX_SIGNALS]:
@@ -120,8 +120,16 @@ def _of_open(run: RunView, page: Page) -> Iterator[Hint]:
     yield "what has happened so far", page.perdure(run.namespace, "history", run.name)
 
 
-def _of_task(task: WorkflowTask, queue: str, run: RunView, page: Page) -> Iterator[Hint]:
-    if task.failed or task.attempt > 1:
+def _of_task(code: CodeView, task: WorkflowTask, run: RunView, page: Page) -> Iterator[Hint]:
+    queue = code.task_queue
+    if code.failing and code.pinned:
+        what = f"the workflow task fails, and the run stays on version `{code.build_id}` of its code: fix the code, deploy it,"
+        yield (
+            f"{what} and move the run to the new version, where it continues without repeating what is done",
+            page.perdure(run.namespace, "set-version", run.name),
+        )
+        yield "why it fails", page.perdure(run.namespace, "history", run.name, "--detailed")
+    elif code.failing:
         yield (
             f"the workflow task fails: fix the code and deploy the worker of `{queue}`; the run then continues. Details",
             page.perdure(run.namespace, "history", run.name, "--detailed"),
@@ -211,21 +219,25 @@ def _of_closed(run: RunView, page: Page) -> Iterator[Hint]:
         and (run.steps or run.code is not None)
         and (run.phase not in _ENDED_BY_REQUEST or any(step.state == "Failed" for step in run.every_step()))
     ):
-        what = "run the failed steps again in a new run, and keep the other results"
-        if run.code is not None:
-            what = "run it again in a new run, from the workflow task that started what failed"
-        yield (
-            f"after you fix the cause: {what}",
-            (
-                page.perdure(run.namespace, "retry", run.name)
-                if run.code is None or run.failed_from is not None
-                else page.perdure(run.namespace, "reset", run.name, "--type", "LastWorkflowTask")
-            ),
-        )
+        yield _repetition(run, page)
     elif run.phase in _ENDED_BY_REQUEST and not run.retries and run.activity is None and run.operation is None:
         yield "run it again from the start, with the same input", page.perdure(run.namespace, "rerun", run.name)
     yield "every event with its attributes", page.perdure(run.namespace, "history", run.name, "--detailed")
     yield _removal(run, page)
+
+
+def _repetition(run: RunView, page: Page) -> Hint:
+    if run.code is None:
+        what = "run the failed steps again in a new run, and keep the other results"
+        return f"after you fix the cause: {what}", page.perdure(run.namespace, "retry", run.name)
+    what = "run it again in a new run, from the workflow task that started what failed"
+    if run.failed_from is None:
+        what = "run it again in a new run, from its last workflow task"
+    if run.code.pinned:
+        fixed = f"after you fix the cause, and deploy a change of the code: {what}"
+        return fixed, page.perdure(run.namespace, "retry", run.name, "--to-version", "current")
+    arguments = ("retry", run.name) if run.failed_from else ("reset", run.name, "--type", "LastWorkflowTask")
+    return f"after you fix the cause: {what}", page.perdure(run.namespace, *arguments)
 
 
 def _removal(run: RunView, page: Page) -> Hint:

@@ -18,6 +18,7 @@ from perdure.api.stored import name_in
 from perdure.api.times import read_kubernetes_time
 from perdure.engine.payloads import readable
 from perdure.engine.state import WORKFLOWS_QUEUE
+from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.language.step_tree import TracedStep
 from perdure.runtime.chains import extras_of, reset_of
 from perdure.runtime.retention import Policy, ttl_of
@@ -116,6 +117,22 @@ class CodeView:
     task_queue: str
     task: WorkflowTask | None
     """The pending workflow task; None if no task is pending."""
+    deployment: str
+    """The worker deployment whose version decides it; empty if no versioned worker has decided yet."""
+    build_id: str
+    """The build ID of that version; empty as well."""
+    behavior: str
+    """Pinned or AutoUpgrade, as the worker has reported or an override says; OneTime for a run that moves; empty as well."""
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it stays on that version."""
+        return self.behavior in {PINNED, ONE_TIME}
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempts at its pending workflow task have failed, or were not answered in time."""
+        return self.task is not None and (bool(self.task.failed) or self.task.attempt > 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,11 +297,16 @@ def _versioning(versioning: Mapping[str, Any]) -> str:
     behavior = str(override.get("behavior") or versioning.get("behavior") or "")
     if not behavior:
         return ""
-    version = mapping(override.get("version") or versioning.get("version"))
+    version = _version(versioning)
     name = (
         f"{version['deploymentName']}:{version.get('buildId', '')}" if version.get("deploymentName") else "any version"
     )
     return f"{name} ({behavior}{', by an override' if override else ''})"
+
+
+def _version(versioning: Mapping[str, Any]) -> Json:
+    """Return the version of a run of code: of its override, or of the worker that decided last."""
+    return mapping(mapping(versioning.get("override")).get("version") or versioning.get("version"))
 
 
 def _memo(metadata: Json, code: Json) -> Json:
@@ -432,8 +454,15 @@ def read_code(reference: Json, state: Json, failed: Json) -> CodeView | None:
     queue: Any = code.get("taskQueue") or reference.get("taskQueue")
     if not queue or (not code and queue == WORKFLOWS_QUEUE):
         return None
-    task = mapping(code.get("task"))
-    return CodeView(task_queue=str(queue), task=_task(task, failed) if task else None)
+    task, versioning = mapping(code.get("task")), mapping(code.get("versioning"))
+    version, behavior = _version(versioning), mapping(versioning.get("override")).get("behavior")
+    return CodeView(
+        task_queue=str(queue),
+        task=_task(task, failed) if task else None,
+        deployment=str(version.get("deploymentName") or ""),
+        build_id=str(version.get("buildId") or ""),
+        behavior=str(behavior or versioning.get("behavior") or ""),
+    )
 
 
 def _task(task: Json, failed: Json) -> WorkflowTask:

@@ -138,11 +138,13 @@ DONE = {"type": "Complete", "status": "True", "reason": "Done", "message": "done
 RUNS = RUN.rpartition("/")[0]
 
 
-def failed(name: str, workflow: str = "order", phase: str = "Failed", *, of: str = "") -> dict[str, Any]:
-    """A closed run; `of`: the run that it retries."""
+def failed(
+    name: str, workflow: str = "order", phase: str = "Failed", *, of: str = "", at: str = "00:00"
+) -> dict[str, Any]:
+    """A closed run; `of`: the run that it retries; `at`: when it was created."""
     origin = {"requestId": "r", "lineage": [{"name": of, "runId": f"uid-of-{of}", "eventId": 3}]}
     annotations = {"annotations": {RESET_ANNOTATION: json.dumps(origin)}} if of else {}
-    made = {"name": name, "namespace": "shop", "uid": f"uid-of-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    made = {"name": name, "namespace": "shop", "uid": f"uid-of-{name}", "creationTimestamp": f"2026-01-01T{at}:00Z"}
     return {
         "metadata": {**made, **annotations},
         "spec": {"workflow": {"name": workflow}, **({"workflowId": of} if of else {})},
@@ -191,6 +193,19 @@ def test_the_last_failed_runs_of_a_workflow_are_retried(server: ApiServer) -> No
     assert targets(server) == ["a-2", "b"]
 
 
+@pytest.mark.parametrize(("phase", "want"), [("Failed", ["a-3"]), ("Completed", [])])
+@pytest.mark.parametrize("verb", ["retry", "rerun"])
+def test_of_several_retries_of_a_run_only_the_last_one_counts(
+    server: ApiServer, verb: str, phase: str, want: list[str]
+) -> None:
+    """Issue 44, D: a retry that failed was retried again although a later retry of the same run had completed."""
+    serve(server, failed("a"), failed("a-2", of="a", at="01:00"), failed("a-3", phase=phase, of="a", at="02:00"))
+    server.answers[f"{RUNS}/a-3"] = failed("a-3", phase=phase, of="a")
+    assert perdure(verb, "--workflow", "order", "--yes", "--no-wait").exit_code == 0
+    found = targets(server) if verb == "retry" else [made["metadata"]["generateName"][:-1] for made in server.created]
+    assert found == want
+
+
 @pytest.mark.parametrize(
     ("command", "what"),
     [
@@ -228,6 +243,14 @@ def test_a_run_whose_retry_has_completed_is_not_retried_again(server: ApiServer)
     for option in (["--force"], ["--from", "charge"]):
         assert perdure("retry", "a", *option, "--no-wait").exit_code == 0
     assert targets(server) == ["a", "a"]
+
+
+def test_of_several_runs_those_whose_retry_has_completed_are_refused_and_the_others_retried(server: ApiServer) -> None:
+    serve(server, failed("a"), failed("a-2", phase="Completed", of="a"), failed("b"))
+    done = perdure("retry", "a", "b", "--no-wait")
+    assert (done.exit_code, targets(server)) == (1, ["b"])
+    assert done.stderr.startswith("Error: the run `a` was already retried: `a-2` has completed")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_run_whose_retry_has_failed_is_retried_with_a_warning(server: ApiServer) -> None:

@@ -28,6 +28,8 @@ def test_a_client_dry_run_prints_the_manifest_and_sends_nothing(server: ApiServe
         "spec": {"workflow": {"name": "flow"}, "input": {"id": 7}, "workflowIdReusePolicy": "RejectDuplicate"},
     }
     assert start("--dry-run=client", "-o", "name").stdout == "workflowrun.perdure.dev/flow-\n"
+    assert start("--dry-run", "-o", "name").stdout == "workflowrun.perdure.dev/flow-\n"
+    assert server.created == []
 
 
 def test_a_server_dry_run_validates_and_creates_nothing(server: ApiServer) -> None:

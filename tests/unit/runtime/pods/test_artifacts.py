@@ -239,6 +239,19 @@ def test_an_attempt_completes_when_its_artifacts_are_stored(make: Any) -> None:
     assert reported.artifacts == {"report": {**_REPORT, "key": "shop/u/5-2/report.tar.gz"}}
 
 
+def test_a_result_that_names_artifacts_gets_their_references(make: Any) -> None:
+    named = {"perdure.dev/artifact": "report", "name": "a.csv", "key": "forged"}
+    result = {"rows": [named, 5], "other": {"perdure.dev/artifact": "unknown"}}
+    definition = make.activity(artifacts=_OUTPUTS)
+    report = {"at": "shop/u/5-2", "files": {"report": [9, "ab", "Tar"]}}
+    init = [make.terminated(0, name="perdure-outputs", message=json.dumps(report))]
+    pod = make.pod(make.terminated(message=json.dumps(result)), init=init, definition=definition)
+    reported = outcome(make.attempt, definition, pod, now=make.now)
+    assert isinstance(reported, AttemptCompleted)
+    reference = {**_REPORT, "key": "shop/u/5-2/report.tar.gz", "name": "a.csv"}
+    assert reported.result == {"rows": [reference, 5], "other": {"perdure.dev/artifact": "unknown"}}
+
+
 def test_a_reference_has_the_key_of_the_copy(make: Any) -> None:
     outputs = [{"name": "report", "path": "/out/report", "key": "$${a}/report"}, {"name": "log", "path": "/out/log"}]
     definition = make.activity(artifacts={"outputs": outputs})

@@ -1,6 +1,7 @@
 """The definitions of the activities of a run that run in pods."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -10,6 +11,8 @@ from perdure.engine.events import AnyEvent
 from perdure.engine.failures import Failure
 from perdure.engine.payloads import plain
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
+from perdure.engine.versioning import DeploymentVersion
+from perdure.kube.clock import now
 from perdure.language.step_paths import Path
 from perdure.runtime.attempts import Attempt
 from perdure.runtime.pods.workspaces import writers
@@ -32,6 +35,9 @@ class ActivityDefinitions:
         self._namespace = namespace
         self._refuse = refuse
         self._known: Mapping[str, Activity] = {}
+        """Those of the run's own definition, by name; and the last ones of the activities that code has scheduled."""
+        self._chosen: Mapping[int, _Chosen] = {}
+        """Those of the open activities that code has scheduled, by the ID of the event that did so."""
         self._run_limited = False
 
     def define(self, definition: Definition | None) -> None:
@@ -41,7 +47,8 @@ class ActivityDefinitions:
 
     def of(self, activity: PendingActivity) -> Activity:
         """The definition of an activity that runs in pods."""
-        return self._known[_name(activity)]
+        chosen = self._chosen.get(activity.scheduled_event_id)
+        return self._known[_name(activity)] if chosen is None else chosen.definition
 
     def limited(self, activity: PendingActivity, state: RunState) -> bool:
         """Whether an activity, a step around it, or the run holds a WorkflowLimit."""
@@ -86,22 +93,51 @@ class ActivityDefinitions:
         """
         activities = {key: each for key, each in state.activities.items() if not each.by_worker}
         if state.code is not None:
-            for activity in activities.values():
-                await self._find(activity)
-        kept = {key: each for key, each in activities.items() if each.runs_nothing or _name(each) in self._known}
+            await self._choose(activities.values(), state.code.versioning.pinned_to)
+        kept = {key: each for key, each in activities.items() if each.runs_nothing or self._is_known(each)}
         return msgspec.structs.replace(state, activities=kept) if len(kept) < len(state.activities) else state
 
-    async def _find(self, activity: PendingActivity) -> None:
-        if _name(activity) in self._known:
-            return
-        workflow = activity.task_queue.removeprefix(PODS_QUEUE)
-        found = await self._definitions.activity(self._namespace, workflow, activity.activity_type)
-        if isinstance(found, Failure):
-            self._refuse(activity, found)
-        else:
-            self._known = {**self._known, _name(activity): found}
+    async def _choose(self, activities: Iterable[PendingActivity], version: DeploymentVersion | None) -> None:
+        """Find the definitions of activities that code has scheduled: those of the version that decides the run.
+
+        An attempt that is due keeps its definition if the run then moves to another version; the next one gets the new one.
+        """
+        chosen: dict[int, _Chosen] = {}
+        found: dict[str, Activity | Failure] = {}
+        for activity in activities:
+            known = self._chosen.get(activity.scheduled_event_id)
+            is_due = activity.started_time is not None or activity.scheduled_time <= now()
+            if known is not None and known.attempt == activity.attempt and (known.version == version or is_due):
+                chosen[activity.scheduled_event_id] = known
+                continue
+            name = _name(activity)
+            if name not in found:
+                workflow = activity.task_queue.removeprefix(PODS_QUEUE)
+                found[name] = await self._definitions.activity(
+                    self._namespace, workflow, activity.activity_type, version
+                )
+            definition = found[name]
+            if isinstance(definition, Failure):
+                self._refuse(activity, definition)
+            else:
+                chosen[activity.scheduled_event_id] = _Chosen(activity.attempt, version, definition)
+        self._chosen = chosen
+        self._known = {**self._known, **{name: each for name, each in found.items() if not isinstance(each, Failure)}}
+
+    def _is_known(self, activity: PendingActivity) -> bool:
+        return activity.scheduled_event_id in self._chosen if activity.task_queue else _name(activity) in self._known
 
 
 def _name(activity: PendingActivity) -> str:
     """The name of an activity's definition in its own Workflow, or in the Workflow that its task queue names."""
     return f"{activity.task_queue}/{activity.activity_type}" if activity.task_queue else activity.activity_type
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The definition of an attempt."""
+
+    attempt: int
+    version: DeploymentVersion | None
+    """The version of the workers from which it is."""
+    definition: Activity

@@ -5,7 +5,6 @@ nothing behind that the older operators cannot read. A single operator does the 
 """
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -69,6 +68,8 @@ class Upgrades:
         self._versions = versions
         self._settings = settings
         self._url = kube.path(kube.CORE, client.access.namespace, "configmaps")
+        self._lowest_seen = versions.reads
+        """The lowest version that another operator reads which was seen since the last look; it may be gone by the next one."""
         self._trouble = ""
         self._has_read = False
         """Whether the record was read: it names the latest release for reports of what this one cannot read."""
@@ -102,16 +103,17 @@ class Upgrades:
         self._versions.latest = later(self._versions.release, before.release if before is not None else "")
         if not self._shards.active:
             return  # the other operators are not known
-        reads = [self._versions.reads, *self._shards.others_read.values()]
         is_new = before is None and await self._is_new()
+        reads = [self._versions.reads, self._lowest_seen, *self._shards.others_read.values()]
         after = advance(before, reads, self._settings.hold_back, now(), release=self._versions.release, is_new=is_new)
-        if after != before:
-            await self._write(found, before, after)
+        if after == before or await self._write(found, before, after):
+            self._lowest_seen = min([self._versions.reads, *self._shards.others_read.values()])
         self._write_from_now_on(min(after.writes, self._versions.reads))
 
     def _lower(self) -> None:
         """Write nothing that another operator cannot read, as soon as that one is known: the next look may be seconds away."""
-        self._write_from_now_on(min([self._versions.writes, *self._shards.others_read.values()]))
+        self._lowest_seen = min([self._lowest_seen, *self._shards.others_read.values()])
+        self._write_from_now_on(min(self._versions.writes, self._lowest_seen))
 
     def _write_from_now_on(self, version: int) -> None:
         self._versions.writes = version
@@ -125,16 +127,19 @@ class Upgrades:
                     return False
         return True
 
-    async def _write(self, found: kube.Object | None, before: UpgradeRecord | None, record: UpgradeRecord) -> None:
-        """Write the record, unless another operator has written it since; the next look then follows that one."""
+    async def _write(self, found: kube.Object | None, before: UpgradeRecord | None, record: UpgradeRecord) -> bool:
+        """Write the record; False if another operator has written it since, which the next look then follows."""
         body = record.config_map(self._settings.record, found)
-        with suppress(kube.ConflictError, kube.AlreadyExistsError):
+        try:
             if found is None:
                 stored = await self._client.create(self._url, body)
             else:
                 stored = await self._client.replace(f"{self._url}/{self._settings.record}", body)
-            if before is None or replace(before, release="") != replace(record, release=""):
-                self._report(stored, record)
+        except (kube.ConflictError, kube.AlreadyExistsError):
+            return False
+        if before is None or replace(before, release="") != replace(record, release=""):
+            self._report(stored, record)
+        return True
 
     def _report(self, stored: kube.Object, record: UpgradeRecord) -> None:
         note = f"The operators write state version {record.writes}"

@@ -393,12 +393,15 @@ class Work:
     def __init__(self, limit: int | None = None) -> None:
         """`limit`: the budget of all searches together, such as those for one request; None: none."""
         self.left = MAX_WORK
+        self.skipped = 0
+        """How many excluded times, or blocks of them, the search has skipped."""
         self.total = 0
         self._limit = limit
 
     def renew(self) -> None:
         """Reset the budget, since a time was found and the next search begins."""
         self.left = MAX_WORK
+        self.skipped = 0
 
     def spend(self, amount: int) -> None:
         """Spend an amount of the budget.

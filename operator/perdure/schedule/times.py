@@ -484,6 +484,7 @@ class Times:
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
         """
+        self._work.renew()
         for at in self._search((after - EARLIEST) // _SECOND + 1):
             yield EARLIEST + timedelta(seconds=at)
 
@@ -501,6 +502,11 @@ class Times:
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
         """
+        self._work.renew()
+        return self._latest(until, within)
+
+    def _latest(self, until: datetime, within: timedelta) -> datetime | None:
+        """The same, with the budget that is left."""
         high = min((until - EARLIEST) // _SECOND, _NEVER - 1)
         found = next(self._search((until - within - EARLIEST) // _SECOND), _NEVER)
         if found > high:
@@ -520,9 +526,10 @@ class Times:
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
         """
+        self._work.renew()
         within = timedelta(days=1)
         while within < FURTHEST * 8:
-            found = self.latest(before - _SHORTEST, min(within, FURTHEST))
+            found = self._latest(before - _SHORTEST, min(within, FURTHEST))
             if found is not None:
                 return found
             within *= 8
@@ -585,12 +592,11 @@ class Times:
         return self.canonical().dump()
 
     def _search(self, at: int) -> Iterator[int]:
+        """The times from an instant on; each but the first has a budget of its own."""
         at = max(at, 0)
         if self._first is not None:
             at = max(at, self._first)
         upcoming = [at - 1] * len(self._rules)
-        self._work.renew()
-        passed_over = 0
         while True:
             last = min(self._last, at + FURTHEST // _SECOND)
             for index, rule in enumerate(self._rules):
@@ -604,10 +610,10 @@ class Times:
             if at == found:
                 yield found
                 self._work.renew()
-                at, passed_over = found + 1, 0
+                at = found + 1
                 continue
-            passed_over += 1
-            if passed_over > MAX_EXCLUDED:
+            self._work.skipped += 1
+            if self._work.skipped > MAX_EXCLUDED:
                 raise _too_much_excluded()
 
     def _after_exclusion(self, at: int) -> int:

@@ -97,6 +97,24 @@ def test_an_upgrade_is_finished_before_the_end_of_the_hold_back_on_request() -> 
     play(scenario)
 
 
+def test_an_older_operator_that_is_gone_before_the_next_look_begins_the_hold_back_again() -> None:
+    async def scenario(world: World) -> None:
+        world.create("WorkflowRun", "earlier", {"inline": NAP})
+        world.begin()
+        await asyncio.sleep(31)
+        before = record(world)
+        assert before["next"] == str(NEWEST)
+        world.start(reads=OLDER)
+        await asyncio.sleep(4)
+        await world.operators.pop().kill()
+        await asyncio.sleep(HOLD_BACK - 15)
+        after = record(world)
+        assert after["next"] == str(NEWEST)
+        assert after["until"] > before["until"]
+
+    play(scenario, operators=2)
+
+
 def test_an_older_operator_lowers_the_written_version_and_objects_keep_theirs() -> None:
     async def scenario(world: World) -> None:
         world.begin()

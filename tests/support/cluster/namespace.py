@@ -260,7 +260,7 @@ def check_history(run: Json) -> RunState:
     assert [event.event_id for event in events] == list(range(1, len(events) + 1))
     first = events[0]
     assert isinstance(first, WorkflowExecutionStarted)
-    program = compile_program(WorkflowSpec.parse(run["spec"].get("inline") or run["status"]["definition"]))
+    program = compile_program(WorkflowSpec.parse(run["status"].get("definition") or run["spec"]["inline"]))
     reset = reset_of(run)
     scope = RunScope(
         name=reset.original.name if reset else run["metadata"]["name"],

@@ -27,6 +27,10 @@ class Kind:
     activities: int = 0
     """How many activities complete in each stage, and how many attempts each has."""
     attempts: int = 1
+    failures: int = 0
+    """How many activities fail permanently in each stage, and leave a dead letter."""
+    services: int = 0
+    """How many services run beside all stages: each is two activities, and the one that keeps its pod is cancelled."""
     children: int = 0
     timers: int = 0
 
@@ -53,9 +57,34 @@ KINDS = {
     ),
     "limited": Kind({"activity": {"name": "licensed", "input": "${1}"}}, activities=1),
     "files": Kind({"activity": {"name": "keep", "input": "${1}"}}, activities=1),
+    "served": Kind({"activity": {"name": "ask", "input": "${1}"}}, activities=1),
+    "letter": Kind(
+        {
+            "activity": {"name": "hopeless", "input": "${1}"},
+            "deadLetter": True,
+            "catch": [{"errorTypes": ["ExitCode1"], "call": {"block": "accept"}}],
+        },
+        failures=1,
+    ),
     "signal": Kind({"set": {"waited": "${true}"}}),
     "code": Kind({}, activities=1),
 }
+LATER_KINDS = {
+    "grouped": Kind({"activity": {"name": "slow", "input": "${1}"}}, activities=1, services=1),
+    "defaulted": Kind({"activity": {"name": "shaky", "input": "${1}"}}, activities=1, attempts=2),
+}
+"""What 0.1.0 does not know: services of all steps, and the defaults of a namespace."""
+TEAM = {"team": "warehouse"}
+"""The labels that the defaults give to runs."""
+
+
+def service(image: str) -> Json:
+    """A service that is ready after two seconds, and does nothing until it is stopped."""
+    probe = {"exec": {"command": ["sh", "-c", "[ -e /tmp/ready ]"]}, "periodSeconds": 1}
+    script = "sleep 2; touch /tmp/ready; trap exit TERM; sleep 100000 & wait"
+    resources = {"requests": {"cpu": "5m", "memory": "8Mi"}}
+    command = ["sh", "-c", script]
+    return {"name": "beside", "image": image, "command": command, "readinessProbe": probe, "resources": resources}
 
 
 def spec(kind: Kind, image: str, effect: str) -> Json:
@@ -68,11 +97,16 @@ def spec(kind: Kind, image: str, effect: str) -> Json:
     blocks: list[Json] = [
         {"name": "nap", "steps": [{"name": "nap", "sleep": {"duration": "10s"}}]},
         {"name": "pod", "steps": [{"name": "pod", "activity": {"name": "slow", "input": "${1}"}}]},
+        {"name": "accept", "steps": [{"name": "accept", "set": {"failed": "${true}"}}]},
     ]
+    second = f'{effect}; [ "$PERDURE_ATTEMPT" = 2 ] && {RESULT}'
     activities = [
         activity("slow", f"sleep 20; {effect}; {RESULT}", image),
-        activity("flaky", f'{effect}; [ "$PERDURE_ATTEMPT" = 2 ] && {RESULT}', image, retryPolicy=RETRY),
+        activity("flaky", second, image, retryPolicy=RETRY),
+        activity("shaky", second, image),
         activity("keep", f"echo done > /out/report; {effect}; {RESULT}", image, artifacts=REPORT),
+        activity("ask", f"sleep 5; {effect}; {RESULT}", image, services=[service(image)]),
+        activity("hopeless", f"{effect}; exit 1", image, retryPolicy={"exponential": {"maximumAttempts": 1}}),
         activity("licensed", f"sleep 3; {effect}; {RESULT}", image, limits=[{"name": "licenses"}]),
     ]
     return {"inline": {"activities": activities, "blocks": blocks, "steps": steps}}
@@ -167,6 +201,35 @@ def begin(namespace: Cluster, image: str, *, copies: int, effect: str = "true") 
     return runs
 
 
+def begin_later(namespace: Cluster, image: str, *, copies: int) -> dict[str, Kind]:
+    """Start the runs that 0.1.0 does not know, in a namespace with defaults.
+
+    Args:
+        namespace: The namespace, which has nothing else.
+        image: An image with a shell, which the nodes have.
+        copies: How many runs of each kind.
+
+    Returns:
+        The runs by their names.
+    """
+    defaults = {"runMetadata": {"labels": TEAM}, "activities": {"retryPolicy": RETRY}}
+    head: Json = {"apiVersion": "perdure.dev/v1alpha1"}
+    namespace.apply(
+        head | {"kind": "WorkflowDefaults", "metadata": {"name": "default"}, "spec": defaults},
+        head | {"kind": "WorkflowLimit", "metadata": {"name": "licenses"}, "spec": {"capacity": 2}},
+    )
+    runs = {}
+    for name, kind in LATER_KINDS.items():
+        for number in range(copies):
+            run = f"{name}-{number}"
+            wanted = spec(kind, image, "true")
+            if name == "grouped":
+                wanted["inline"]["services"] = [service(image)]
+            namespace.create(run_manifest(run, wanted))
+            runs[run] = kind
+    return runs
+
+
 def worker(namespace: Cluster, image: str) -> None:
     """The worker of the example, with other code; it lives through all upgrades."""
     namespace.apply(
@@ -222,6 +285,7 @@ def has_done(run: Json, kind: Kind, stage: int) -> bool:
     found = pieces(recorded(run))
     wanted = {
         "ActivityTaskCompleted": kind.activities,
+        "ActivityTaskFailed": kind.failures,
         "ChildWorkflowExecutionCompleted": kind.children,
         "TimerFired": kind.timers,
     }

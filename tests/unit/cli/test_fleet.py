@@ -172,6 +172,26 @@ def test_an_upgrade_is_finished_on_request(server: ApiServer, noticed: dict[str,
     assert next(looks, None) is None
 
 
+def test_a_request_that_an_operator_drops_is_repeated(server: ApiServer) -> None:
+    """An operator that has counted on an older one since its last look writes the record without the request."""
+    stored = upgrading(server, member("op-1", 0, "op-1"), follows=2, until=clock.now() + timedelta(hours=3))
+    written: list[dict[str, Any]] = []
+    replace = server.replace
+
+    def note(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        written.append(body)
+        status = replace(path, body)
+        ends = len(written) == 2
+        server.answers[RECORD] = {**stored, "data": {"writes": "2" if ends else "1"}}
+        server.answers[PATH] = {"metadata": {}, "items": [member("op-1", 0, "op-1", writes=2 if ends else 1)]}
+        return status
+
+    server.replace = note  # type: ignore[method-assign]
+    done = run("--finish-upgrade", "--timeout", "10s")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert [each["data"]["finish"] for each in written] == ["2", "2"]
+
+
 def test_an_upgrade_is_not_finished_while_an_older_operator_is_left(server: ApiServer) -> None:
     live = ("op-1", "op-2")
     stored = upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live, reads=1))

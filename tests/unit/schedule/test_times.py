@@ -241,6 +241,16 @@ def test_the_newest_time_up_to_an_instant() -> None:
     assert mondays.previous(utc(9999, 12, 31)) is None
 
 
+def test_all_steps_of_the_search_for_the_previous_time_share_one_budget() -> None:
+    years = "2000-2023,2025-2047,2049-2100"
+    hours = [{"hour": str(hour), "minute": "*", "second": "*", "year": years} for hour in range(24)]
+    days = [{"year": "2024,2048", "month": "2-12"}, {"year": "2024,2048", "month": "1", "dayOfMonth": "2-31"}]
+    rare = times(intervals=[{"every": "86400s"}], exclude=[*hours, *days])
+    assert next(rare.nominal(utc(2026, 6, 1))) == utc(2048, 1, 1)
+    with pytest.raises(InvalidTimesError, match="more than 10000 times in a row are excluded"):
+        rare.previous(utc(2026, 6, 1))
+
+
 EVERY_SECOND = [{"hour": "*", "minute": "*", "second": str(second)} for second in range(10)]
 
 

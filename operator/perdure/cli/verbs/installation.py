@@ -12,7 +12,7 @@ from click.exceptions import Exit
 
 from perdure.api.labels import UPGRADE_RECORD_LABEL
 from perdure.api.names import SYSTEM_NAMESPACE
-from perdure.api.state_versions import parse_version
+from perdure.api.state_versions import OLDEST, parse_version
 from perdure.cli.command import Decorator, option, packed, verb
 from perdure.cli.connection import connect
 from perdure.cli.doctor import CheckResult, Result, check_all, finding_lines
@@ -200,39 +200,35 @@ async def _finish(cluster: Cluster, seconds: float) -> None:
             f"there is no upgrade record that you can read in namespace `{cluster.namespace}`; name that of the operator with -n"
         )
     for stored in records:
-        record = UpgradeRecord.read(stored)
-        members = view.members_of(await cluster.leases(), clock.now())
-        newest, older = view.behind(members)
-        if older:
-            click.echo(
-                f"Error: these operators do not read state version {newest}: {', '.join(older)}; wait until the upgrade has "
-                "replaced them",
-                err=True,
-            )
-            raise Exit(ExitCode.NO)
-        # `next` follows with the operators' next look. Without Leases, only it tells which version the operator reads.
-        version = max(newest, record.follows or 0)
-        if version > record.writes:
-            stored["data"] = {**(stored.get("data") or {}), "finish": str(version)}
-            await cluster.config_maps.store(stored)
-        await _finished(cluster, stored["metadata"]["name"], version, seconds)
+        await _finish_record(cluster, stored, seconds)
 
 
-async def _finished(cluster: Cluster, name: str, version: int, seconds: float) -> None:
-    """Wait until all operators write a state version.
-
-    Raises:
-        Exit: They do not in time.
-    """
+async def _finish_record(cluster: Cluster, stored: dict[str, Any], seconds: float) -> None:
+    """The same for one record. An operator that still counts on an older one drops the request, which is then repeated."""
+    version = OLDEST
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while True:
-                found = await cluster.config_maps.read(name)
+                record = UpgradeRecord.read(stored)
                 members = view.members_of(await cluster.leases(), clock.now())
+                newest, older = view.behind(members)
+                if older:
+                    click.echo(
+                        f"Error: these operators do not read state version {newest}: {', '.join(older)}; wait until the "
+                        "upgrade has replaced them",
+                        err=True,
+                    )
+                    raise Exit(ExitCode.NO)
+                # `next` follows with the operators' next look. Without Leases, only it tells which version the operator reads.
+                version = max(version, newest, record.follows or 0)
                 writes = [parse_version(each.writes) for each in members if not each.expired]
-                if found is not None and min([UpgradeRecord.read(found).writes, *writes]) >= version:
+                if min([record.writes, *writes]) >= version:
                     return
+                if version > max(record.writes, record.finish):
+                    stored["data"] = {**(stored.get("data") or {}), "finish": str(version)}
+                    await cluster.config_maps.store(stored)
                 await asyncio.sleep(_LOOK_SECONDS)
+                stored = await cluster.config_maps.read(stored["metadata"]["name"]) or stored
     click.echo(f"Error: timed out waiting for the operators to write state version {version}; see their log", err=True)
     raise Exit(ExitCode.TIMEOUT)
 

@@ -72,7 +72,7 @@ def _checked(value: Duration | None, what: str, *, positive: bool = True) -> tim
     return found
 
 
-def _check_count(value: Any, what: str) -> None:
+def _check_count(value: object, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{what} must be a whole number of at least 0, not {value!r}")
 
@@ -101,7 +101,8 @@ class Retry:
         _check_count(self.attempts, "`attempts` of `pf.Retry`")
         _checked(self.initial, "`initial` of `pf.Retry`")
         _checked(self.maximum, "`maximum` of `pf.Retry`", positive=False)
-        if isinstance(self.backoff, bool) or not isinstance(self.backoff, int | float) or not self.backoff >= 1:
+        backoff: object = self.backoff
+        if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not backoff >= 1:
             raise ValueError(f"`backoff` of `pf.Retry` must be a number of at least 1, not {self.backoff!r}")
 
     @property
@@ -419,7 +420,11 @@ class Environment:
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"the name of an environment must be a DNS label such as `etl`, not {name!r}")
-        for field_name, quantity, example in (("cpu", cpu, "`500m` or `2`"), ("memory", memory, "`256Mi` or `4Gi`")):
+        amounts: tuple[tuple[str, object, str], ...] = (
+            ("cpu", cpu, "`500m` or `2`"),
+            ("memory", memory, "`256Mi` or `4Gi`"),
+        )
+        for field_name, quantity, example in amounts:
             if quantity is not None and not (isinstance(quantity, str) and _QUANTITY.fullmatch(quantity)):
                 what = f"`{field_name}` of the environment `{name}`"
                 raise ValueError(f"{what} must be a quantity of Kubernetes such as {example}, not {quantity!r}")

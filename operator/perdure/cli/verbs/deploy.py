@@ -111,8 +111,9 @@ def _environments(module: str) -> list[Environment]:
         raise CliError(f"{module} cannot be imported: {_place(error, module)}{kind}{error}") from error
     if not environments:
         raise CliError(f"{module} has no `perdure.flow.Environment`")
-    functions = [each for one in environments for each in (*one.activities.values(), *one.flows.values())]
-    if mistakes := [mistake for each in functions for mistake in each.signature.mistakes()]:
+    activities = [each.signature for one in environments for each in one.activities.values()]
+    flows = [each.signature for one in environments for each in one.flows.values()]
+    if mistakes := [mistake for each in (*activities, *flows) for mistake in each.mistakes()]:
         raise CliError(f"{module}: {'; '.join(mistakes)}")
     return environments
 

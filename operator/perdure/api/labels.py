@@ -101,6 +101,10 @@ MEMBER_ADDRESS_ANNOTATION: Final = "perdure.dev/address"
 """Annotation on the Leases of operators that share their work: the IP address of the pod, with a port if other operators forward
 RPCs to it; empty if it is not known."""
 
+MEMBER_FRAMES_ANNOTATION: Final = "perdure.dev/frames"
+"""Annotation on the Leases of operators that share their work: the form of the frames in which the operator takes calls of
+others. Not set: it takes them over gRPC only."""
+
 STATE_VERSIONS_ANNOTATION: Final = "perdure.dev/state-versions"
 """Annotation on the Leases of operators that share their work: the state versions that the operator reads, such as `1-2`."""
 

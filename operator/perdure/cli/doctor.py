@@ -624,12 +624,25 @@ def _why_stuck(run: Object, now: datetime) -> str:
     return ""
 
 
+_NOT_ROLLED_OUT = frozenset(
+    {ConditionReason.WORKERS_FAILING, ConditionReason.ROUTING_REFUSED, ConditionReason.POD_REFUSED}
+)
+"""Why a version of workers gets no runs until someone acts."""
+
+
 async def check_ready(api: Diagnosis, check: str, plural: str, namespace: str | None) -> CheckResult:
     """Check that all objects of a kind that has the condition `Ready` are ready."""
     found = await api.list(paths.path(paths.PERDURE, namespace, plural))
     unready = []
     for each in found:
         condition = _condition(each, ConditionType.READY)
+        last = _condition(each, ConditionType.ROLLED_OUT)
+        if (
+            condition.get("status") == "True"
+            and last.get("status") == "False"
+            and last.get("reason") in _NOT_ROLLED_OUT
+        ):
+            condition = last  # its version gets no runs; those of the version before continue
         # A Schedule without further times has done its work.
         if condition.get("status") == "False" and condition.get("reason") != ConditionReason.NO_MORE_TIMES:
             unready.append(f"{_name(each, namespace)} {condition.get('reason')}: {condition.get('message', '')}")

@@ -61,6 +61,8 @@ CALLS: ContextVar[Calls | None] = ContextVar("perdure.flow", default=None)
 _LONGEST_TEXT: Final = 40
 _LONGEST_LABEL: Final = 60
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?")
+"""A quantity of Kubernetes."""
 
 
 def duration(value: Duration) -> timedelta:
@@ -70,6 +72,28 @@ def duration(value: Duration) -> timedelta:
         ValueError: The text is not a duration.
     """
     return value if isinstance(value, timedelta) else parse_duration(value)
+
+
+def _checked(value: Duration | None, what: str, *, positive: bool = True) -> timedelta | None:
+    """Return a duration.
+
+    Raises:
+        ValueError: It is not a duration, or not positive; the message begins with what it is for.
+    """
+    if value is None:
+        return None
+    try:
+        found = duration(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"{what} must be a duration such as `90s` or `1h30m`, not {value!r}") from None
+    if found < timedelta() or (positive and not found):
+        raise ValueError(f"{what} must be longer than zero, not {value!r}")
+    return found
+
+
+def _check_count(value: object, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{what} must be a whole number of at least 0, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +110,19 @@ class Retry:
     """Maximum delay; None: 100 times `initial`."""
     not_for: tuple[str | type[BaseException], ...] = ()
     """Failures that are not repeated: types of exceptions, or their names."""
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: One is not valid.
+        """
+        _check_count(self.attempts, "`attempts` of `pf.Retry`")
+        _checked(self.initial, "`initial` of `pf.Retry`")
+        _checked(self.maximum, "`maximum` of `pf.Retry`", positive=False)
+        backoff: object = self.backoff
+        if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not backoff >= 1:
+            raise ValueError(f"`backoff` of `pf.Retry` must be a number of at least 1, not {self.backoff!r}")
 
     @property
     def non_retryable(self) -> list[str]:
@@ -163,6 +200,25 @@ class Signature:
             if text is not None and len(",".join([*parts, f"{name}={text}"])) <= _LONGEST_LABEL:
                 parts.append(f"{name}={text}")
         return ",".join(parts)
+
+    def mistakes(self) -> list[str]:
+        """Why the function is no contract: parameters without a type, and types that cannot become JSON. Empty if it is one."""
+        try:
+            hints = self._hints
+        except Exception as error:  # noqa: BLE001 - an annotation is any code
+            return [f"the types of {self._name} cannot be read: {type(error).__name__}: {error}"]
+        found = [
+            f"parameter `{name}` of {self._name} has no type: write `{name}: str`, or the type that it has"
+            for name in self.names
+            if name not in hints
+        ]
+        for name, hint in hints.items():
+            try:
+                codec_of(hint)
+            except TypeError as error:
+                what = f"the result of {self._name}" if name == "return" else f"parameter `{name}` of {self._name}"
+                found.append(f"{what}: {error}")
+        return found
 
     @property
     def reads_files(self) -> bool:
@@ -399,10 +455,20 @@ class Environment:
             labels: Labels of activities' pods, such as those that a NetworkPolicy selects.
 
         Raises:
-            ValueError: The name is not a DNS label.
+            ValueError: The name is not a DNS label, or an amount of resources is not valid.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"the name of an environment must be a DNS label such as `etl`, not {name!r}")
+        amounts: tuple[tuple[str, object, str], ...] = (
+            ("cpu", cpu, "`500m` or `2`"),
+            ("memory", memory, "`256Mi` or `4Gi`"),
+        )
+        for field_name, quantity, example in amounts:
+            if quantity is not None and not (isinstance(quantity, str) and _QUANTITY.fullmatch(quantity)):
+                what = f"`{field_name}` of the environment `{name}`"
+                raise ValueError(f"{what} must be a quantity of Kubernetes such as {example}, not {quantity!r}")
+        if gpu is not None:
+            _check_count(gpu, f"`gpu` of the environment `{name}`")
         self.name = name
         self.image = image
         self.resources = Resources(cpu, memory, gpu)
@@ -442,20 +508,23 @@ class Environment:
         """
         if retry is not None and retries is not None:
             raise ValueError("give `retries` or `retry`, not both")
-        options = ActivityOptions(
-            timeout=duration(timeout),
-            total_timeout=None if total_timeout is None else duration(total_timeout),
-            heartbeat=None if heartbeat is None else duration(heartbeat),
-            retry=retry or (Retry() if retries is None else Retry(attempts=retries + 1)),
-            limits=(limit,) if isinstance(limit, str) else tuple(limit),
-            cache=None if cache is None else duration(cache),
-            definition=dict(definition or {}),
-        )
 
         def decorate(function: Callable[..., Any]) -> Activity[..., Any]:
             name = function.__name__.strip("_").replace("_", "-")
             if name in self.activities:
                 raise ValueError(f"the environment {self.name} has two activities named {name}")
+            of = f"of the activity `{name}`"
+            if retries is not None:
+                _check_count(retries, f"`retries` {of}")
+            options = ActivityOptions(
+                timeout=_checked(timeout, f"`timeout` {of}") or timedelta(minutes=10),
+                total_timeout=_checked(total_timeout, f"`total_timeout` {of}"),
+                heartbeat=_checked(heartbeat, f"`heartbeat` {of}"),
+                retry=retry or (Retry() if retries is None else Retry(attempts=retries + 1)),
+                limits=(limit,) if isinstance(limit, str) else tuple(limit),
+                cache=_checked(cache, f"`cache` {of}"),
+                definition=dict(definition or {}),
+            )
             found: Activity[..., Any] = Activity(self, name, function, options)
             self.activities[name] = found
             return found

@@ -22,6 +22,7 @@ from perdure.frontend.transport.door import Connections, Door, strangers_of
 from perdure.frontend.transport.grpc_server import OpenCalls, generic_handlers, health_handler, options, stop
 from perdure.frontend.transport.guard import Guard, Provider
 from perdure.frontend.transport.rpc import Rpc, rpcs
+from perdure.frontend.transport.sockets import listening
 from perdure.frontend.transport.tls import ServerCertificate, encryption
 from perdure.frontend.visibility.archived import ArchivedRuns, GetArchivedRunRequest, ListArchivedRunsRequest
 from perdure.kube import client as kube
@@ -45,8 +46,8 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         shown = await stack.enter_async_context(encryption(chosen, frontend.client, frontend.served))
         server = grpc.aio.server(options=options(chosen))
         port = server.add_secure_port(address, shown.credentials()) if shown else server.add_insecure_port(address)
-        listening = [stack.enter_context(_listening(chosen.http_address))] if chosen.http_address else []
-        ports = [port, *(each.getsockname()[1] for each in listening)]
+        sockets = [stack.enter_context(_listening(chosen.http_address))] if chosen.http_address else []
+        ports = [port, *(each.getsockname()[1] for each in sockets)]
         handlers = frontend.handlers()
         if chosen.peer_address:
             ports.append(int(chosen.peer_address.rpartition(":")[2]))
@@ -62,7 +63,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         calls = OpenCalls()
         server.add_generic_rpc_handlers(generic_handlers(offered, calls))
         server.add_generic_rpc_handlers((health_handler(),))
-        for each in listening:
+        for each in sockets:
             await stack.enter_async_context(_http_api(frontend, offered, door, each, shown))
         await server.start()
         try:
@@ -91,11 +92,8 @@ def _listening(address: str) -> socket.socket:
     Raises:
         RuntimeError: The address is not available.
     """
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, int(port)), family=family, dualstack_ipv6=host == "::")
+        return listening(address)
     except OSError as error:
         raise RuntimeError(f"the HTTP API cannot be served at {address}: {error}") from error
 

@@ -22,7 +22,9 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from perdure.controller.fleet.membership import Membership
 from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest
+from perdure.frontend.peers.frames import FrameConnection
 from support.fleet import ServedFleet, in_memory_fleet
 
 QUEUE = "orders"
@@ -106,6 +108,23 @@ async def test_a_worker_connected_to_one_operator_serves_workflows_of_all(fleet:
             assert await handle.execute_update(Order.add, 5) >= 5
             await third.get_workflow_handle(handle.id).signal(Order.finish)
         assert [await handle.result() for handle in handles] == [7] * 20
+
+
+async def test_members_of_earlier_versions_are_called_over_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def others(membership: Membership) -> frozenset[str]:
+        return frozenset(membership.others)
+
+    def unused(*_: object) -> None:
+        raise AssertionError("an earlier version knows no frames")
+
+    monkeypatch.setattr(Membership, "others_over_grpc", property(others))
+    monkeypatch.setattr(FrameConnection, "__init__", unused)
+    with in_memory_fleet(2) as served:
+        clients = [await served.connect(name) for name in served.fleet.members]
+        async with working(clients[0]):
+            handles = [await started(clients[1], number) for number in range(8)]
+            assert await handles[0].query(Order.so_far) in {0, 2}
+            assert await finish_all(handles) == [2] * 8
 
 
 async def test_tasks_reach_workers_connected_to_any_operator(fleet: ServedFleet) -> None:

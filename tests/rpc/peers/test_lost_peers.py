@@ -23,7 +23,8 @@ from temporalio.client import Client
 
 from perdure.controller.fleet.shards import owners
 from perdure.frontend.matching.queues import Kind, QueueName, queue_shard
-from perdure.frontend.peers.client import TAKE, PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.calls import TAKE, PeerLostError
+from perdure.frontend.peers.client import PeerClient, PeerIdentity
 from perdure.frontend.peers.offers import FleetMembers
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.transport.door import Door

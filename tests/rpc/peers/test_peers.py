@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Any
 
 import grpc
-import grpc.aio
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import TaskQueueKind
@@ -30,8 +29,10 @@ from perdure.controller.fleet.shards import shard_of
 from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.matching.queues import Kind, QueueName, queue_shard
 from perdure.frontend.messages.tokens import NexusToken, WorkflowTaskToken, pack
-from perdure.frontend.peers.client import CALL, OFFER, PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.calls import CALL, OFFER, PeerLostError
+from perdure.frontend.peers.client import PeerClient, PeerIdentity
 from perdure.frontend.peers.client import pack as pack_message
+from perdure.frontend.peers.listener import listening_to_members
 from perdure.frontend.peers.router import EVERYWHERE, SETTINGS, Router, shard_of_rpc
 from perdure.frontend.peers.server import PeerServer, PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
@@ -238,12 +239,11 @@ def test_the_owner_of_a_queue_rechecks_permissions_at_the_member_that_forwarded_
             return PollActivityTaskQueueResponse(activity_id=request.task_queue.name)
 
         polls = {"PollActivityTaskQueue": poll}
-        servers = [grpc.aio.server(), grpc.aio.server()]
-        for server, member, router in zip(servers, (first, second), (caller, owning), strict=True):
-            server.add_insecure_port(addresses[member.name])
+        stack = AsyncExitStack()
+        for member, router in zip((first, second), (caller, owning), strict=True):
             served = PeerServer(member.frontend, router, polls, Door(None), "")
-            server.add_generic_rpc_handlers(served.generic_handlers())
-            await server.start()
+            listening = listening_to_members(addresses[member.name], served.refuse, served.answer, None)
+            await stack.enter_async_context(listening)
         queue = next(f"q{number}" for number in range(1_000) if queue_shard("default", f"q{number}") in second.shards)
         request = PollActivityTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue))
         forward = caller.routed(polls)["PollActivityTaskQueue"]
@@ -255,10 +255,9 @@ def test_the_owner_of_a_queue_rechecks_permissions_at_the_member_that_forwarded_
         assert error.value.code is grpc.StatusCode.PERMISSION_DENIED
         with pytest.raises(RpcError, match="no longer waits"):
             await owning.recheck_at(first.name, "of a poll that has ended", long_ago)
-        for server in servers:
-            await server.stop(None)
         for client in clients:
             await client.close()
+        await stack.aclose()
 
     with in_memory_fleet(2) as fleet:
         fleet.do(check(fleet)).result(60)

@@ -52,6 +52,11 @@ def with_condition(kind: str, status: str, reason: str, message: str = "", **fie
     return {"conditions": [condition], **fields}
 
 
+def serving_the_version_before(reason: str, message: str) -> Json:
+    serving = {"type": "Ready", "status": "True", "reason": "Idle", "message": ""}
+    return {"conditions": [serving, {"type": "RolledOut", "status": "False", "reason": reason, "message": message}]}
+
+
 @pytest.mark.usefixtures("healthy")
 def test_each_check_of_a_healthy_cluster_is_a_line() -> None:
     done = run()
@@ -186,6 +191,18 @@ def test_no_cluster_is_an_error(healthy: ApiServer) -> None:
             items(created(0, "flow", status=with_condition("Ready", "False", "InvalidWorkflow", "steps[0]"))),
             "Workflows: Failed",
             "`flow` InvalidWorkflow: steps[0]",
+        ),
+        (
+            f"{IN_SHOP}/workerdeployments",
+            items(created(0, "etl", status=serving_the_version_before("WorkersFailing", "Version `2`: it crashes"))),
+            "WorkerDeployments: Failed",
+            "`etl` WorkersFailing: Version `2`: it crashes",
+        ),
+        (
+            f"{IN_SHOP}/workerdeployments",
+            items(created(0, "etl", status=serving_the_version_before("Ramping", "10 %"))),
+            "WorkerDeployments: OK",
+            "1, all ready",
         ),
         (
             "/api/v1/namespaces/shop/pods",

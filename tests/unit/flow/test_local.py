@@ -339,7 +339,7 @@ def test_names_are_unique_and_durations_checked() -> None:
     with pytest.raises(ValueError, match="two activities named load"):
         etl.activity()(load.function)
     with pytest.raises(ValueError, match="soon"):
-        etl.activity(timeout="soon")
+        etl.activity(timeout="soon")(print)
     with pytest.raises(ValueError, match="DNS label"):
         pf.Environment("ETL jobs")
     with pytest.raises(TypeError, match="async def plain"):

@@ -136,7 +136,7 @@ def test_the_command_prints_the_manifests() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("import nowhere\n", "cannot be imported: No module named 'nowhere'"),
+        ("import nowhere\n", "cannot be imported: line 1: No module named 'nowhere'"),
         ("x = 1\n", "has no `perdure.flow.Environment`"),
     ],
 )

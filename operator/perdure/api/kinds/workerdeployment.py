@@ -208,9 +208,7 @@ class WorkerDeployment(Resource):
             Column("Current", ".status.currentBuildId", "The version that gets new runs"),
             Column("Ramping", ".status.rampingBuildId", "The version that gets a share of the new runs"),
             Column("Pods", ".status.readyReplicas", "Ready pods of all versions", "integer"),
-            Column(
-                "RolledOut", condition_path("RolledOut", "reason"), "Progress of the version in the spec", wide=True
-            ),
+            Column("RolledOut", condition_path("RolledOut", "reason"), "Progress of the version in the spec"),
             Column("Message", condition_path("RolledOut", "message"), "What it waits for", wide=True),
         ),
         scale=Scale(".spec.replicas", ".status.replicas", ".status.selector"),

@@ -39,6 +39,8 @@ from perdure.kube.events import Recorder
 from perdure.kube.responses import decode
 from perdure.observe import metrics
 
+_FRAMES: Final = "1"
+"""The form of the frames between members that this version knows."""
 LONGEST_SECONDS: Final = 300.0
 """The longest duration of a Lease, as the chart limits it. So a forged Lease does not hold shards for longer."""
 
@@ -80,6 +82,8 @@ class MemberLease:
     """The address of the member."""
     reads: int = OLDEST
     """The newest state version that it reads."""
+    takes_frames: bool = False
+    """Whether it takes calls of other members as frames, and not over gRPC only, as versions before 0.2.0 do."""
 
 
 def lease(settings: MemberSettings, holder: str, versions: StateVersions, now: datetime) -> kube.Object:
@@ -129,6 +133,7 @@ def _annotations(settings: MemberSettings, members: Collection[str], versions: S
         labels.STATE_VERSIONS_ANNOTATION: range_text(versions.reads),
         labels.STATE_VERSION_ANNOTATION: str(versions.writes),
         labels.MEMBER_ADDRESS_ANNOTATION: settings.address,
+        labels.MEMBER_FRAMES_ANNOTATION: _FRAMES,
         labels.MEMBERS_ANNOTATION: ",".join(sorted(members)),
         labels.MEMBER_RELEASE_ANNOTATION: versions.release,
     }
@@ -156,6 +161,7 @@ def read_lease(obj: kube.Object, default: float) -> MemberLease:
         members=frozenset(annotations.get(labels.MEMBERS_ANNOTATION, "").split(",")),
         address=annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, ""),
         reads=newest_in(annotations.get(labels.STATE_VERSIONS_ANNOTATION, "")),
+        takes_frames=annotations.get(labels.MEMBER_FRAMES_ANNOTATION) == _FRAMES,
     )
 
 
@@ -282,6 +288,11 @@ class FleetView:
         """The newest state version that each of the other members reads, by name."""
         return {other.lease.member: other.lease.reads for other in self._living()}
 
+    @property
+    def others_over_grpc(self) -> frozenset[str]:
+        """The other members that take calls over gRPC only: those of earlier versions."""
+        return frozenset(other.lease.member for other in self._living() if not other.lease.takes_frames)
+
     def is_active(self, now: float) -> bool:
         """Whether this member may decide."""
         return self._active_from <= now < self._fence
@@ -398,6 +409,11 @@ class Membership:
     def others_read(self) -> Mapping[str, int]:
         """The newest state version that each of the other members reads, by name."""
         return self._view.others_read
+
+    @property
+    def others_over_grpc(self) -> Collection[str]:
+        """The other members that take calls over gRPC only: those of earlier versions."""
+        return self._view.others_over_grpc
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call a function whenever the members, the shards of this member, or its active state change."""

@@ -71,6 +71,11 @@ class Shards(Protocol):
         """The newest state version that each of the other members reads, by name."""
         ...
 
+    @property
+    def others_over_grpc(self) -> Collection[str]:
+        """The other members that take calls over gRPC only: those of earlier versions."""
+        ...
+
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call a function whenever the ownership changes."""
         ...
@@ -98,6 +103,7 @@ class AllShards:
     active = True
     others: Final[Mapping[str, str]] = {}
     others_read: Final[Mapping[str, int]] = {}
+    others_over_grpc: Final[Collection[str]] = ()
 
     def holds(self, namespace: str, name: str) -> bool:
         """Return True: this process holds everything."""

@@ -13,16 +13,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-import structlog
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from perdure.frontend.transport.door import Door, Peer, peer_at, strangers_of
+from perdure.frontend.transport.sockets import accepting
 from perdure.observe import metrics
 
 _HANDSHAKE_SECONDS: Final = 10.0
-_PAUSE_SECONDS: Final = 0.5
-"""How long no connection is accepted after one could not be, for example because the process has too many open files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +89,13 @@ class HttpConnections:
 
 
 class HttpServer(web.Server):
-    """Accepts connections one at a time, so that everything else in the event loop has its turn during a flood of them."""
+    """Serves the connections, and counts them from the moment they are accepted."""
 
     def __init__(self, handler: Any, connections: HttpConnections) -> None:
         """`handler` answers requests."""
         super().__init__(handler, handler_cancellation=True, auto_decompress=False, access_log=None)
         self._counted = connections
         self._peers: dict[RequestHandler, Peer] = {}
-        self._connecting: set[asyncio.Task[None]] = set()
-        self._log = structlog.get_logger("perdure.http")
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Handle the end of a connection."""
@@ -109,41 +105,21 @@ class HttpServer(web.Server):
     @asynccontextmanager
     async def serving(self, listener: socket.socket, secured: ssl.SSLContext | None) -> AsyncIterator[None]:
         """Accept connections within the block, and close the listening socket and all connections at the end."""
-        listener.setblocking(False)
-        accepting = asyncio.create_task(self._accept(listener, secured), name="HTTP connections")
+
+        async def opened(connection: socket.socket, address: Any) -> None:
+            await self._connect(connection, peer_at(address), secured)
+
         try:
-            yield
+            async with accepting(listener, opened):
+                yield
         finally:
-            accepting.cancel()
-            await asyncio.wait({accepting})
-            listener.close()
             await self.shutdown(1.0)
-            for task in self._connecting:
-                task.cancel()
 
-    async def _accept(self, listener: socket.socket, secured: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, address = await loop.sock_accept(listener)
-            except ConnectionAbortedError:  # the peer has gone
-                continue
-            except OSError as error:
-                self._log.warning("Could not accept an HTTP connection", error=repr(error))
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
-            handler = self()
-            self._peers[handler] = peer = peer_at(address)
-            self._counted.open(peer, connection)
-            task = asyncio.create_task(self._connect(handler, connection, secured), name="HTTP connection")
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
-            await asyncio.sleep(0)
-
-    async def _connect(
-        self, handler: RequestHandler, connection: socket.socket, secured: ssl.SSLContext | None
-    ) -> None:
-        """Shake hands with the peer, and pass the connection on to the handler."""
+    async def _connect(self, connection: socket.socket, peer: Peer, secured: ssl.SSLContext | None) -> None:
+        """Shake hands with the peer, and pass the connection on to a handler."""
+        handler = self()
+        self._peers[handler] = peer
+        self._counted.open(peer, connection)
         seconds = _HANDSHAKE_SECONDS if secured else None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(

@@ -299,6 +299,17 @@ class TaskQueues:
         else:
             self._of_key.pop(key, None)
 
+    def forget(self, key: str, offer: Offer) -> bool:
+        """Forget an offer that was dispatched, unless it waits again. Return whether it is forgotten."""
+        offers = self._of_key.get(key, {})
+        name = offers.get(offer)
+        if name is None or offer in self._queue(name).offers:
+            return False
+        del offers[offer]
+        if not offers:
+            del self._of_key[key]
+        return True
+
     def requeue(self, key: str, offer: Offer) -> None:
         """Return an offer that did not reach its poller, unless it was withdrawn."""
         name = self._of_key.get(key, {}).get(offer)
@@ -608,6 +619,10 @@ class Matching:
         """The session of each member."""
         self._polled: dict[str, PolledQueues] = {}
         """The polled task queues of each member."""
+        self._taking: dict[Offer, str] = {}
+        """The offers of this process that other members take at the moment, with the member."""
+        self._refused: set[str] = set()
+        """The keys with an offer that a member could not take just now, and has forgotten: it gets the offer again."""
         self._others: frozenset[str] = frozenset()
 
     def _report_starved(self, name: QueueName) -> None:
@@ -633,8 +648,18 @@ class Matching:
         else:
             return
         self._place(key, self._offered_to("", key))
-        for member in {self._members.owner(each.queue) for each in (*before.values(), *offers.values())} - {""}:
+        for member in self._members_to_tell(key, before, offers) - {""}:
             self._members.offer(member, key)
+
+    def _members_to_tell(self, key: str, before: Offers, offers: Offers) -> set[str]:
+        """The members that must get the offers of a key: those whose offers have changed, except by what they take themselves."""
+        owner = self._members.owner
+        if key in self._refused:
+            self._refused.discard(key)
+            return {owner(to.queue) for to in (*before.values(), *offers.values())}
+        gone = {(owner(to.queue), offer) for offer, to in before.items() if offers.get(offer) != to}
+        new = {owner(to.queue) for offer, to in offers.items() if before.get(offer) != to}
+        return new | {member for member, offer in gone if self._taking.get(offer, "") != member}
 
     def hold(self, run_id: str, started: Mapping[TaskId, QueueName]) -> None:
         """Record which tasks of a run workers have. Called before the offers of the run are settled, which do not contain them.
@@ -722,8 +747,8 @@ class Matching:
 
     # Offers of other members
 
-    def receive(self, member: str, batch: OfferBatch) -> PolledQueues:
-        """Accept the offers of another member; the response names the task queues that are polled here."""
+    def place(self, member: str, batch: OfferBatch) -> bool:
+        """Accept the offers of another member; return False if it must send all its offers first."""
         known = batch.complete or self._sessions.get(member) == batch.session
         if batch.complete:
             self._sessions[member] = batch.session
@@ -731,6 +756,11 @@ class Matching:
         if known:
             for key, offers in batch.offers.items():
                 self._place(f"{member}/{key}", {replace(offer, member=member): to for offer, to in offers})
+        return known
+
+    def receive(self, member: str, batch: OfferBatch) -> PolledQueues:
+        """Accept the offers of another member; the response names the task queues that are polled here."""
+        known = self.place(member, batch)
         alive, polled = self.queues.polled()
         loads = self._loads() if state_versions().writes >= QUEUE_LOADS else []
         return PolledQueues(known=known, alive=alive, polled=polled, loads=loads)
@@ -804,18 +834,49 @@ class Matching:
                 return task
         return None
 
+    async def hand_out(self, member: str, kind: Kind, offer: Offer, poller: Poller) -> Any:
+        """Get the task of an offer of this process for the member that owns its queue; None if the offer is withdrawn.
+
+        Args:
+            member: The member, if it forgets the offer itself; otherwise empty, and the offer is withdrawn from it.
+            kind: The kind of the offer.
+            offer: The offer.
+            poller: The worker.
+        """
+        self._taking[offer] = member
+        try:
+            task = await self.take(kind, offer, poller)
+        finally:
+            self._taking.pop(offer, None)
+        key = key_of(offer)
+        if task is None and offer in self._local.get(key, {}):
+            self._refused.add(key)
+        return task
+
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Get the task of an offer for a worker; None if the offer is withdrawn."""
         if not offer.member:
             return await self._takers[kind](offer, poller)
         try:
-            return await self._members.take(kind, offer, poller)
+            task = await self._members.take(kind, offer, poller)
         except UnreachableError:
             self.queues.requeue(key_of(offer), offer)
             return None
         except BaseException:
             self.queues.requeue(key_of(offer), offer)
             raise
+        self._forget(offer)
+        return task
+
+    def _forget(self, offer: Offer) -> None:
+        """Forget an offer of another member that was taken, or was withdrawn before: its owner does not withdraw it."""
+        key = key_of(offer)
+        if not self.queues.forget(key, offer):
+            return
+        placed = self._placed.get(key, {})
+        placed.pop(offer, None)
+        if not placed:
+            self._placed.pop(key, None)
 
     def polled_by(self, member: str, polled: PolledQueues) -> None:
         """Record the task queues that workers poll at another member."""

@@ -22,19 +22,11 @@ from perdure.frontend.matching.queues import (
     UnreachableError,
     queue_shard,
 )
-from perdure.frontend.peers.client import (
-    OFFER,
-    RETURN,
-    TAKE,
-    NotOwnerError,
-    OfferTaken,
-    PeerClient,
-    PeerLostError,
-    pack,
-    unpack,
-)
+from perdure.frontend.peers.calls import OFFER, PLACE, RETURN, TAKE, PeerLostError
+from perdure.frontend.peers.client import NotOwnerError, OfferTaken, PeerClient, pack, unpack
 from perdure.frontend.registry import NamespaceRegistry
 from perdure.frontend.transport.rpc import response_of
+from perdure.kube.clock import monotonic
 
 _POLL_RESPONSES: Final = {
     Kind.WORKFLOW: response_of("PollWorkflowTaskQueue"),
@@ -60,6 +52,8 @@ class _Link:
         self.needs_all = True
         """Whether the member needs all offers."""
         self.changed = asyncio.Event()
+        self.asks_at = 0.0
+        """When to ask again which task queues of the member are polled: the answer names all of them."""
         self.refused = ""
         """Why the member has not processed the last batch."""
         self.task: asyncio.Task[None] | None = None
@@ -192,7 +186,7 @@ class FleetMembers:
                     await link.changed.wait()
 
     async def _send(self, member: str, link: _Link) -> None:
-        """Send the next batch to a member, and learn which of its task queues are polled."""
+        """Send the next batch to a member; now and then, learn which of its task queues are polled."""
         matching, complete = self._matching, link.needs_all
         if complete:
             link.needs_all = False
@@ -200,10 +194,14 @@ class FleetMembers:
         offers = matching.offered_to(member, link.next_keys())
         await self._read_routing({to.queue.namespace for each in offers.values() for _, to in each})
         batch = OfferBatch(session=self._session, complete=complete, offers=offers)
+        if not complete and monotonic() < link.asks_at and member not in self._shards.others_over_grpc:
+            raw = await self._client.call(member, PLACE, batch, encode=pack, decode=bytes, seconds=_SECONDS)
+            link.needs_all |= not unpack(raw, bool)
+            return
+        link.asks_at = monotonic() + _LEAST_OFTEN_SECONDS
         raw = await self._client.call(member, OFFER, batch, encode=pack, decode=bytes, seconds=_SECONDS)
         polled = unpack(raw, PolledQueues)
-        if not polled.known:
-            link.needs_all = True
+        link.needs_all |= not polled.known
         matching.polled_by(member, polled)
         await self._read_routing(matching.namespaces())
 

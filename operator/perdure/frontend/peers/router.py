@@ -18,7 +18,8 @@ from perdure.frontend.errors import RpcError, not_found, unavailable
 from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.matching.queues import queue_shard
 from perdure.frontend.messages.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
-from perdure.frontend.peers.client import END_POLLS, RECHECK, RELOAD, NotOwnerError, PeerClient, PeerLostError
+from perdure.frontend.peers.calls import END_POLLS, RECHECK, RELOAD, PeerLostError
+from perdure.frontend.peers.client import NotOwnerError, PeerClient
 from perdure.frontend.transport.door import POLLS, WAITING
 from perdure.frontend.transport.rpc import CallContext, Handler, response_of, service_of
 from perdure.kube.clock import monotonic

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from perdure.controller.fleet.membership import MemberSettings, lease, read_lease
+from perdure.controller.fleet.membership import FleetView, MemberSettings, lease, read_lease
 from perdure.controller.state_versions import StateVersions
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -28,6 +28,18 @@ def test_a_member_publishes_the_state_versions_that_it_reads_and_writes() -> Non
     assert annotations["perdure.dev/state-version"] == "2"
     made["metadata"] |= {"uid": "1", "resourceVersion": "1"}
     assert read_lease(made, 10).reads == 3
+
+
+def test_a_member_says_that_it_takes_calls_as_frames_and_one_of_an_earlier_version_gets_them_over_grpc() -> None:
+    made = lease(MemberSettings(fleet="perdure", name="perdure-1"), "perdure-1_1", StateVersions(3, 2), NOW)
+    made["metadata"] |= {"uid": "1", "resourceVersion": "1"}
+    modern = read_lease(made, 10)
+    del made["metadata"]["annotations"]["perdure.dev/frames"]
+    made["metadata"]["name"] = "perdure-2"
+    view = FleetView("perdure-0", 10)
+    view.listed([modern, read_lease(made, 10)], 0, 0)
+    assert view.others.keys() == {"perdure-1", "perdure-2"}
+    assert view.others_over_grpc == {"perdure-2"}
 
 
 def test_a_member_of_a_version_without_state_versions_reads_the_first_one() -> None:

@@ -14,10 +14,9 @@ from temporalio.client import Client
 
 from perdure.api.kinds.workerdeployment import WorkerDeploymentSpec
 from perdure.api.labels import INPUT_ANNOTATION
-from perdure.flow import definitions
 from perdure.flow.manifests import Placement, manifests_of
 from perdure.flow.modules import load
-from perdure.flow.serve import BUILD_ID, DEPLOYMENT, place, serve
+from perdure.flow.serve import BUILD_ID, DEPLOYMENT, serve
 from perdure.runtime.workers.versions import build_id
 from perdure.simulation.cluster.apiserver import Request
 from perdure.simulation.cluster.kubelet import ContainerExit
@@ -42,26 +41,22 @@ def ran() -> list[str]:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str]) -> Iterator[Server]:
-    definitions.LISTENERS.append(place)
-    try:
-        modules = {f"parcels:{name}": load(str(SUPPORT / f"{name}.py")) for name in ("broken", "fixed")}
+    modules = {f"parcels:{name}": load(str(SUPPORT / f"{name}.py")) for name in ("broken", "fixed")}
 
-        def run_pod(pod: Object) -> ContainerExit:
-            image, meta = pod["spec"]["containers"][0]["image"], pod["metadata"]
-            activity = modules[image].parcels.activities[meta["labels"]["perdure.dev/activity"]]
-            ran.append(f"{activity.name} of {image}")
-            try:
-                result = activity.run(json.loads(meta["annotations"][INPUT_ANNOTATION]))
-            except ValueError as error:
-                failure = {"type": "ValueError", "message": str(error)}
-                return ContainerExit(after=0.05, code=1, message=json.dumps({"error": failure}))
-            return ContainerExit(after=0.05, message=json.dumps(result))
+    def run_pod(pod: Object) -> ContainerExit:
+        image, meta = pod["spec"]["containers"][0]["image"], pod["metadata"]
+        activity = modules[image].parcels.activities[meta["labels"]["perdure.dev/activity"]]
+        ran.append(f"{activity.name} of {image}")
+        try:
+            result = activity.run(json.loads(meta["annotations"][INPUT_ANNOTATION]))
+        except ValueError as error:
+            failure = {"type": "ValueError", "message": str(error)}
+            return ContainerExit(after=0.05, code=1, message=json.dumps({"error": failure}))
+        return ContainerExit(after=0.05, message=json.dumps(result))
 
-        with in_memory(namespace="shop", pods=run_pod) as found, over_http(found.cluster) as url:
-            kubeconfig(tmp_path, monkeypatch, url)
-            yield found
-    finally:
-        definitions.LISTENERS.remove(place)
+    with in_memory(namespace="shop", pods=run_pod) as found, over_http(found.cluster) as url:
+        kubeconfig(tmp_path, monkeypatch, url)
+        yield found
 
 
 async def apply(server: Server, *objects: Object) -> None:

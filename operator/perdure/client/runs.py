@@ -121,15 +121,13 @@ class ClusterRuns:
             return []
 
     async def later(self, run: Object) -> list[Object]:
-        """Read the runs that reset or retry a run, directly or one another.
+        """Read the later runs that reset or retry a run, or the run that it resets or retries itself, directly or one another.
 
         Raises:
             ClientError: The runs cannot be read.
         """
         workflow_id = run["spec"].get("workflowId") or run["metadata"]["name"]
-        found = ((each, chains.reset_of(each)) for each in await self._of_workflow_id(workflow_id))
-        uid = run["metadata"]["uid"]
-        return [each for each, reset in found if reset is not None and uid in {one.run_id for one in reset.lineage}]
+        return [each for each in await self._of_workflow_id(workflow_id) if chains.repeats(each, run)]
 
     async def retries(self, run: Object) -> list[Object]:
         """Read the same runs of a closed run; none for an open one, or if they cannot be read."""

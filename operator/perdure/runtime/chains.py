@@ -141,6 +141,18 @@ def reset_of(run: KubeObject) -> ResetOrigin | None:
     return read_annotation(run, labels.RESET_ANNOTATION, ResetOrigin)
 
 
+def repeats(later: KubeObject, run: KubeObject) -> bool:
+    """Whether a run resets or retries another one, or was created after it from the run that both reset or retry."""
+    origin, own = reset_of(later), reset_of(run)
+    if origin is None or later["metadata"]["uid"] == run["metadata"]["uid"]:
+        return False
+    if run["metadata"]["uid"] in {each.run_id for each in origin.lineage}:
+        return True
+    if own is None or origin.lineage[0].run_id != own.lineage[0].run_id:
+        return False
+    return bool(later["metadata"]["creationTimestamp"] > run["metadata"]["creationTimestamp"])
+
+
 def first_run_id(run: KubeObject) -> str:
     """UID of the first run of a chain, which continuations, retries and resets extend."""
     before, reset = continuation_of(run), reset_of(run)

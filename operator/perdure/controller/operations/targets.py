@@ -21,7 +21,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
 from perdure.kube.paths import escaped
-from perdure.runtime.chains import created_by, reset_of
+from perdure.runtime.chains import created_by, repeats
 from perdure.runtime.operation_requests import override_of, run_to_start, start_signal_of
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
@@ -219,18 +219,17 @@ class RunResets:
             text += f" and keeps {new.kept} later {'result' if new.kept == 1 else 'results'}"
         if new.left_out:
             text += f"; {new.left_out} more would be too large, so their activities run again"
-        if isinstance(wanted, Retry) and not wanted.from_ and (earlier := await self._completed_retry(entry)):
+        if isinstance(wanted, Retry) and not wanted.from_ and (earlier := await self._completed_retry(entry, run)):
             text += f"; `{earlier}`, an earlier retry of it, has completed, so its steps run once more"
         return _answer(NewRun(new.name, entry.workflow_id, new.run_id, new.event_id), text, entry)
 
-    async def _completed_retry(self, entry: Entry) -> str:
-        """The name of a completed run that began with the history of a run; empty if there is none."""
+    async def _completed_retry(self, entry: Entry, run: kube.Object) -> str:
+        """The name of a completed run that repeats a run; empty if there is none."""
         for other in self._runs.directory.sharing(entry):
             if other.phase != Phase.COMPLETED or other.closed < entry.closed:
                 continue
             with suppress(kube.NotFoundError):
-                origin = reset_of(await self._client.get(_path(other.namespace, other.name)))
-                if origin is not None and entry.uid in {each.run_id for each in origin.lineage}:
+                if repeats(await self._client.get(_path(other.namespace, other.name)), run):
                     return other.name
         return ""
 

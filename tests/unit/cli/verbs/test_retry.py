@@ -245,6 +245,14 @@ def test_a_run_whose_retry_has_completed_is_not_retried_again(server: ApiServer)
     assert targets(server) == ["a", "a"]
 
 
+def test_a_failed_retry_of_which_a_later_one_has_completed_is_not_retried(server: ApiServer) -> None:
+    """Found by an audit: only what repeats the named run itself counted."""
+    serve(server, failed("a"), failed("a-2", of="a", at="00:01"), failed("a-3", phase="Completed", of="a", at="00:02"))
+    done = perdure("retry", "a-2")
+    assert (done.exit_code, server.created) == (1, [])
+    assert done.stderr.startswith("Error: the run `a-2` was already retried: `a-3` has completed")
+
+
 def test_of_several_runs_those_whose_retry_has_completed_are_refused_and_the_others_retried(server: ApiServer) -> None:
     serve(server, failed("a"), failed("a-2", phase="Completed", of="a"), failed("b"))
     done = perdure("retry", "a", "b", "--no-wait")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from perdure.api.json_values import mapping, mappings
 from perdure.api.labels import WORKER_DEPLOYMENT_LABEL, WORKER_VERSION_LABEL
 from perdure.api.reasons import ConditionReason
-from perdure.client.errors import CliError, ExitCode
+from perdure.client.errors import ClientError, ExitCode
 from perdure.kube import paths
 
 if TYPE_CHECKING:
@@ -25,17 +25,21 @@ _PATIENCE: Final = 30.0
 """How long pods may fail before the wait ends, in seconds: an image may become available, or another object."""
 _LINES: Final = 20
 """Number of lines of a log."""
+_LOG_READS: Final = 10
+"""How often a log is read: while a container is replaced, neither the log before nor the new one exists."""
+_NO_LOG: Final = "unable to retrieve container logs for "
+"""The kubelet answers so, in place of a log, while the container is removed."""
 _ROUTED_ELSEWHERE: Final = frozenset({ConditionReason.RAMPING, ConditionReason.ROUTING_MANUAL})
 _FINAL: Final = frozenset({ConditionReason.INVALID_SPEC, ConditionReason.ROUTING_REFUSED, ConditionReason.POD_REFUSED})
 
 
-class NotRolledOutError(CliError):
+class NotRolledOutError(ClientError):
     """The new version does not get runs."""
 
     status = ExitCode.NO
 
 
-class StillStartingError(CliError):
+class StillStartingError(ClientError):
     """The time is over."""
 
     status = ExitCode.TIMEOUT
@@ -55,7 +59,7 @@ async def follow(
     Raises:
         NotRolledOutError: A Workflow is not valid, or the workers of a version fail; `say` gets the end of their log.
         StillStartingError: It took longer.
-        CliError: The objects cannot be read.
+        ClientError: The objects cannot be read.
     """
     deadline = time.monotonic() + seconds
     for name, has_flows in names:
@@ -121,11 +125,13 @@ class _Rollout:
             return
         url = paths.path(paths.CORE, obj["metadata"]["namespace"], "pods")
         selector = f"{WORKER_DEPLOYMENT_LABEL}={self._name},{WORKER_VERSION_LABEL}={newest['buildId']}"
-        for pod in await self._cluster.diagnosis.list(url, labelSelector=selector):
-            name = pod["metadata"]["name"]
-            for query in ("&previous=true", ""):
-                with suppress(CliError):  # the container has not started, or not ended yet
-                    text = await self._cluster.diagnosis.text(f"{url}/{name}/log?tailLines={_LINES}{query}")
-                    if text:
-                        self._say(f"The log of pod `{name}` ends with:\n{text.rstrip()}")
-                        return
+        for _ in range(_LOG_READS):
+            for pod in await self._cluster.diagnosis.list(url, labelSelector=selector):
+                name = pod["metadata"]["name"]
+                for query in ("&previous=true", ""):
+                    with suppress(ClientError):  # the container has not started, or not ended yet
+                        text = await self._cluster.diagnosis.text(f"{url}/{name}/log?tailLines={_LINES}{query}")
+                        if text and not text.startswith(_NO_LOG):
+                            self._say(f"The log of pod `{name}` ends with:\n{text.rstrip()}")
+                            return
+            await asyncio.sleep(_PAUSE)

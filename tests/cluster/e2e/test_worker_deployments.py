@@ -98,12 +98,10 @@ def test_an_open_run_ends_on_its_code_and_pods_run_only_while_there_are_tasks(
 def test_a_version_that_crashes_gets_no_runs_and_says_why(namespace: Cluster, tmp_path: Path) -> None:
     deployed(namespace, tmp_path, "one")
     (tmp_path / "shop.py").write_text(FLOW.format(code="two") + CRASH)
-    perdure(namespace, "deploy", str(tmp_path / "shop.py"), "--image", IMAGE, "--mount")
-
-    def failing() -> bool:
-        return reason(namespace, "RolledOut") == "WorkersFailing"
-
-    namespace.wait("the failure to be reported", failing, seconds=240)
+    with pytest.raises(AssertionError, match="WorkersFailing") as failed:
+        perdure(namespace, "deploy", str(tmp_path / "shop.py"), "--image", IMAGE, "--mount")
+    assert "RuntimeError: there is no database" in str(failed.value), "the end of the log"
+    assert reason(namespace, "RolledOut") == "WorkersFailing"
     assert reason(namespace, "Ready") in {"Serving", "Idle"}, "the earlier version serves"
     start(namespace, "safe")
     perdure(namespace, "signal", "safe", "--name", "paid", "--input", "true")

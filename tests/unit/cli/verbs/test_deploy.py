@@ -89,10 +89,18 @@ def test_it_shows_why_the_new_version_never_starts(
     monkeypatch.setattr(rollouts, "_PATIENCE", 0.0)
     failing = rolled_out("WorkersFailing", "Version `2`: pod `etl-2-x`: CrashLoopBackOff")
     version = {"buildId": "2", "message": "pod `etl-2-x`: CrashLoopBackOff"}
+    logs: list[Any] = [  # as a real kubelet answers while the container is replaced
+        Log("unable to retrieve container logs for containerd://ce5fe32320dd"),
+        (
+            400,
+            {"kind": "Status", "code": 400, "reason": "BadRequest", "message": "container worker is waiting to start"},
+        ),
+        Log("Traceback\nNameError: name 'pandas' is not defined"),
+    ]
     server.answers |= {
         f"{OBJECTS}/workerdeployments/etl": obj([failing], currentBuildId="1", versions=[version]),
         PODS: items({"metadata": {"name": "etl-2-x"}}),
-        f"{PODS}/etl-2-x/log": Log("Traceback\nNameError: name 'pandas' is not defined"),
+        f"{PODS}/etl-2-x/log": lambda: logs.pop(0),
     }
     done = deploy()
     assert done.exit_code == 1

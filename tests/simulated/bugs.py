@@ -617,8 +617,8 @@ BUGS = (
         changes=(
             Change(
                 file="controller/workflows/revisions.py",
-                good="        if await self._is_needed(namespace, name, workflow):\n            return\n",
-                bad="",
+                good="if await self._is_needed(namespace, name, workflow) or await self._is_of_version(namespace, name):",
+                bad="if await self._is_of_version(namespace, name):",
             ),
         ),
         scenario="revisions",

@@ -75,7 +75,7 @@ async def _build_id(cluster: Cluster, deployment: str, to: str) -> str:
         if to != CURRENT:
             return to  # workers that the operator does not run
         raise ClientError(
-            f"there is no WorkerDeployment `{deployment}`: name the version by its build ID, which "
+            f"WorkerDeployment `{deployment}` does not exist: name the version by its build ID, which "
             f"`perdure deployment describe {deployment}` shows"
         ) from None
     current = str(status.get("currentBuildId") or "")

@@ -202,7 +202,7 @@ class Signature:
         return ",".join(parts)
 
     def mistakes(self) -> list[str]:
-        """Why the function is no contract: parameters without a type, and types that cannot become JSON. Empty if it is one."""
+        """Mistakes in the signature: parameters without a type, and types that cannot become JSON."""
         try:
             hints = self._hints
         except Exception as error:  # noqa: BLE001 - an annotation is any code

@@ -71,9 +71,7 @@ class VersionActivities:
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        if {version.deployment_name, version.build_id} - {
-            *map(label_value, (version.deployment_name, version.build_id))
-        }:
+        if any(label_value(each) != each for each in (version.deployment_name, version.build_id)):
             return ""  # no Deployment has such a label
         key = namespace, str(version)
         known = self._known.get(key)

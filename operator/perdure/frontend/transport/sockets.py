@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ def listening(address: str) -> socket.socket:
 
 @asynccontextmanager
 async def accepting(
-    listener: socket.socket, opened: Callable[[socket.socket, Any], Awaitable[None]]
+    listener: socket.socket, opened: Callable[[socket.socket, Any], Coroutine[Any, Any, None]]
 ) -> AsyncIterator[None]:
     """Accept connections within the block, and close the listening socket at the end.
 
@@ -50,13 +50,10 @@ async def accepting(
                 structlog.get_logger("perdure.frontend").warning("Could not accept a connection", error=repr(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            task = loop.create_task(_open(connection, address), name="connection")
+            task = loop.create_task(opened(connection, address), name="connection")
             connecting.add(task)
             task.add_done_callback(connecting.discard)
             await asyncio.sleep(0)
-
-    async def _open(connection: socket.socket, address: Any) -> None:
-        await opened(connection, address)
 
     task = asyncio.create_task(accept(), name="connections")
     try:

@@ -1,4 +1,4 @@
-"""`perdure deploy`: what it refuses, and how it waits for the new version. A program stands in for kubectl."""
+"""`perdure deploy`: what it refuses, and how it waits for the new version. A script replaces kubectl."""
 
 from pathlib import Path
 from typing import Any

@@ -198,7 +198,7 @@ def test_the_last_failed_runs_of_a_workflow_are_retried(server: ApiServer) -> No
 def test_of_several_retries_of_a_run_only_the_last_one_counts(
     server: ApiServer, verb: str, phase: str, want: list[str]
 ) -> None:
-    """Issue 44, D: a retry that failed was retried again although a later retry of the same run had completed."""
+    """A failed retry was retried although a later retry of the same run had completed."""
     serve(server, failed("a"), failed("a-2", of="a", at="01:00"), failed("a-3", phase=phase, of="a", at="02:00"))
     server.answers[f"{RUNS}/a-3"] = failed("a-3", phase=phase, of="a")
     assert perdure(verb, "--workflow", "order", "--yes", "--no-wait").exit_code == 0

@@ -26,6 +26,7 @@ from perdure.frontend.matching.dispatch import QueueSettings
 from perdure.frontend.matching.queues import OfferBatch, PolledQueues
 from perdure.frontend.messages.tokens import AnyToken
 from perdure.frontend.nexus.endpoints import Endpoint
+from perdure.frontend.peers.calls import Failure as CallFailure
 from perdure.frontend.peers.client import OfferTaken
 from perdure.frontend.schedules.messages import ClientOptions
 from perdure.frontend.workflows.batches import Batch
@@ -52,7 +53,7 @@ STORED = [
         StartSignal,
         ClientOptions,
     ),
-    *(OfferBatch, OfferTaken, PolledQueues, WorkerDeployment, Endpoint, QueueSettings),
+    *(OfferBatch, OfferTaken, CallFailure, PolledQueues, WorkerDeployment, Endpoint, QueueSettings),
 ]
 """What the operator stores as JSON, or sends to other operators, as a whole."""
 MODELS = [

@@ -43,7 +43,8 @@ async def test_a_flow_runs_in_the_sandbox_and_its_activities_in_pods() -> None:
         for each in history.events
         if each.HasField("activity_task_scheduled_event_attributes")
     ]
-    assert [each.activity_id for each in scheduled] == ["extract[source=eu]", "extract[source=usa]", "extract"]
+    ids = [each.activity_id for each in scheduled]
+    assert ids == ["extract[source=eu]", "extract[source=usa]", "extract[source=x,day=2026-11-03]"]
     assert scheduled[0].task_queue.name == "pods/jobs"
     assert_only_the_same_decisions_replay(history.to_json())
 

@@ -5,24 +5,16 @@ The flow runs in this process. Activities without entries run their functions.
 
 from __future__ import annotations
 
-import builtins
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    CancelledError,
-    ChildWorkflowError,
-    FailureError,
-    TimeoutError,  # noqa: A004 - the SDK's name
-)
+from temporalio.exceptions import ApplicationError, CancelledError, FailureError
 
 from perdure.api.phases import Phase
 from perdure.api.times import format_time
 from perdure.api.values import ValueTypeError
-from perdure.engine.failures import FailureKind
+from perdure.flow.control import causes, type_of
 from perdure.flow.definitions import environments_of
 from perdure.flow.local import Ending, LocalRun, PodLostError, StuckError
 from perdure.flow.modules import load
@@ -90,13 +82,13 @@ class FlowReport:
 
     def unmet(self, expect: Expect) -> list[str]:
         """One sentence for each unmet expectation; empty if all are met."""
-        causes = [] if self.error is None else list(_causes(self.error))
-        types = tuple(_type_of(each) for each in causes)
+        chain = [] if self.error is None else causes(self.error)
+        types = tuple(type_of(each) for each in chain)
         ended = Ended(
             phase=self.phase,
             output=self.output,
             failure_types=types,
-            message=": ".join(each.message if isinstance(each, FailureError) else str(each) for each in causes),
+            message=": ".join(each.message if isinstance(each, FailureError) else str(each) for each in chain),
             elapsed=self.elapsed,
             runs=self.run.runs,
             attempts={name: [each.outcome for each in calls] for name, calls in self.attempts.items()},
@@ -234,33 +226,8 @@ def _environments(flow: Flow[..., Any]) -> list[Any]:
     return [flow.environment, *environments_of(load(flow.function.__module__))]
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
-    node: BaseException | None = error
-    while node is not None:
-        found.append(node)
-        node = node.__cause__ if isinstance(node, FailureError) else None
-    return found
-
-
-def _type_of(error: BaseException) -> str:
-    match error:
-        case ApplicationError():
-            return error.type or "ApplicationError"
-        case ActivityError():
-            return FailureKind.ACTIVITY
-        case ChildWorkflowError():
-            return FailureKind.CHILD_WORKFLOW
-        case TimeoutError() | builtins.TimeoutError():
-            return FailureKind.TIMEOUT
-        case CancelledError():
-            return FailureKind.CANCELLED
-        case _:
-            return type(error).__name__
-
-
 def _as_json(error: BaseException) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": _type_of(error), "message": str(error)}
+    found: dict[str, Any] = {"type": type_of(error), "message": str(error)}
     if isinstance(error, FailureError) and error.__cause__ is not None:
         found["cause"] = _as_json(error.__cause__)
     return found

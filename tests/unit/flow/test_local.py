@@ -13,6 +13,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 
 import perdure.flow as pf
 from perdure import activity
+from perdure.engine.failures import MAX_MESSAGE
 
 etl = pf.Environment("etl")
 START = datetime(2026, 11, 27, 2, tzinfo=UTC)
@@ -222,9 +223,47 @@ def test_what_a_failure_does_to_the_other_items(policy: str, count: int, failed:
         ApplicationError, match=rf"{failed} calls of train failed: train\[lr=2.0\]: Diverged: diverged"
     ) as caught:
         run.run(sweep, [0.1, 2.0, 0.2, 3.0], policy)
-    assert caught.value.type == "MapError"
+    assert caught.value.type == "Diverged"
     assert len(run.calls) == count
     assert run.calls[1].id == "train[lr=2.0]"
+
+
+@etl.activity(retries=0)
+def fit(lr: float) -> float:
+    raise activity.ApplicationError(f"diverged at {'1' * int(lr * 20_000)}", type="Diverged", non_retryable=lr > 0.1)
+
+
+@etl.activity(timeout="1m", retries=0)
+def slow_fit(lr: float) -> float:
+    return lr
+
+
+@etl.flow
+async def fits(rates: list[float]) -> list[float]:
+    return await pf.map(fit, rates, failure_policy="Continue")
+
+
+@etl.flow
+async def slow_fits(rates: list[float]) -> list[float]:
+    return await pf.map(slow_fit, rates)
+
+
+@pytest.mark.parametrize(
+    ("rates", "final"), [([0.1, 0.2], False), ([0.2, 0.1], True)], ids=["a first that is repeated", "a final first"]
+)
+def test_failed_items_fail_the_flow_as_the_first_of_them(rates: list[float], final: bool) -> None:
+    with pytest.raises(ApplicationError, match=r"2 of 2 calls of fit failed: fit\[lr=0\..\]: Diverged: .*…") as caught:
+        fits.run_local(rates)
+    assert (caught.value.type, caught.value.non_retryable) == ("Diverged", final)
+    assert len(caught.value.message) <= MAX_MESSAGE
+
+
+def test_items_that_time_out_fail_the_flow_with_the_type_of_timeouts() -> None:
+    run = pf.LocalRun()
+    run.set_duration(slow_fit, "2m")
+    with pytest.raises(ApplicationError) as caught:
+        run.run(slow_fits, [0.1])
+    assert caught.value.type == "Timeout"
 
 
 def test_results_of_the_other_items_are_in_the_error() -> None:

@@ -18,3 +18,13 @@ async def nightly(day: date, sources: list[str]) -> int:
     await pf.sleep("1s")
     bonus = await pf.signal("bonus", int)
     return sum(parts) + bonus + await extract(source="x", day=day)
+
+
+@jobs.activity(retry="quick")
+def ask(number: int) -> int:
+    return number
+
+
+@jobs.flow
+async def asking(number: int) -> int:
+    return await ask(number)

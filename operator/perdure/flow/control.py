@@ -269,9 +269,9 @@ def type_of(error: BaseException) -> str:
             return FailureKind.ACTIVITY
         case ChildWorkflowError():
             return FailureKind.CHILD_WORKFLOW
-        case TimeoutError() | builtins.TimeoutError():
+        case TimeoutError():
             return FailureKind.TIMEOUT
         case CancelledError():
             return FailureKind.CANCELLED
         case _:
-            return type(error).__name__
+            return getattr(error, "type", None) or type(error).__name__

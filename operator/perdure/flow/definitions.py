@@ -61,6 +61,15 @@ CALLS: ContextVar[Calls | None] = ContextVar("perdure.flow", default=None)
 _LONGEST_TEXT: Final = 40
 _LONGEST_LABEL: Final = 60
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""The name of an object of Kubernetes."""
+_OPTIONS: Final = {
+    "startToCloseTimeout": "timeout",
+    "scheduleToCloseTimeout": "total_timeout",
+    "heartbeatTimeout": "heartbeat",
+    "retryPolicy": "retry",
+}
+"""Fields of activities in YAML of which the calls of flows have their own, and the options with these."""
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?")
 """A quantity of Kubernetes."""
 
@@ -140,7 +149,8 @@ class ActivityOptions:
     """Maximum duration of all attempts with the delays between them (ScheduleToClose)."""
     heartbeat: timedelta | None = None
     """Maximum time between two heartbeats."""
-    retry: Retry = field(default_factory=Retry)
+    retry: Retry | str = field(default_factory=Retry)
+    """How failed attempts are repeated, or the name of the RetryPolicy that says so."""
     limits: tuple[str, ...] = ()
     """Names of WorkflowLimits that each attempt takes."""
     cache: timedelta | None = None
@@ -486,7 +496,7 @@ class Environment:
         total_timeout: Duration | None = None,
         heartbeat: Duration | None = None,
         retries: int | None = None,
-        retry: Retry | None = None,
+        retry: Retry | str | None = None,
         limit: str | tuple[str, ...] = (),
         cache: Duration | None = None,
         definition: Mapping[str, Any] | None = None,
@@ -498,7 +508,7 @@ class Environment:
             total_timeout: Maximum duration of all attempts.
             heartbeat: Maximum time between two calls of `perdure.activity.heartbeat`.
             retries: How often a failed attempt is repeated; None: without end, with a growing delay.
-            retry: The same in full.
+            retry: The same in full, or the name of a RetryPolicy in the namespace of the run.
             limit: WorkflowLimits that each attempt takes.
             cache: How long a result is reused for the same arguments.
             definition: Further fields of the activity in its Workflow, as in YAML.
@@ -508,6 +518,13 @@ class Environment:
         """
         if retry is not None and retries is not None:
             raise ValueError("give `retries` or `retry`, not both")
+        if isinstance(retry, str) and not _OBJECT_NAME.fullmatch(retry):
+            raise ValueError(
+                f"`retry` must be a `pf.Retry`, or the name of a RetryPolicy such as `standard`, not {retry!r}"
+            )
+        for name, option in _OPTIONS.items():
+            if name in (definition or {}):
+                raise ValueError(f"`{name}` in `definition` has no effect on the calls of flows: use `{option}`")
 
         def decorate(function: Callable[..., Any]) -> Activity[..., Any]:
             name = function.__name__.strip("_").replace("_", "-")

@@ -93,7 +93,7 @@ class _Outbox:
             self._check(value, path)
             name = f"file-{len(self._names) + 1}"
             target = self._folder / name
-            if path.is_relative_to(self._created):
+            if path.parent.parent == self._created:  # `create` has made it; what is in such a folder stays there
                 path.replace(target)
             elif path.is_dir():
                 shutil.copytree(path, target, symlinks=True)
@@ -163,11 +163,12 @@ class LocalStore:
 
     def add(self, key: str, path: Path) -> None:
         """Keep a file, which nobody may change."""
-        for folder, _, files in os.walk(path):
-            for name in files:
-                (Path(folder) / name).chmod(0o444)
-        if path.is_file():
-            path.chmod(0o444)
+        files = (
+            [path] if path.is_file() else [Path(folder) / name for folder, _, names in os.walk(path) for name in names]
+        )
+        for each in files:
+            if not each.is_symlink():  # what it points to is not in the store
+                each.chmod(0o444)
         self._paths[key] = path
 
     def path_of(self, key: str) -> Path:
@@ -213,11 +214,9 @@ class LocalFiles:
 
 def _measured(path: Path) -> tuple[int, str]:
     """Return the size and the SHA-256 of what a store would have."""
-    with tempfile.TemporaryFile() as packed:
+    with tempfile.TemporaryFile() if path.is_dir() else path.open("rb") as stored:
         if path.is_dir():
-            with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            with tarfile.open(fileobj=stored, mode="w:gz") as archive:
                 archive.add(path, arcname=".")
-            packed.seek(0)
-            return os.fstat(packed.fileno()).st_size, hashlib.file_digest(packed, "sha256").hexdigest()
-    with path.open("rb") as file:
-        return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+            stored.seek(0)
+        return os.fstat(stored.fileno()).st_size, hashlib.file_digest(stored, "sha256").hexdigest()

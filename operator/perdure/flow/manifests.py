@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.api.kinds.artifact import MAX_OUTPUTS
 from perdure.api.labels import ACTIVITIES_ANNOTATION
 from perdure.api.times import format_duration
 from perdure.flow.definitions import Secret, duration
@@ -116,7 +117,7 @@ def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
     found: Object = {
         "name": activity.name,
         "startToCloseTimeout": format_duration(options.timeout),
-        "retryPolicy": {"exponential": _policy(options.retry)},
+        "retryPolicy": retry_policy(options.retry),
         "podTemplate": {**template, "spec": spec},
     }
     if options.total_timeout is not None:
@@ -138,10 +139,14 @@ def _artifacts(activity: Activity[..., Any]) -> Object:
     if not files:
         return {"artifacts": theirs} if theirs else {}
     lists = {key: [*theirs.get(key, []), *value] for key, value in files.items()}
+    del lists.get("outputs", [])[MAX_OUTPUTS:]  # its own take the places of files
     return {"artifacts": {**theirs, **lists}}
 
 
-def _policy(retry: Retry) -> Object:
+def retry_policy(retry: Retry | str) -> Object:
+    """Return the field with the retry policy of an activity."""
+    if isinstance(retry, str):
+        return {"name": retry}
     found: Object = {
         "initialInterval": format_duration(duration(retry.initial)),
         "backoffCoefficient": str(retry.backoff),
@@ -152,7 +157,7 @@ def _policy(retry: Retry) -> Object:
         found["maximumAttempts"] = retry.attempts
     if retry.not_for:
         found["nonRetryableErrorTypes"] = retry.non_retryable
-    return found
+    return {"exponential": found}
 
 
 def _worker(environment: Environment, account: str, placement: Placement) -> Object:

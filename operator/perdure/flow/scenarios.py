@@ -23,14 +23,16 @@ from perdure.simulation.report import Ended, unmet
 from perdure.simulation.script import ScriptedEntries
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import timedelta
 
+    from perdure.api.kinds.retrypolicy import RetryPolicySpec
     from perdure.flow.definitions import Flow
     from perdure.flow.local import Call
     from perdure.simulation.scenario import Expect, Scenario, ScriptedAttempt
 
 _ONLY_FOR_WORKFLOWS: Final = (
-    *("cached", "children", "pause_at", "retry_policies", "schedule", "terminate_at", "unpause_at", "workflows"),
+    *("cached", "children", "pause_at", "schedule", "terminate_at", "unpause_at", "workflows"),
 )
 _ONLY_FOR_PODS: Final = ("artifacts", "disrupted", "heartbeats", "ignores_cancel")
 """Fields of scenarios and of their entries that need the operator."""
@@ -116,20 +118,22 @@ class FlowReport:
         return found if call.error is None else {**found, "failure": _as_json(call.error)}
 
 
-def simulate_flow(module: str, scenario: Scenario, source: str) -> FlowReport:
+def simulate_flow(module: str, scenario: Scenario, source: str, policies: Mapping[str, RetryPolicySpec]) -> FlowReport:
     """Run a flow as a scenario says.
 
     Args:
         module: File with the flow.
         scenario: The scenario.
         source: Its file, for messages.
+        policies: The RetryPolicies in its files, by name.
 
     Raises:
         BadFileError: The module or the scenario is not valid.
     """
     flow = _flow_in(module, scenario.workflow, source)
-    _check(scenario, flow, source)
+    _check(scenario, flow, source, policies)
     run = _ScenarioRun(scenario, source)
+    run.retry_policies |= policies
     for signal in scenario.signals:
         run.send_signal(signal.name, signal.input, after=signal.at)
     if scenario.cancel_at is not None:
@@ -203,12 +207,20 @@ def _flow_in(module: str, name: str | None, source: str) -> Flow[..., Any]:
     return flows[name]
 
 
-def _check(scenario: Scenario, flow: Flow[..., Any], source: str) -> None:
-    """Refuse what would be ignored."""
+def _check(scenario: Scenario, flow: Flow[..., Any], source: str, policies: Mapping[str, RetryPolicySpec]) -> None:
+    """Refuse what would be ignored, and what is missing."""
     for name in _ONLY_FOR_WORKFLOWS:
         if name in scenario.model_fields_set:
             raise BadFileError(f"{source}: `{type(scenario).model_fields[name].alias}` is only for Workflows in YAML")
-    known = {activity for environment in _environments(flow) for activity in environment.activities}
+    activities = [each for environment in _environments(flow) for each in environment.activities.values()]
+    for each in activities:
+        policy = each.options.retry
+        if isinstance(policy, str) and policy not in policies:
+            raise BadFileError(
+                f"{source}: the activity `{each.name}` uses the RetryPolicy `{policy}`, which is in no file of "
+                "`retryPolicies`; include its file"
+            )
+    known = {each.name for each in activities}
     for name, entries in scenario.activities.items():
         if name not in known:
             listed = ", ".join(f"`{each}`" for each in sorted(known)) or "none"

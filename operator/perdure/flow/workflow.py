@@ -69,7 +69,8 @@ class FlowCalls:
     async def take_signal(self, name: str) -> Any:
         """Wait for a signal, and return its value."""
         received = self._signals[name]
-        await workflow.wait_condition(lambda: bool(received))
+        while not received:  # another that waits for it may have taken it
+            await workflow.wait_condition(lambda: bool(received))
         return received.popleft()
 
 
@@ -78,7 +79,10 @@ def pods_queue(environment: Environment) -> str:
     return f"pods/{environment.name}"
 
 
-def _policy(retry: Retry) -> RetryPolicy:
+def _policy(retry: Retry | str) -> RetryPolicy | None:
+    """Return the policy of a call; None: the operator uses that of the activity's definition, which names a RetryPolicy."""
+    if isinstance(retry, str):
+        return None
     return RetryPolicy(
         initial_interval=duration(retry.initial),
         backoff_coefficient=retry.backoff,

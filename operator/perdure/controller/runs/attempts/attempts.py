@@ -87,7 +87,9 @@ class RunAttempts:
         self._artifacts = store.artifacts
         self.blocked = Blocked(run, events.pod_refused)
         self.held = HeldPods(run, self._forget, self.blocked.pod_ended)
-        self.definitions = ActivityDefinitions(services.definitions, run.namespace, self.blocked.refuse)
+        self.definitions = ActivityDefinitions(
+            services.definitions, services.policies, run.namespace, self.blocked.refuse
+        )
         self._workspaces = WorkspaceVolumes(services.client, run, reset)
         self._cached = CachedAttempts(services.client, run, self.definitions, store.artifacts, events.result_not_cached)
         self._inputs = PodInputs(services.pods, run, self.held, self.blocked, self.definitions, events.pod_waits, wake)

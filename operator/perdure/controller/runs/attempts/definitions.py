@@ -1,18 +1,23 @@
 """The definitions of the activities of a run that run in pods."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from perdure.api.kinds.workflow import Activity, ResultSize
+from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definition, Definitions
+from perdure.engine import inputs
+from perdure.engine.commands import Command, ScheduleActivityTask
 from perdure.engine.events import AnyEvent
 from perdure.engine.failures import Failure
 from perdure.engine.payloads import plain
+from perdure.engine.retry import PolicyReference
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import DeploymentVersion
 from perdure.kube.clock import now
+from perdure.language.program import retry_policy
 from perdure.language.step_paths import Path
 from perdure.runtime.attempts import Attempt
 from perdure.runtime.pods.workspaces import writers
@@ -22,16 +27,22 @@ class ActivityDefinitions:
     """The activity definitions of one run."""
 
     def __init__(
-        self, definitions: Definitions, namespace: str, refuse: Callable[[PendingActivity, Failure], None]
+        self,
+        definitions: Definitions,
+        policies: Policies,
+        namespace: str,
+        refuse: Callable[[PendingActivity, Failure], None],
     ) -> None:
         """Create it without definitions.
 
         Args:
             definitions: Finds the definition that a task queue names.
+            policies: The RetryPolicies that definitions name.
             namespace: Namespace of the run.
             refuse: Called with an activity without a definition.
         """
         self._definitions = definitions
+        self._policies = policies
         self._namespace = namespace
         self._refuse = refuse
         self._known: Mapping[str, Activity] = {}
@@ -82,6 +93,33 @@ class ActivityDefinitions:
         """The completed steps in a history of the run that may have written to a workspace, by its name."""
         return writers(events, self._known)
 
+    async def with_policies(self, observed: Sequence[inputs.RunInput], state: RunState) -> Sequence[inputs.RunInput]:
+        """The inputs, with the retry policies of their definitions for the activities that code schedules in pods without one.
+
+        Raises:
+            NotYetError: A definition is being compiled.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        return [
+            replace(each, commands=tuple([await self._with_policy(command, each, state) for command in each.commands]))
+            if isinstance(each, inputs.TaskCompleted) and any(map(_lacks_policy, each.commands))
+            else each
+            for each in observed
+        ]
+
+    async def _with_policy(self, command: Command, item: inputs.TaskCompleted, state: RunState) -> Command:
+        if not isinstance(command, ScheduleActivityTask) or not _lacks_policy(command) or state.code is None:
+            return command
+        decided = state.code.versioning.completed(item.versioning_behavior, item.deployment_version)
+        workflow = command.task_queue.removeprefix(PODS_QUEUE)
+        found = await self._definitions.activity(self._namespace, workflow, command.activity_type, decided.pinned_to)
+        if isinstance(found, Failure):
+            return command  # the activity fails with that when its attempt is due
+        chosen = retry_policy(found.retry_policy)
+        if isinstance(chosen, PolicyReference):
+            await self._policies.missing(self._namespace, [chosen.name])  # reads it if no watch has shown it yet
+        return replace(command, retry_policy=chosen)
+
     async def in_pods(self, state: RunState) -> RunState:
         """The state with only the activities that run in pods, or that take the limits of a step.
 
@@ -126,6 +164,15 @@ class ActivityDefinitions:
 
     def _is_known(self, activity: PendingActivity) -> bool:
         return activity.scheduled_event_id in self._chosen if activity.task_queue else _name(activity) in self._known
+
+
+def _lacks_policy(command: Command) -> bool:
+    """Whether code schedules an activity in a pod without a retry policy."""
+    return (
+        isinstance(command, ScheduleActivityTask)
+        and command.retry_policy is None
+        and command.task_queue.startswith(PODS_QUEUE)
+    )
 
 
 def _name(activity: PendingActivity) -> str:

@@ -568,7 +568,7 @@ class LocalRun:
             failure = activation.ResolveChildWorkflowExecutionStartFailure(
                 workflow_id=message.workflow_id,
                 workflow_type=message.workflow_type,
-                cause=_IN_USE,  # type: ignore[arg-type]
+                cause=_IN_USE,
             )
             resolution = activation.ResolveChildWorkflowExecutionStart(seq=message.seq, failed=failure)
             self._after(timedelta(), lambda: self._activate(parent, resolve_child_workflow_execution_start=resolution))

@@ -69,7 +69,7 @@ test-unit: setup ## Run the tests that need no cluster
 test-python: setup ## Run the tests that need nothing but Python on the image's version of Python: ARGS="tests/unit/api", or --short
 	$(RUN) python hack/image_tests.py $(ARGS)
 
-drill: setup ## Restore etcd and a namespace under runs of every kind, on a cluster of its own, and print what happens to them
+drill: setup ## Restore etcd and a namespace, and move one, under runs of every kind, and print what happens to them
 	$(RUN) pytest -q -rP -m bench tests/drill
 
 simulate: setup ## Run the operator in virtual time with random faults: ARGS="--scenario rough --seeds 100", or ARGS=--help

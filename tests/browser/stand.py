@@ -6,9 +6,9 @@ import os
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -24,14 +24,17 @@ from cluster import gobuild
 from cluster.paths import REPOSITORY, Cache
 from cluster.store import locked
 from perdure.api import labels
+from perdure.archive.rows import Archive
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
 from support.operator import in_memory
 from support.ports import free_port
+from support.temporal import Server
 from support.threads import join
 
 WORKFLOWS = "workflows"
 """The task queue that starts Workflows by name."""
+OpenArchive = Callable[[], AbstractAsyncContextManager[Archive | None]]
 _Result = TypeVar("_Result")
 
 
@@ -40,13 +43,13 @@ class Stand:
     """A Web UI and its frontend."""
 
     url: str
-    address: str
+    server: Server
 
     def do(self, work: Callable[[Client], Awaitable[_Result]]) -> _Result:
         """Do something with a client of the frontend."""
 
         async def connected() -> _Result:
-            return await work(await Client.connect(self.address))
+            return await work(await Client.connect(self.server.address))
 
         # In a separate thread: Playwright keeps an event loop running in this one.
         with ThreadPoolExecutor(max_workers=1) as pool:
@@ -63,12 +66,18 @@ class Stand:
 
 
 @contextmanager
-def stand(folder: Path) -> Iterator[Stand]:
-    """Serve the Web UI until the end of the block; `folder` is for its settings."""
+def stand(folder: Path, *, runs: Sequence[Object] = (), archive: OpenArchive = nullcontext) -> Iterator[Stand]:
+    """Serve the Web UI until the end of the block.
+
+    Args:
+        folder: For its settings.
+        runs: Runs that begin when the operator does.
+        archive: Opens the archive of the operator.
+    """
     cache = Cache.from_environment(os.environ)
     with locked(cache.locks / "build"):
         program = gobuild.build(cache, gobuild.UI) / "server"
-    with in_memory(objects=_objects(), pods=_pod) as server, _working(server.address):
+    with in_memory(objects=[*_objects(), *runs], pods=_pod, archive=archive) as server, _working(server.address):
         port = free_port()
         settings = {
             "temporalGrpcAddress": server.address,
@@ -84,7 +93,7 @@ def stand(folder: Path) -> Iterator[Stand]:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
             try:
                 _wait(f"http://127.0.0.1:{port}/healthz", running)
-                yield Stand(f"http://127.0.0.1:{port}", server.address)
+                yield Stand(f"http://127.0.0.1:{port}", server)
             finally:
                 running.terminate()
 

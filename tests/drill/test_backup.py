@@ -3,48 +3,20 @@
 It prints what continued, what was reported, and what ran twice; docs/backup.md says what to expect. There are two disasters. etcd
 is restored from a snapshot; and a namespace is restored from its objects as Velero does it: they get new UIDs and no owners, and
 the statuses of runs are written afterwards.
-
-The ledger is a server outside of what is restored, which logs each attempt of an activity in a pod. Work that is in it more often
-than it should be ran twice.
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from cluster import lifecycle, projectimage
-from cluster.docker import Docker, find_docker
-from cluster.paths import REPOSITORY, Cache
 from cluster.tools import DEFAULT_TOOLS, ensure_tools
-from deploy import NAMESPACE as SYSTEM
-from deploy import kind_cluster
+from drill.stand import CACHE, COPIES, EFFECT, IMAGE, Drill, await_stage, finish, signal, twice
 from support.cluster.artifacts import store
-from support.cluster.namespace import Cluster, Json, temporary_namespace
-from support.cluster.stages import KINDS, STAGES, Kind, begin, has_done, in_flight, send, signals, worker
+from support.cluster.namespace import Cluster, Json
+from support.cluster.stages import KINDS, Kind, begin, in_flight, signals, worker
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
-
-CACHE = Cache.from_environment(os.environ)
-NAME = "perdure-drill"
-NODE = f"{NAME}-control-plane"
-IMAGE = "localhost/perdure:drill"
-COPIES = 2
-LEDGER = "drill-ledger"
-EFFECT = f"""python3 -c '
-import http.client, os
-server = http.client.HTTPConnection("ledger.{LEDGER}", 8000)
-names = ("PERDURE_NAMESPACE", "PERDURE_WORKFLOW_ID", "PERDURE_ACTIVITY_ID")
-server.request("GET", "/" + "/".join(os.environ[name] for name in names))
-server.getresponse()
-'"""
-"""What each attempt does: a request that the ledger logs."""
 
 SAVE = """
 cd /etc/kubernetes/pki/etcd
@@ -66,80 +38,6 @@ RESTORED = ("workflows", "workflowrevisions", "workflowlimits", "payloads", "wor
 """The kinds of docs/backup.md, in the order in which Velero creates them again."""
 
 
-@dataclass(frozen=True)
-class Drill:
-    """A cluster with the operator and the ledger."""
-
-    system: Cluster
-    docker: Docker
-
-    def on_node(self, script: str) -> str:
-        return self.docker.run("exec", NODE, "sh", "-euc", script, timeout=300)
-
-    def scale(self, replicas: int) -> None:
-        self.system("scale", "deployment/perdure", f"--replicas={replicas}")
-        self.system.wait(f"{replicas} operators", lambda: len(self._operators()) == replicas)
-        if replicas:
-            self.system("rollout", "status", "deployment/perdure", "--timeout=5m")
-
-    def _operators(self) -> list[Json]:
-        return self.system.list("pods", "-l=app.kubernetes.io/component=operator")
-
-    def ledger(self, namespace: Cluster) -> Counter[str]:
-        """How often each piece of work was done in a namespace, by workflow ID and activity."""
-        lines = self.system("logs", "ledger", f"--namespace={LEDGER}").splitlines()
-        head = f'"GET /{namespace.namespace}/'
-        return Counter(line.split(head)[1].split()[0] for line in lines if head in line)
-
-
-def cluster(verb: str, *arguments: str) -> None:
-    """Run the cluster scripts: they may start a daemon that outlives them."""
-    command = [sys.executable, str(REPOSITORY / "hack" / "cluster"), verb, f"--name={NAME}", *arguments]
-    subprocess.run(command, check=True, timeout=1800)
-
-
-@pytest.fixture(scope="module")
-def drill() -> Iterator[Drill]:
-    try:
-        cluster("up", "--workers=0")
-        archive = REPOSITORY / "build" / "drill.tar"
-        projectimage.build(CACHE, REPOSITORY / "Dockerfile", REPOSITORY, IMAGE, archive)
-        target = kind_cluster(CACHE, NAME, workers=0)
-        lifecycle.load(CACHE, NAME, [archive])
-        docker = find_docker(CACHE)
-        assert docker is not None
-        folder = ensure_tools(CACHE, (*DEFAULT_TOOLS, "etcdctl", "etcdutl"))
-        for tool in ("etcdctl", "etcdutl"):
-            docker.run("cp", "--follow-link", str(folder / tool), f"{NODE}:/usr/local/bin/{tool}")
-        repository, _, tag = IMAGE.rpartition(":")
-        settings = [f"--set-string=image.repository={repository}", f"--set-string=image.tag={tag}", "--set=replicas=1"]
-        place = [f"--namespace={SYSTEM}", "--create-namespace", "--wait", "--timeout=5m"]
-        target.run("helm", "upgrade", "--install", "perdure", "charts/perdure", *place, *settings)
-        found = Drill(Cluster(str(folder / "kubectl"), Path(target.environment["KUBECONFIG"]), SYSTEM), docker)
-        start_ledger(found.system)
-        yield found
-    finally:
-        if not os.environ.get("KEEP"):
-            cluster("down")
-
-
-def start_ledger(system: Cluster) -> None:
-    labels = {"app": "ledger"}
-    container = {"name": "ledger", "image": IMAGE, "command": ["python3", "-u", "-m", "http.server", "8000"]}
-    head = {"apiVersion": "v1", "metadata": {"name": "ledger", "namespace": LEDGER, "labels": labels}}
-    system.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEDGER}})
-    there = Cluster(system.kubectl, system.kubeconfig, LEDGER)
-    there.apply(head | {"kind": "Pod", "spec": {"containers": [container]}})
-    there.apply(head | {"kind": "Service", "spec": {"selector": labels, "ports": [{"port": 8000}]}})
-    there.pod("ledger", "Running")
-
-
-@pytest.fixture
-def namespace(drill: Drill) -> Iterator[Cluster]:
-    with temporary_namespace(drill.system) as made:
-        yield made
-
-
 def at_work(namespace: Cluster) -> dict[str, Kind]:
     """Start runs of every kind, and return them when all are in their second stage."""
     runs = begin(namespace, IMAGE, copies=COPIES, effect=EFFECT)
@@ -147,43 +45,6 @@ def at_work(namespace: Cluster) -> dict[str, Kind]:
     signal(namespace, 1, runs)
     namespace.wait("work", lambda: in_flight(namespace, runs)["pod"]["Activities"] == COPIES)
     return runs
-
-
-def await_stage(namespace: Cluster, runs: dict[str, Kind], stage: int) -> None:
-    """Wait until all runs have done the work of a stage."""
-
-    def done() -> bool:
-        return all(has_done(namespace.with_history(name), kind, stage) for name, kind in runs.items())
-
-    namespace.wait(f"the end of stage {stage}", done, seconds=900)
-
-
-def signal(namespace: Cluster, stage: int, runs: dict[str, Kind]) -> None:
-    """Send the runs to a stage, and wait until those that are open have recorded it."""
-    send(namespace, stage, runs)
-
-    def recorded(name: str) -> bool:
-        run = namespace.get("workflowrun", name) or {}
-        return "completionTime" in run["status"] or signals(namespace, name) >= stage
-
-    namespace.wait(f"signal {stage}", lambda: all(map(recorded, runs)), seconds=600)
-
-
-def finish(namespace: Cluster, runs: dict[str, Kind], *, stage: int) -> dict[str, str]:
-    """Send the signals from a stage on, and return the phase that each run ends in."""
-    for each in range(stage, STAGES):
-        signal(namespace, each, runs)
-    return {name: namespace.closed(name, seconds=900)["phase"] for name in runs}
-
-
-def twice(drill: Drill, namespace: Cluster, runs: dict[str, Kind]) -> dict[str, set[str]]:
-    """The activities of each run that were done more often than they should be."""
-    found: dict[str, set[str]] = {name: set() for name in runs}
-    for key, times in drill.ledger(namespace).items():
-        run, _, activity = key.partition("/")
-        if run in runs and times > runs[run].attempts:
-            found[run].add(activity)
-    return found
 
 
 def reported(namespace: Cluster, runs: dict[str, Kind]) -> dict[str, str]:
@@ -210,6 +71,9 @@ def show(title: str, before: dict[str, Counter[str]], after: dict[str, Json]) ->
 def test_runs_continue_after_a_restore_of_etcd(drill: Drill, namespace: Cluster) -> None:
     runs = at_work(namespace)
     before = in_flight(namespace, runs)
+    folder = ensure_tools(CACHE, (*DEFAULT_TOOLS, "etcdctl", "etcdutl"))
+    for tool in ("etcdctl", "etcdutl"):
+        drill.docker.run("cp", "--follow-link", str(folder / tool), f"{drill.name}-control-plane:/usr/local/bin/{tool}")
     drill.on_node(SAVE)
     # What happens from here on is lost, with all that it has done.
     signal(namespace, 2, runs)

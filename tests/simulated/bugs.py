@@ -712,6 +712,21 @@ BUGS = (
         scenario="hibernation",
         found="in memory, which waits",
     ),
+    Bug(
+        name="an event that kopf handles late hides a later version of a closed run",
+        commit="7bd85f93",
+        changes=(
+            Change(
+                file="controller/dispatch/index.py",
+                good='self.version(meta["uid"]) or ""',
+                bad='self._versions.get(meta["uid"], "")',
+            ),
+        ),
+        scenario="mixed",
+        operators=3,
+        fleet=True,
+        found="whose watch never failed",
+    ),
 )
 
 

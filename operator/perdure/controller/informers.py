@@ -13,6 +13,7 @@ detected: someone has set it, or the machine was suspended.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -69,6 +70,8 @@ class Informer:
         self.update = update
         """Processes an object that the watch, a list, or the resync has found."""
         self._delete = delete
+        self.repaired = 0
+        """The number of changes that resyncs have found, and that the watch has not shown."""
         self._missed = 0
         """The number of resyncs with missed changes since the last event."""
 
@@ -77,9 +80,15 @@ class Informer:
         self._missed = 0
         (self._delete if deleted else self.update)(obj)
 
-    def note_missed(self) -> None:
-        """Record that a resync has found changes that the watch has not shown."""
-        self._missed += 1
+    def note_missed(self, changes: int, *, judges: bool = True) -> None:
+        """Record that a resync has found changes that the watch has not shown.
+
+        Args:
+            changes: How many.
+            judges: Whether the resync counts for `trouble`.
+        """
+        self.repaired += changes
+        self._missed += judges
 
     def trouble(self) -> str | None:
         """Why the watch counts as stale; None if it works."""
@@ -205,6 +214,9 @@ _KINDS: Final = (
 _ALWAYS_READ: Final = frozenset({"retrypolicies", "workflowlimits", "webhooks", "workerdeployments"})
 """The kinds with few objects: each resync processes all of them. The objects of the other kinds are compared by version."""
 _FIRST_RETRY_SECONDS: Final = 5.0
+_LATE_SECONDS: Final = 50.0
+"""How long before a resync an earlier one has found a change that counts as missed: a little less than the time between two. A
+resync that is repeated sooner, after an outage of the API server, finds changes that a watch shows once it is connected again."""
 _JUMP_SECONDS: Final = 1.0
 
 
@@ -243,21 +255,22 @@ class Resync:
         self._runs = runs
         self._schedules = schedules
         self._pods = pods
-        self._unseen: set[tuple[str, str]] = set()
-        """UIDs and versions of objects that no watch had shown at the last resync."""
+        self._unseen: dict[tuple[str, str], float] = {}
+        """UIDs and versions of objects that no watch had shown at the last resync, and when a list showed them first."""
         self._dead_letters_due = True
         self._complete = True
         self._log = structlog.get_logger("perdure.resync")
 
     async def resync(self) -> bool:
-        """Compare existing objects with the objects from the watches, and process changes that were missed in two resyncs.
+        """Compare existing objects with the objects from the watches, and process the changes that were missed.
 
-        A failed request does not prevent the other comparisons.
+        A change was missed if no watch has shown it, and a resync has found it at least `_LATE_SECONDS` before. A failed request
+        does not prevent the other comparisons.
 
         Returns:
             Whether everything was compared; otherwise the resync must be repeated soon.
         """
-        before, self._unseen = self._unseen, set()
+        before, self._unseen = self._unseen, {}
         absent = self._index.uids()
         complete = True
         for namespace in self._served:
@@ -271,7 +284,7 @@ class Resync:
         if complete:
             complete = await self._drop_deleted(absent)
         else:
-            self._unseen |= before  # objects that could not be read are still due
+            self._unseen = {**self._unseen, **before}  # objects that could not be read are still due
         if self._dead_letters_due and await self._attempt(self._wake_dead_letters()):
             self._dead_letters_due = False
         self._complete = complete and not self._dead_letters_due
@@ -287,8 +300,10 @@ class Resync:
             self._log.exception("Could not resync")
         return False
 
-    async def _compare(self, kind: str, namespace: str | None, before: set[tuple[str, str]], absent: set[str]) -> bool:
-        """Read and process objects that no watch has shown for two resyncs.
+    async def _compare(
+        self, kind: str, namespace: str | None, before: Mapping[tuple[str, str], float], absent: set[str]
+    ) -> bool:
+        """Read and process objects that no watch has shown for long.
 
         Args:
             kind: Plural of the kind.
@@ -301,22 +316,23 @@ class Resync:
         """
         url = kube.path(_group(kind), namespace, kind)
         selectors = {"labelSelector": labels.RUN_ID_LABEL} if kind == "pods" else {}
-        missed, complete = 0, True
+        missed, complete, time = 0, True, asyncio.get_running_loop().time()
         try:
             async for page in self._client.lists.versions(url, **selectors):
                 absent.difference_update(stored.uid for stored in page)
                 for each in page:
                     late = self._index.version(each.uid) != each.version
                     if late:
-                        self._unseen.add((each.uid, each.version))
-                    late = late and (each.uid, each.version) in before
+                        since = before.get((each.uid, each.version), math.inf)
+                        self._unseen[each.uid, each.version] = min(since, time)
+                        late = time - since >= _LATE_SECONDS
                     if late or (kind == "pods" and self._pods.is_orphan(each)):
                         complete &= await self._attempt(self._update(kind, each))
                         missed += late
         finally:
             if missed:
-                if self._complete:  # a repeated resync is too early to judge the watch
-                    self._informers[kind].note_missed()
+                # a repeated resync is too early to judge the watch
+                self._informers[kind].note_missed(missed, judges=self._complete)
                 metrics.WATCH_LAG.inc(missed)
                 self._log.warning("The watch missed changes", kind=kind, objects=missed)
         return complete

@@ -42,7 +42,7 @@ _BREATH: Final = 50
 _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410}}\n'
 """The event that makes kopf list the kind again."""
 _HTTP_GONE: Final = 410
-_WRITTEN: Final = frozenset({"ADDED", "MODIFIED"})
+WRITTEN: Final = frozenset({"ADDED", "MODIFIED"})
 """Types of the events that a write causes."""
 
 
@@ -178,7 +178,7 @@ class Feed:
             if event["type"] == "ERROR":
                 raise kube.ApiError(int(obj.get("code") or 0), str(obj.get("reason")), str(obj.get("message")))
             if self._client.lists.concerns(kube.namespace_of(obj)):
-                known = event["type"] in _WRITTEN and self._filter.process_change(plural, obj)
+                known = event["type"] in WRITTEN and self._filter.process_change(plural, obj)
                 if not known:
                     yield _line(event, raw)
             # Record the version only now, so that an event that kopf has not received is sent again.

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 import yaml
 
+from perdure.controller import informers
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube.access import find_access
@@ -52,6 +53,7 @@ async def test_missed_changes_are_found_by_the_second_resync_and_fail_the_probe_
     namespace: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
+    monkeypatch.setattr(informers, "_LATE_SECONDS", 0.0)
     async with at_work(namespace) as manager:
         await manager.first_lists.wait()
         number = 0

@@ -8,6 +8,7 @@ import pytest
 
 from perdure.api.labels import POD_FINALIZER
 from perdure.controller.fleet.shards import SHARDS, shard_of
+from perdure.kube import client as kube
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.patches import copy
 from perdure.simulation.cluster.store import ObjectKey, Write
@@ -42,6 +43,25 @@ def test_a_failed_resync_is_retried_soon() -> None:
         await world.rest()
 
     assert simulate(scenario, _calm()).violations == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_resync_that_is_repeated_after_an_outage_leaves_changes_to_the_watch(seed: int) -> None:
+    """It is repeated after five seconds, while the watch may wait ten until it connects again."""
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.faults.outages.append((115, 119))
+        await asyncio.sleep(118)
+        world.faults.broken.add(kube.path(kube.PERDURE, None, "workflowlimits"))  # so that no resync is complete
+        world.create("WorkflowRun", "brief", {"inline": _NAP})
+        await asyncio.sleep(20)
+        world.faults.broken.clear()
+        assert world.run("brief")["status"]["phase"] == "Completed"
+        assert [each.repaired for each in world.operators[0].manager.informers.values() if each.repaired] == []
+        await world.rest()
+
+    assert simulate(scenario, _calm(seed)).violations == []
 
 
 def test_an_unreadable_object_does_not_hide_the_others() -> None:

@@ -98,19 +98,28 @@ def _fail(answer: asyncio.Future[Response], error: Exception) -> None:
         answer.set_exception(error)
 
 
+_LONGEST_BACKOFF_SECONDS = 10.0
+
+
 class LaggingWatch(Watch):
     """The watch of a process on a kind. After a gap, it lists existing objects, but never reports deletions within the gap."""
 
-    def __init__(self, random: Random, lag: float, *args: Any, **options: Any) -> None:
-        """`lag` is the mean of its delays, in seconds; the rest is as for a Watch."""
+    def __init__(self, random: Random, lag: float, faults: Faults, *args: Any, **options: Any) -> None:
+        """`lag` is the mean of its delays, in seconds, and `faults` has the outages; the rest is as for a Watch."""
         super().__init__(*args, **options)
+        self.has_failed = False
+        """Whether the connection was ever interrupted."""
+        self._faults = faults
         self._random = random
         self._lag = lag
         self._last = 0.0
         self._deaf = False
 
     def is_connected(self) -> bool:
-        """Whether the connection holds."""
+        """Whether the connection holds. An outage of the API server breaks it, and it is tried again some seconds later."""
+        outage = next((end for start, end in self._faults.outages if start <= self.loop.time() < end), None)
+        if outage is not None:
+            self.interrupt(outage - self.loop.time() + self._random.uniform(0, _LONGEST_BACKOFF_SECONDS))
         return not self._deaf
 
     def schedule(self, type_: str | None, obj: dict[str, Any]) -> None:
@@ -121,7 +130,7 @@ class LaggingWatch(Watch):
     def interrupt(self, seconds: float) -> None:
         """Receive no events for a while, and then list, as a client with a broken connection does."""
         if not self._deaf:
-            self._deaf = True
+            self._deaf = self.has_failed = True
             self.loop.call_later(seconds, self._resume)
 
     def _resume(self) -> None:

@@ -9,12 +9,14 @@ from perdure.api.state_versions import NEWEST
 from perdure.archive.rows import Archive, ArchiveSettings
 from perdure.controller.capacity import CapacitySettings
 from perdure.controller.fleet.membership import Membership
+from perdure.controller.informers import Informer
 from perdure.controller.manager import Manager
 from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.frontend.core import Frontend
 from perdure.frontend.settings import Settings
 from perdure.handlers.assembly import OperatorOptions
+from perdure.handlers.watch import WRITTEN
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
@@ -23,6 +25,8 @@ from support.faulty.faults import Faults
 from support.faulty.network import FaultySession, LaggingWatch
 from support.faulty.newer import NEWER, NewerSession, as_known, release_of
 
+_HANDLER_SECONDS = 0.02
+"""Mean time until kopf calls a handler."""
 _Result = TypeVar("_Result")
 
 
@@ -81,7 +85,11 @@ class FaultyOperator(Operator):
         """
         self.reads = reads
         self._frontend: Frontend | None = None
+        self._faults = faults
         self._random = random
+        self._handlers = Random(f"{random.random()} handlers")
+        self._handled: dict[str, float] = {}
+        """When the last event of each object that went through kopf is handled, by UID."""
         self._lag = lag
         self._lagging: list[LaggingWatch] = []
 
@@ -130,9 +138,37 @@ class FaultyOperator(Operator):
             deliver(type_, as_known(obj))
 
         taker = deliver_known if self.reads == NEWER else deliver
-        watch = LaggingWatch(self._random, self._lag, self._loop, self._server, plural, label=label, deliver=taker)
+        watch = LaggingWatch(
+            self._random, self._lag, self._faults, self._loop, self._server, plural, label=label, deliver=taker
+        )
         self._lagging.append(watch)
         return watch
+
+    def process(self, informer: Informer, type_: str | None, obj: dict[str, Any]) -> None:
+        """Pass an event on as `handlers.watch` does: those that need no handler immediately, others when kopf calls it."""
+        if type_ in WRITTEN and self.manager.process_change(informer.plural, obj):
+            return
+        uid = obj["metadata"]["uid"]
+        at = (
+            max(self._handled.get(uid, 0.0), self._loop.time() + self._handlers.expovariate(1 / _HANDLER_SECONDS))
+            + 2e-6
+        )
+        self._handled[uid] = at
+        self._loop.call_at(at, self._handle, informer, type_, obj)
+
+    def _handle(self, informer: Informer, type_: str | None, obj: dict[str, Any]) -> None:
+        if not self.is_dead:
+            super().process(informer, type_, obj)
+
+    async def kill(self) -> None:
+        """Kill the process, after a check that resyncs have repaired nothing that working watches have shown."""
+        broken = {watch.plural for watch in self._lagging if watch.has_failed}
+        for plural, informer in self.manager.informers.items():
+            if informer.repaired and plural not in broken:
+                self._crashed(
+                    f"resyncs of {self.name} have repaired {informer.repaired} {plural}, whose watch never failed"
+                )
+        await super().kill()
 
     def within(self, work: Callable[..., _Result], *args: Any) -> _Result:
         """Call a function in this process, whose tasks end with it."""

@@ -22,9 +22,13 @@ class Index:
     """The last reported versions by UID, except for finished and hibernated runs, whose versions are in the directory."""
 
     def update(self, obj: kube.Object) -> None:
-        """Record the version of an object, so that a resync does not process it again."""
+        """Record the version of an object, so that a resync does not process it again.
+
+        An event may arrive after that of a later version: the watch passes on what this process or another member wrote without
+        kopf, whose handlers run later. The version of a run that is left to the directory counts, too.
+        """
         meta = obj["metadata"]
-        if not kube.older(meta["resourceVersion"], self._versions.get(meta["uid"], "")):
+        if not kube.older(meta["resourceVersion"], self.version(meta["uid"]) or ""):
             self._versions[meta["uid"]] = meta["resourceVersion"]
 
     def delete(self, uid: str) -> None:

@@ -495,6 +495,8 @@ class WorkflowRuns:
             if not run.deleted and self.directory.closed_version(key.uid) is None:
                 self.publish(run.record.latest())  # another client has recorded its end, and the watch may lag
             self._index.runs.pop(key.uid, None)
+            if self.directory.closed_version(key.uid) is not None:
+                self._index.leave_to_directory(key.uid)
             self.fleet.remove(key.uid)
             self._queue.forget(key)
             self._restore(run)

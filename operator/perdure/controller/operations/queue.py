@@ -142,7 +142,7 @@ class OperationResync:
                 missed += unseen and created < now() - timedelta(seconds=RESYNC_SECONDS)
                 isolate(obj, self._enqueue)
         if missed:
-            self._informer.note_missed()
+            self._informer.note_missed(missed)
             metrics.WATCH_LAG.inc(missed)
             self._log.warning("The watch missed Operations", objects=missed)
 

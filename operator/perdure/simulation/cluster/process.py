@@ -243,9 +243,13 @@ class Operator:
                 phase = (obj.get("status") or {}).get("phase", "")
                 line = f"watch {type_ or 'LISTED'} {informer.plural} {meta['name']} {deleting}{phase} v{meta['resourceVersion']}"
                 self._trace(line, str(meta))
-            self._context.run(informer.on_event, obj, deleted=type_ == "DELETED")
+            self._context.run(self.process, informer, type_, obj)
 
         return deliver
+
+    def process(self, informer: Informer, type_: str | None, obj: dict[str, Any]) -> None:
+        """Pass an event to its informer."""
+        informer.on_event(obj, deleted=type_ == "DELETED")
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if not self._session.dead:

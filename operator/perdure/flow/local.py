@@ -59,16 +59,19 @@ from perdure.flow.definitions import (
 from perdure.flow.files import LocalStore
 from perdure.flow.manifests import retry_policy
 from perdure.flow.sandbox import RESTRICTED, advice, local_instance
+from perdure.flow.workspaces import FOLDERS
 from perdure.kube import clock
 from perdure.language.program import retry_rules
 from perdure.runtime.pods.payloads import LARGE_RESULT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from google.protobuf.duration_pb2 import Duration as ProtoDuration
 
     from perdure.flow.files import LocalFiles
+    from perdure.flow.workspaces import Workspace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -277,6 +280,10 @@ class LocalRun:
         """What a test has decided about an activity; about one of another worker, nothing."""
         return _Script() if activity is None else self._scripts[activity.environment.name, activity.name]
 
+    def folder_of(self, workspace: Workspace) -> Path:
+        """Return the folder that is a workspace of the flow, so that a test can put files there, and read them."""
+        return self._store.workspace("claim" if workspace.claim is not None else "", workspace.name)
+
     def send_signal(self, name: str, value: Any = None, *, after: Duration = "0s") -> None:
         """Send a signal to the flow, a time after its start.
 
@@ -318,7 +325,7 @@ class LocalRun:
         stored = flow.signature.encode_arguments(flow.signature.bind(args, kwargs))
         with ThreadPoolExecutor(1) as thread:  # this one may have an event loop already
             result = thread.submit(asyncio.run, self._run(flow, stored)).result()
-        with _exchanging(self._store.attempt()):  # so that a file in the result can be read
+        with _in_activity(self._store.attempt(), {}):  # so that a file in the result can be read
             found: R = flow.signature.decode_result(result)
         return found
 
@@ -683,11 +690,22 @@ class LocalRun:
             argument = values[0] if len(values) == 1 else values or None
             if isinstance(argument, dict):
                 argument.pop(FILES_FIELD, None)
-            with _exchanging(self._store.attempt()):
+            with _in_activity(self._store.attempt(), self._folders(task)):
                 result = await asyncio.to_thread(environment.run, function, argument)
                 return await result if inspect.isawaitable(result) else result
         finally:
             task.details = environment.heartbeats[-1] if environment.heartbeats else task.details
+
+    def _folders(self, task: _Task) -> dict[str, Path]:
+        """The workspaces that an activity mounts: as on a cluster, each run has its own, but those with a claim are of all."""
+        activity, run = self._activity(task), task.execution
+        mounted = () if activity is None else activity.options.workspaces
+        return {
+            each.name: self.folder_of(each)
+            if each.claim is not None or run is self._executions[0]
+            else self._store.workspace(run.run_id, each.name)
+            for each in mounted
+        }
 
     def _function(self, task: _Task) -> Callable[..., Any]:
         command = task.command
@@ -791,13 +809,14 @@ class LocalRun:
 
 
 @contextmanager
-def _exchanging(files: LocalFiles) -> Iterator[None]:
-    """Have the files of an attempt within a block."""
-    token = EXCHANGE.set(files)
+def _in_activity(files: LocalFiles, folders: Mapping[str, Path]) -> Iterator[None]:
+    """Have the files of an attempt, and its workspaces, within a block."""
+    tokens = EXCHANGE.set(files), FOLDERS.set(folders)
     try:
         yield
     finally:
-        EXCHANGE.reset(token)
+        EXCHANGE.reset(tokens[0])
+        FOLDERS.reset(tokens[1])
 
 
 def _start_of(flow: Flow[..., Any], workflow_id: str, arguments: Any) -> activation.InitializeWorkflow:

@@ -60,12 +60,14 @@ class Workspace:
         Raises:
             ValueError: One is not valid.
         """
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        name: object = self.name
+        size: object = self.size
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise ValueError(f"the name of a workspace must have lowercase letters, digits, and `-`, not {self.name!r}")
         of = f"of the workspace `{self.name}`"
         if (self.size is None) == (self.claim is None):
             raise ValueError(f"give `size` {of}, such as `10Gi`, or `claim`, the name of a PersistentVolumeClaim")
-        if self.size is not None and not (isinstance(self.size, str) and QUANTITY.fullmatch(self.size)):
+        if size is not None and not (isinstance(size, str) and QUANTITY.fullmatch(size)):
             raise ValueError(f"`size` {of} must be a quantity of Kubernetes such as `10Gi`, not {self.size!r}")
         if self.access not in get_args(Access):
             raise ValueError(f"`access` {of} must be {', '.join(get_args(Access))}, not {self.access!r}")

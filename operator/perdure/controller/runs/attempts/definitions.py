@@ -182,8 +182,8 @@ class ActivityDefinitions:
             else:
                 chosen[activity.scheduled_event_id] = _Chosen(activity.attempt, version, definition)
         self._chosen = chosen
-        known = {name: each.definition for name, each in found.items() if not isinstance(each, Failure)}
-        self._known = {**self._known, **known}
+        called = {name: each.definition for name, each in found.items() if not isinstance(each, Failure)}
+        self._known = {**self._known, **called}
 
     def _is_known(self, activity: PendingActivity) -> bool:
         if activity.task_queue:

@@ -32,7 +32,7 @@ from temporalio.bridge.proto import workflow_commands as commands
 from temporalio.common import Priority, SearchAttributePair, TypedSearchAttributes
 from temporalio.converter import DataConverter, DefaultFailureConverter
 from temporalio.exceptions import ApplicationError, CancelledError
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from perdure import activity as pods
 from perdure.activity._context import MESSAGE_LIMIT, result_too_large
@@ -58,7 +58,8 @@ from perdure.flow.definitions import (
 )
 from perdure.flow.files import LocalStore
 from perdure.flow.manifests import retry_policy
-from perdure.flow.sandbox import RESTRICTED, advice, local_instance
+from perdure.flow.repeats import Decisions
+from perdure.flow.sandbox import RESTRICTED, advice, sandboxed_instance
 from perdure.flow.workspaces import FOLDERS
 from perdure.kube import clock
 from perdure.language.program import retry_rules
@@ -183,7 +184,9 @@ class _Execution:
     instance: WorkflowInstance
     on_close: Callable[[_Execution], object]
     start: activation.InitializeWorkflow
-    parent: _Execution | None = None
+    parent: _Execution | None
+    decisions: Decisions | None
+    """What it has decided, to repeat it; None if a sandbox checks it."""
     tasks: dict[int, _Task] = field(default_factory=dict)
     timers: set[int] = field(default_factory=set)
     children: dict[int, _Execution] = field(default_factory=dict)
@@ -243,7 +246,7 @@ class LocalRun:
         self._root: _Execution | None = None
         self.sandbox = True
         """Whether flows run in the sandbox of workers, which imports their module again: not for debuggers, and not if a test has
-        changed the module."""
+        changed the module. A flow whose module cannot be imported again is replayed at the end, and must decide the same."""
         self._store = LocalStore()
         """What has the files of activities."""
 
@@ -356,12 +359,29 @@ class LocalRun:
                 done = action()
                 if done is not None:
                     await done
+            await self._check_repeats()
         finally:
             for execution in self._executions:
                 await self._evict(execution)
         if self._root.error is not None:
             raise self._root.error
         return self._root.result
+
+    async def _check_repeats(self) -> None:
+        """Check that flows without a sandbox decide the same again.
+
+        Raises:
+            SandboxError: One does not.
+        """
+        for execution in self._executions:
+            if execution.decisions is None:
+                continue
+            difference = await execution.decisions.difference()
+            if difference is not None:
+                raise SandboxError(
+                    f"the flow {execution.start.workflow_type} decides differently when it is replayed: {difference}; "
+                    "use `pf.now()`, `workflow.random()` of temporalio, or an activity for what changes"
+                ) from self._require_root().error
 
     async def _evict(self, execution: _Execution) -> None:
         """Let an instance end its tasks, as a worker does when it forgets a run."""
@@ -443,8 +463,10 @@ class LocalRun:
             last_failure=None,
         )
         with environments_kept():
-            instance = local_instance(flow, details, sandboxed=self.sandbox)
-        execution = _Execution(flow, start.workflow_id, run_id, instance, on_close, start, parent)
+            instance = sandboxed_instance(flow, details) if self.sandbox else None
+        repeated = Decisions(details) if self.sandbox and instance is None else None
+        instance = instance or UnsandboxedWorkflowRunner().create_instance(details)
+        execution = _Execution(flow, start.workflow_id, run_id, instance, on_close, start, parent, repeated)
         self._executions.append(execution)
         self._after(timedelta(), lambda: self._activate(execution, initialize_workflow=start))
         return execution
@@ -468,7 +490,10 @@ class LocalRun:
             if failure.application_failure_info.type == RESTRICTED:
                 raise SandboxError(advice(failure, execution.flow)) from _error_of(failure)
             raise _error_of(failure)
-        for command in completion.successful.commands:
+        found = list(completion.successful.commands)
+        if execution.decisions is not None:
+            execution.decisions.steps.append((act, found))
+        for command in found:
             self._do(execution, command)
 
     def _do(self, execution: _Execution, command: commands.WorkflowCommand) -> None:

@@ -80,10 +80,6 @@ OF_THE_OPERATOR: Final = {
         "The URL of an `http` activity is not valid.",
         "Correct `http.url`, or the input that it contains.",
     ),
-    "MapError": (
-        "Calls of `pf.map` in a [flow](../python.md) failed.",
-        "See the failure of each call in the message; choose with `failure_policy` what a failure does to the other calls.",
-    ),
     "NoToken": (
         "The pod of a `resource` activity has no token for the API server.",
         "Remove `automountServiceAccountToken: false` from its ServiceAccount.",

@@ -501,7 +501,7 @@ BUGS = (
         changes=(
             Change(
                 file="controller/runs/resets.py",
-                good="    needed = needed_files(before, later, kept, definition.program.activities)\n",
+                good="    needed = needed_files(before, later, kept, use.activities)\n",
                 bad="    needed = dict[str, list[str]]()\n",
             ),
             Change(

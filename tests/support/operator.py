@@ -17,6 +17,7 @@ from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import Kubelet, Script
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
+from perdure.simulation.cluster.resources import kinds
 from support.faulty.faults import Faults
 from support.faulty.operators import FaultyOperator
 from support.temporal import Server
@@ -104,7 +105,8 @@ async def _operate(
     for each in deployment.config_maps:
         kubernetes.create("configmaps", each, namespace=deployment.namespaces[0])
     for each in deployment.objects:
-        kubernetes.create(f"{each['kind'].lower()}s", each, namespace=deployment.namespaces[0])
+        plural = next(name for name, found in kinds().items() if found.kind == each["kind"])
+        kubernetes.create(plural, each, namespace=deployment.namespaces[0])
     if deployment.pods is not None:
         Kubelet(loop, kubernetes, deployment.pods)
     async with deployment.archive() as archive:

@@ -29,7 +29,8 @@ class ScheduleActivityTask:
     schedule_to_start_timeout: timedelta | None = None
     start_to_close_timeout: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
-    retry_policy: PolicyChoice = field(default_factory=RetryPolicy)
+    retry_policy: PolicyChoice | None = None
+    """None: Temporal's default; but if code schedules an activity in a pod, that of its definition."""
     task_queue: str = ""
     """The task queue of its workers; empty: it runs in a pod."""
     header: Any = None

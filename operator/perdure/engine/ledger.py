@@ -265,7 +265,7 @@ def event_of(
         case cmd.ScheduleActivityTask():
             _admit("activity", command.activity_id, [a.activity_id for a in state.activities.values()])
             attributes |= _completed_timeouts(command, state, now)
-            attributes["retry_policy"] = resolved(command.retry_policy, policies)
+            attributes["retry_policy"] = resolved(command.retry_policy or RetryPolicy(), policies)
             return ev.ActivityTaskScheduled(**attributes, **position)
         case cmd.RequestCancelActivityTask():
             activity = state.activities.get(str(command.scheduled_event_id)) or activity_named(
@@ -427,7 +427,7 @@ def resolved(choice: PolicyChoice, policies: Mapping[str, RetryPolicy] | None) -
     found = (policies or {}).get(choice.name)
     if found is None:
         message = f"there is no valid RetryPolicy `{choice.name}`; the run continues once there is one"
-        raise UndecidableError(message, POLICY_NOT_FOUND)
+        raise UndecidableError(message, POLICY_NOT_FOUND, cause="BadScheduleActivityAttributes")
     return found
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
-from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    TimeoutError,  # noqa: A004 - the SDK's name
+    is_cancelled_exception,
+)
 
 from perdure.api.times import format_duration
 from perdure.api.values import codec_of
+from perdure.engine.failures import FailureKind, shorten
 from perdure.flow.definitions import CALLS, Activity, Duration, duration, text_of
 from perdure.flow.workflow import FlowCalls
 
@@ -30,14 +40,24 @@ SCHEDULED_TIME: Final = SearchAttributeKey.for_datetime("TemporalScheduledStartT
 
 
 class MapError(ApplicationError):
-    """Calls of a `map` have failed."""
+    """Calls of a `map` have failed.
+
+    As for a loop in YAML, its type is that of the first failure, and it is final if that is, so that parents and retry policies
+    of runs see it. The message names all failures.
+    """
 
     def __init__(self, name: str, count: int, failures: Mapping[str, BaseException], results: Sequence[Any]) -> None:
         """`count`: how many calls there were; `failures`: the errors by the label of the call; `results`: of the others."""
         reasons = {label: _reason(error) for label, error in failures.items()}
         text = "; ".join(f"{name}[{label}]: {reason}" for label, reason in reasons.items())
         parts = {"activity": name, "count": count, "failures": reasons}
-        super().__init__(f"{len(failures)} of {count} calls of {name} failed: {text}", parts, type="MapError")
+        first = [each for each in causes(next(iter(failures.values()))) if not isinstance(each, ActivityError)]
+        super().__init__(
+            shorten(f"{len(failures)} of {count} calls of {name} failed: {text}"),
+            parts,
+            type=type_of(first[0]) if first else FailureKind.ACTIVITY,
+            non_retryable=any(isinstance(each, ApplicationError) and each.non_retryable for each in first),
+        )
         self.failures = dict(failures)
         self.results = list(results)
 
@@ -151,8 +171,8 @@ async def signal(name: str, type_: Any = Any, *, timeout: Duration | None = None
         limit = duration(timeout)
         try:
             value = await asyncio.wait_for(waiting, limit.total_seconds())
-        except TimeoutError:
-            raise TimeoutError(f"the signal {name} did not arrive within {format_duration(limit)}") from None
+        except builtins.TimeoutError:
+            raise builtins.TimeoutError(f"the signal {name} did not arrive within {format_duration(limit)}") from None
     return codec_of(type_).decode(value, f"the signal {name}")
 
 
@@ -229,6 +249,29 @@ def _labels(parameter: str, values: Sequence[Any]) -> list[str]:
 
 def _reason(error: BaseException) -> str:
     """Return the message of the first cause: that of an activity's failure is the one of its last attempt."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return str(error)
+    return str(causes(error)[-1])
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """Return a failure and its causes, as a history has them."""
+    found = [error]
+    while isinstance(found[-1], FailureError) and found[-1].__cause__ is not None:
+        found.append(found[-1].__cause__)
+    return found
+
+
+def type_of(error: BaseException) -> str:
+    """Return the type of a failure, as retry policies and `catch` in YAML name it."""
+    match error:
+        case ApplicationError():
+            return error.type or "ApplicationError"
+        case ActivityError():
+            return FailureKind.ACTIVITY
+        case ChildWorkflowError():
+            return FailureKind.CHILD_WORKFLOW
+        case TimeoutError():
+            return FailureKind.TIMEOUT
+        case CancelledError():
+            return FailureKind.CANCELLED
+        case _:
+            return getattr(error, "type", None) or type(error).__name__

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 
 from perdure.api.times import parse_duration
 from perdure.api.values import Codec, ValueTypeError, codec_of
+from perdure.flow.workspaces import QUANTITY, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -61,8 +62,16 @@ CALLS: ContextVar[Calls | None] = ContextVar("perdure.flow", default=None)
 _LONGEST_TEXT: Final = 40
 _LONGEST_LABEL: Final = 60
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?")
-"""A quantity of Kubernetes."""
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""The name of an object of Kubernetes."""
+_OPTIONS: Final = {
+    "startToCloseTimeout": "timeout",
+    "scheduleToCloseTimeout": "total_timeout",
+    "heartbeatTimeout": "heartbeat",
+    "retryPolicy": "retry",
+    "workspaces": "workspace",
+}
+"""Fields of activities in YAML that have no effect on flows, and the options in place of them."""
 
 
 def duration(value: Duration) -> timedelta:
@@ -140,13 +149,16 @@ class ActivityOptions:
     """Maximum duration of all attempts with the delays between them (ScheduleToClose)."""
     heartbeat: timedelta | None = None
     """Maximum time between two heartbeats."""
-    retry: Retry = field(default_factory=Retry)
+    retry: Retry | str = field(default_factory=Retry)
+    """How failed attempts are repeated, or the name of the RetryPolicy that says so."""
     limits: tuple[str, ...] = ()
     """Names of WorkflowLimits that each attempt takes."""
     cache: timedelta | None = None
     """How long a result is reused for the same arguments."""
+    workspaces: tuple[Workspace, ...] = ()
+    """The workspaces that it mounts."""
     definition: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the activity in its Workflow, such as `workspaces` or `podTemplate`."""
+    """Further fields of the activity in its Workflow, such as `podReplacementPolicy`."""
 
 
 def text_of(value: Any) -> str | None:
@@ -464,7 +476,7 @@ class Environment:
             ("memory", memory, "`256Mi` or `4Gi`"),
         )
         for field_name, quantity, example in amounts:
-            if quantity is not None and not (isinstance(quantity, str) and _QUANTITY.fullmatch(quantity)):
+            if quantity is not None and not (isinstance(quantity, str) and QUANTITY.fullmatch(quantity)):
                 what = f"`{field_name}` of the environment `{name}`"
                 raise ValueError(f"{what} must be a quantity of Kubernetes such as {example}, not {quantity!r}")
         if gpu is not None:
@@ -486,9 +498,10 @@ class Environment:
         total_timeout: Duration | None = None,
         heartbeat: Duration | None = None,
         retries: int | None = None,
-        retry: Retry | None = None,
+        retry: Retry | str | None = None,
         limit: str | tuple[str, ...] = (),
         cache: Duration | None = None,
+        workspace: Workspace | tuple[Workspace, ...] = (),
         definition: Mapping[str, Any] | None = None,
     ) -> ActivityDecorator:
         """Return a decorator that makes a function an activity. Its name is that of the function, with dashes.
@@ -498,9 +511,10 @@ class Environment:
             total_timeout: Maximum duration of all attempts.
             heartbeat: Maximum time between two calls of `perdure.activity.heartbeat`.
             retries: How often a failed attempt is repeated; None: without end, with a growing delay.
-            retry: The same in full.
+            retry: The same in full, or the name of a RetryPolicy in the namespace of the run.
             limit: WorkflowLimits that each attempt takes.
             cache: How long a result is reused for the same arguments.
+            workspace: Workspaces whose files it has at their `path`.
             definition: Further fields of the activity in its Workflow, as in YAML.
 
         Raises:
@@ -508,6 +522,13 @@ class Environment:
         """
         if retry is not None and retries is not None:
             raise ValueError("give `retries` or `retry`, not both")
+        if isinstance(retry, str) and not _OBJECT_NAME.fullmatch(retry):
+            raise ValueError(
+                f"`retry` must be a `pf.Retry`, or the name of a RetryPolicy such as `standard`, not {retry!r}"
+            )
+        for name, option in _OPTIONS.items():
+            if name in (definition or {}):
+                raise ValueError(f"`{name}` in `definition` has no effect on flows: use `{option}`")
 
         def decorate(function: Callable[..., Any]) -> Activity[..., Any]:
             name = function.__name__.strip("_").replace("_", "-")
@@ -523,6 +544,7 @@ class Environment:
                 retry=retry or (Retry() if retries is None else Retry(attempts=retries + 1)),
                 limits=(limit,) if isinstance(limit, str) else tuple(limit),
                 cache=_checked(cache, f"`cache` {of}"),
+                workspaces=(workspace,) if isinstance(workspace, Workspace) else tuple(workspace),
                 definition=dict(definition or {}),
             )
             found: Activity[..., Any] = Activity(self, name, function, options)

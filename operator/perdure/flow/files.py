@@ -93,7 +93,7 @@ class _Outbox:
             self._check(value, path)
             name = f"file-{len(self._names) + 1}"
             target = self._folder / name
-            if path.is_relative_to(self._created):
+            if path.parent.parent == self._created:  # `create` has made it; what is in such a folder stays there
                 path.replace(target)
             elif path.is_dir():
                 shutil.copytree(path, target, symlinks=True)
@@ -139,7 +139,7 @@ class PodFiles:
 
 
 class LocalStore:
-    """The artifact store of a local run: a temporary folder, which lasts as long as this or a file of it."""
+    """The artifact store and the volumes of a local run: a temporary folder, which lasts as long as this or a file of it."""
 
     def __init__(self) -> None:
         """Create it without files."""
@@ -157,17 +157,24 @@ class LocalStore:
         self._attempts += 1
         return LocalFiles(self, f"attempt-{self._attempts}")
 
+    def workspace(self, run: str, name: str) -> Path:
+        """Return the folder that is a workspace of a run."""
+        folder = self._folder / "workspaces" / (run or "first") / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def folder_of(self, attempt: str) -> Path:
         """Return the folder of an attempt."""
         return self._folder / attempt
 
     def add(self, key: str, path: Path) -> None:
         """Keep a file, which nobody may change."""
-        for folder, _, files in os.walk(path):
-            for name in files:
-                (Path(folder) / name).chmod(0o444)
-        if path.is_file():
-            path.chmod(0o444)
+        files = (
+            [path] if path.is_file() else [Path(folder) / name for folder, _, names in os.walk(path) for name in names]
+        )
+        for each in files:
+            if not each.is_symlink():  # what it points to is not in the store
+                each.chmod(0o444)
         self._paths[key] = path
 
     def path_of(self, key: str) -> Path:
@@ -213,11 +220,9 @@ class LocalFiles:
 
 def _measured(path: Path) -> tuple[int, str]:
     """Return the size and the SHA-256 of what a store would have."""
-    with tempfile.TemporaryFile() as packed:
+    with tempfile.TemporaryFile() if path.is_dir() else path.open("rb") as stored:
         if path.is_dir():
-            with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            with tarfile.open(fileobj=stored, mode="w:gz") as archive:
                 archive.add(path, arcname=".")
-            packed.seek(0)
-            return os.fstat(packed.fileno()).st_size, hashlib.file_digest(packed, "sha256").hexdigest()
-    with path.open("rb") as file:
-        return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
+            stored.seek(0)
+        return os.fstat(stored.fileno()).st_size, hashlib.file_digest(stored, "sha256").hexdigest()

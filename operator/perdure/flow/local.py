@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payloads
-from temporalio.api.enums.v1 import RetryState, TimeoutType
+from temporalio.api.enums.v1 import RetryState
+from temporalio.api.enums.v1 import TimeoutType as ProtoTimeoutType
 from temporalio.api.failure.v1 import ActivityFailureInfo, CanceledFailureInfo, Failure, TimeoutFailureInfo
 from temporalio.bridge.proto import activity_result, child_workflow
 from temporalio.bridge.proto import workflow_activation as activation
@@ -36,36 +37,53 @@ from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 from perdure import activity as pods
 from perdure.activity._context import MESSAGE_LIMIT, result_too_large
 from perdure.api.files import EXCHANGE
+from perdure.api.kinds.retrypolicy import RetryPolicySpec, RetryRules
 from perdure.api.names import FILES_FIELD
 from perdure.api.times import format_duration
-from perdure.flow.control import SCHEDULED_TIME
+from perdure.client.run_requests import encoded
+from perdure.engine import failures
+from perdure.engine.activities import too_many_losses
+from perdure.engine.failures import FailureKind, TimeoutType
+from perdure.engine.retry import RetryPolicy, decide_retry
+from perdure.flow.control import SCHEDULED_TIME, type_of
 from perdure.flow.definitions import (
     Activity,
     Duration,
     Environment,
     Flow,
+    Retry,
     duration,
     environment_named,
     environments_kept,
 )
 from perdure.flow.files import LocalStore
+from perdure.flow.manifests import retry_policy
 from perdure.flow.sandbox import RESTRICTED, advice, local_instance
+from perdure.flow.workspaces import FOLDERS
 from perdure.kube import clock
+from perdure.language.program import retry_rules
 from perdure.runtime.pods.payloads import LARGE_RESULT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from google.protobuf.duration_pb2 import Duration as ProtoDuration
 
     from perdure.flow.files import LocalFiles
+    from perdure.flow.workspaces import Workspace
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _PODS: Final = "pods/"
 _CONVERTER: Final = DataConverter.default
-
+_IN_USE: Any = "START_CHILD_WORKFLOW_EXECUTION_FAILED_CAUSE_WORKFLOW_ALREADY_EXISTS"
+_TIMEOUTS: Final = {
+    TimeoutType.START_TO_CLOSE: ProtoTimeoutType.TIMEOUT_TYPE_START_TO_CLOSE,
+    TimeoutType.SCHEDULE_TO_CLOSE: ProtoTimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE,
+    TimeoutType.HEARTBEAT: ProtoTimeoutType.TIMEOUT_TYPE_HEARTBEAT,
+}
 
 Outcome = Literal["Completed", "Failed", "TimedOut", "Lost", "Cancelled", "Stopped", "Running"]
 
@@ -83,6 +101,17 @@ class SandboxError(RuntimeError):
 
 class PodLostError(Exception):
     """The error of an attempt that a test has lost."""
+
+
+class AttemptTimeoutError(Exception):
+    """The error of an attempt, or of an activity, that has taken too long."""
+
+    type = FailureKind.TIMEOUT
+
+    def __init__(self, limit: TimeoutType) -> None:
+        """`limit`: the timeout that it has reached."""
+        super().__init__(f"the attempt has reached its {limit} timeout")
+        self.limit = limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +165,8 @@ class _Task:
     local: bool
     scheduled: datetime
     attempt: int = 0
+    losses: int = 0
+    """How many attempts were lost, which do not count for retries."""
     details: Any = None
     open: bool = True
     call: int = -1
@@ -152,6 +183,7 @@ class _Execution:
     instance: WorkflowInstance
     on_close: Callable[[_Execution], object]
     start: activation.InitializeWorkflow
+    parent: _Execution | None = None
     tasks: dict[int, _Task] = field(default_factory=dict)
     timers: set[int] = field(default_factory=set)
     children: dict[int, _Execution] = field(default_factory=dict)
@@ -176,6 +208,7 @@ class LocalRun:
         start: datetime | None = None,
         activities: Mapping[str, Callable[..., Any]] | None = None,
         scheduled_time: datetime | None = None,
+        retry_policies: Mapping[str, Retry | RetryPolicySpec] | None = None,
     ) -> None:
         """Prepare a run.
 
@@ -183,6 +216,7 @@ class LocalRun:
             start: The time at which it starts; None: now.
             activities: Functions for activities of other workers, by type.
             scheduled_time: When the Schedule that starts it is due, with a zone; None: no Schedule starts it.
+            retry_policies: The RetryPolicies that activities name; an attempt that fails needs that of its activity.
         """
         self.now = start or clock.now()
         """The virtual time."""
@@ -192,10 +226,13 @@ class LocalRun:
         """When it starts, or has started."""
         self.scheduled_time = scheduled_time
         """What `scheduled_time()` of the flow returns, but not of its children."""
+        self.retry_policies = dict(retry_policies or {})
+        """The RetryPolicies that activities name, by name. Their circuit breakers have no effect."""
         self.runs = 1
         """How many runs there are so far: more than one after continue-as-new."""
         self._activities = dict(activities or {})
-        self._scripts: defaultdict[str, _Script] = defaultdict(_Script)
+        self._scripts: defaultdict[tuple[str, str], _Script] = defaultdict(_Script)
+        """What a test has decided, by environment and activity."""
         self._plan: list[tuple[timedelta, Callable[[], _Action]]] = []
         """What is done to the flow, and how long after its start."""
         self._queue: list[tuple[datetime, bool, int, Callable[[], _Action]]] = []
@@ -220,7 +257,7 @@ class LocalRun:
             error: The error of its function.
             times: The number of attempts.
         """
-        self._scripts[activity.name].errors.extend([error] * times)
+        self._script(activity).errors.extend([error] * times)
 
     def lose(self, activity: Activity[..., Any], *, times: int = 1) -> None:
         """Let the next attempts of an activity be lost with their nodes, so that they run again."""
@@ -233,15 +270,28 @@ class LocalRun:
             activity: The activity.
             function: Gets its arguments, and returns what the activity would return.
         """
-        self._scripts[activity.name].function = function
+        self._script(activity).function = function
 
     def set_duration(self, activity: Activity[..., Any], time: Duration) -> None:
         """Let each attempt of an activity take a virtual time; 0 by default."""
-        self._scripts[activity.name].takes = duration(time)
+        self._script(activity).takes = duration(time)
+
+    def _script(self, activity: Activity[..., Any] | None) -> _Script:
+        """What a test has decided about an activity; about one of another worker, nothing."""
+        return _Script() if activity is None else self._scripts[activity.environment.name, activity.name]
+
+    def folder_of(self, workspace: Workspace) -> Path:
+        """Return the folder that is a workspace of the flow, so that a test can put files there, and read them."""
+        return self._store.workspace("claim" if workspace.claim is not None else "", workspace.name)
 
     def send_signal(self, name: str, value: Any = None, *, after: Duration = "0s") -> None:
-        """Send a signal to the flow, a time after its start."""
-        self._plan.append((duration(after), lambda: self._signal(self._require_root(), name, [value])))
+        """Send a signal to the flow, a time after its start.
+
+        Raises:
+            ValueTypeError: JSON cannot represent its value.
+        """
+        stored = encoded(value, f"the signal {name}")
+        self._plan.append((duration(after), lambda: self._signal(self._require_root(), name, stored)))
 
     def cancel(self, *, after: Duration = "0s") -> None:
         """Cancel the flow, a time after its start."""
@@ -263,6 +313,7 @@ class LocalRun:
         Raises:
             StuckError: It waits for something that nobody will do.
             SandboxError: It did what only activities may.
+            LookupError: An attempt has failed, and its RetryPolicy is not in `retry_policies`; or a function is missing.
             temporalio.exceptions.FailureError: It has failed: an error of its own is an ApplicationError of that type, and the
                 failure of an activity an ActivityError.
         """
@@ -274,7 +325,7 @@ class LocalRun:
         stored = flow.signature.encode_arguments(flow.signature.bind(args, kwargs))
         with ThreadPoolExecutor(1) as thread:  # this one may have an event loop already
             result = thread.submit(asyncio.run, self._run(flow, stored)).result()
-        with _exchanging(self._store.attempt()):  # so that a file in the result can be read
+        with _in_activity(self._store.attempt(), {}):  # so that a file in the result can be read
             found: R = flow.signature.decode_result(result)
         return found
 
@@ -282,7 +333,7 @@ class LocalRun:
         """Return the attempts of activities so far as lines: the time since the start, the activity, and how it ended."""
         return "\n".join(
             f"+{format_duration(call.time - self.start)} {call.id}{f', attempt {call.attempt}' if call.attempt > 1 else ''}: "
-            + ("ok" if call.error is None else f"{_type_of(call.error)}: {call.error}")
+            + _shown(call)
             for call in self.calls
         )
 
@@ -345,7 +396,9 @@ class LocalRun:
         on_close: Callable[[_Execution], object],
         parent: _Execution | None = None,
     ) -> _Execution:
-        run_id = str(uuid.UUID(int=next(self._numbers)))
+        number = next(self._numbers)
+        run_id = str(uuid.UUID(int=number))
+        start.randomness_seed = number
         start.start_time.FromDatetime(self.now)
         start.first_execution_run_id = start.first_execution_run_id or run_id
         info = workflow.Info(
@@ -381,7 +434,7 @@ class LocalRun:
             interceptor_classes=[],
             defn=_definition(flow.workflow),
             info=info,
-            randomness_seed=1,
+            randomness_seed=number,
             extern_functions={},
             disable_eager_activity_execution=True,
             worker_level_failure_exception_types=[],
@@ -391,7 +444,7 @@ class LocalRun:
         )
         with environments_kept():
             instance = local_instance(flow, details, sandboxed=self.sandbox)
-        execution = _Execution(flow, start.workflow_id, run_id, instance, on_close, start)
+        execution = _Execution(flow, start.workflow_id, run_id, instance, on_close, start, parent)
         self._executions.append(execution)
         self._after(timedelta(), lambda: self._activate(execution, initialize_workflow=start))
         return execution
@@ -470,7 +523,10 @@ class LocalRun:
         start.first_execution_run_id = execution.start.first_execution_run_id
         on_close, execution.on_close = execution.on_close, lambda _: None
         self._close(execution)
-        following = self._start(flow, start, on_close)
+        parent = execution.parent
+        following = self._start(flow, start, on_close, parent)
+        if parent is not None:
+            parent.children |= {seq: following for seq, child in parent.children.items() if child is execution}
         if execution is self._root:
             self._root = following
             self.runs += 1
@@ -478,8 +534,8 @@ class LocalRun:
     def _cancel(self, execution: _Execution) -> _Action:
         return self._activate(execution, cancel_workflow=activation.CancelWorkflow(reason="cancelled"))
 
-    def _signal(self, execution: _Execution, name: str, values: list[Any]) -> _Action:
-        payloads = _CONVERTER.payload_converter.to_payloads(values)
+    def _signal(self, execution: _Execution, name: str, value: Any) -> _Action:
+        payloads = _CONVERTER.payload_converter.to_payloads([value])
         signal = activation.SignalWorkflow(signal_name=name, input=payloads, originating_event_id=self._event_id())
         return self._activate(execution, signal_workflow=signal)
 
@@ -515,6 +571,15 @@ class LocalRun:
 
     def _start_child(self, parent: _Execution, message: Any) -> None:
         flow = self._flow(message.task_queue, message.workflow_type, parent)
+        if self._open(message.workflow_id) is not None:
+            failure = activation.ResolveChildWorkflowExecutionStartFailure(
+                workflow_id=message.workflow_id,
+                workflow_type=message.workflow_type,
+                cause=_IN_USE,
+            )
+            resolution = activation.ResolveChildWorkflowExecutionStart(seq=message.seq, failed=failure)
+            self._after(timedelta(), lambda: self._activate(parent, resolve_child_workflow_execution_start=resolution))
+            return
         start = _start_of(flow, message.workflow_id, message.input)
         child = self._start(flow, start, lambda closed: self._resolve_child(parent, message, closed), parent)
         parent.children[message.seq] = child
@@ -578,17 +643,20 @@ class LocalRun:
         ending = await self.ending(task, call)
         task.call = len(self.calls)
         self.calls.append(call)
-        limit, name = _delta(command.start_to_close_timeout), "StartToClose"
-        if ending.takes is None and command.HasField("heartbeat_timeout"):
-            limit, name = _delta(command.heartbeat_timeout), "Heartbeat"
-        if limit and (ending.takes is None or ending.takes > limit):
-            ending = Ending(error=TimeoutError(f"the attempt has reached its {name} timeout"), takes=limit)
+        limits = [(_delta(command.start_to_close_timeout), TimeoutType.START_TO_CLOSE)]
+        if ending.takes is None:
+            limits.append((_delta(command.heartbeat_timeout), TimeoutType.HEARTBEAT))
+        if (expiration := _expiration(task)) is not None:
+            limits.append((expiration - self.now, TimeoutType.SCHEDULE_TO_CLOSE))
+        for limit, kind in sorted(each for each in limits if each[0])[:1]:
+            if ending.takes is None or ending.takes > limit:
+                ending = Ending(error=AttemptTimeoutError(kind), takes=limit)
         if ending.takes is not None:
             self._push(ending.takes, partial(self._attempt_ended, task, ending), last=True)
 
     async def ending(self, task: _Task, call: Call) -> Ending:  # noqa: ARG002 - scenarios decide by the call
         """Decide how an attempt ends: as a test says, or as the function does."""
-        script = self._scripts[task.command.activity_type]
+        script = self._script(self._activity(task))
         if script.errors:
             return Ending(error=script.errors.popleft(), takes=script.takes)
         return Ending(takes=script.takes, calls=True)
@@ -622,11 +690,22 @@ class LocalRun:
             argument = values[0] if len(values) == 1 else values or None
             if isinstance(argument, dict):
                 argument.pop(FILES_FIELD, None)
-            with _exchanging(self._store.attempt()):
+            with _in_activity(self._store.attempt(), self._folders(task)):
                 result = await asyncio.to_thread(environment.run, function, argument)
                 return await result if inspect.isawaitable(result) else result
         finally:
             task.details = environment.heartbeats[-1] if environment.heartbeats else task.details
+
+    def _folders(self, task: _Task) -> dict[str, Path]:
+        """The workspaces that an activity mounts: as on a cluster, each run has its own, but those with a claim are of all."""
+        activity, run = self._activity(task), task.execution
+        mounted = () if activity is None else activity.options.workspaces
+        return {
+            each.name: self.folder_of(each)
+            if each.claim is not None or run is self._executions[0]
+            else self._store.workspace(run.run_id, each.name)
+            for each in mounted
+        }
 
     def _function(self, task: _Task) -> Callable[..., Any]:
         command = task.command
@@ -638,7 +717,7 @@ class LocalRun:
                 f"no activity `{command.activity_type}` is defined for the task queue {command.task_queue!r}; "
                 "give its function to `LocalRun(activities=…)`"
             )
-        other = self._scripts[activity.name].function
+        other = self._script(activity).function
         return activity.run if other is None else activity.replaced(other).run
 
     def _activity(self, task: _Task) -> Activity[..., Any] | None:
@@ -659,13 +738,52 @@ class LocalRun:
         if error is None:
             await self._resolve(task, completed=ending.result)
             return
-        policy = task.command.retry_policy
-        delay = _next_delay(policy, task.attempt, error)
-        limit = _delta(task.command.schedule_to_close_timeout)
-        if delay is None or (limit and self.now + delay - task.scheduled > limit):
-            await self._resolve(task, error=error)
+        after = self._after_failure(task, error)
+        if isinstance(after, BaseException):
+            await self._resolve(task, error=after)
         else:
-            self._after(delay, lambda: self._attempt(task))
+            self._after(after, lambda: self._attempt(task))
+
+    def _after_failure(self, task: _Task, error: BaseException) -> timedelta | BaseException:
+        """Return the delay before the next attempt, as the operator does; without one, the error of the activity."""
+        policy, expiration = self._policy(task), _expiration(task)
+        if not isinstance(error, PodLostError):
+            decision = decide_retry(
+                policy,
+                _engine_failure(error),
+                attempt=task.attempt - task.losses,
+                now=self.now,
+                expiration=expiration,
+                since=task.scheduled,
+            )
+            return error if decision.delay is None else decision.delay
+        task.losses += 1
+        delay = policy.interval(task.losses)
+        if expiration is not None and self.now + delay >= expiration:
+            return AttemptTimeoutError(TimeoutType.SCHEDULE_TO_CLOSE)
+        if policy.maximum_losses is not None and task.losses > policy.maximum_losses:
+            failure = too_many_losses(task.losses, _engine_failure(error))
+            return ApplicationError(failure.message, type=failure.type, non_retryable=True)
+        return delay
+
+    def _policy(self, task: _Task) -> RetryPolicy:
+        """Return the retry policy of a call; of one without, that of its activity.
+
+        Raises:
+            LookupError: The activity names a RetryPolicy that this run does not have.
+        """
+        if task.command.HasField("retry_policy"):
+            return _policy_of(task.command.retry_policy)
+        activity = self._activity(task)
+        chosen: Retry | RetryPolicySpec | str = Retry() if activity is None else activity.options.retry
+        if isinstance(chosen, str):
+            if chosen not in self.retry_policies:
+                raise LookupError(
+                    f"an attempt of {task.command.activity_type} has failed, and this local run does not have its RetryPolicy "
+                    f"`{chosen}`: add it, such as `LocalRun(retry_policies={{{chosen!r}: pf.Retry(attempts=5)}})`"
+                )
+            chosen = self.retry_policies[chosen]
+        return retry_rules(RetryRules.parse(retry_policy(chosen)) if isinstance(chosen, Retry) else chosen)
 
     async def _resolve(self, task: _Task, *, completed: Any = None, error: BaseException | None = None) -> None:
         task.open = False
@@ -691,18 +809,19 @@ class LocalRun:
 
 
 @contextmanager
-def _exchanging(files: LocalFiles) -> Iterator[None]:
-    """Have the files of an attempt within a block."""
-    token = EXCHANGE.set(files)
+def _in_activity(files: LocalFiles, folders: Mapping[str, Path]) -> Iterator[None]:
+    """Have the files of an attempt, and its workspaces, within a block."""
+    tokens = EXCHANGE.set(files), FOLDERS.set(folders)
     try:
         yield
     finally:
-        EXCHANGE.reset(token)
+        EXCHANGE.reset(tokens[0])
+        FOLDERS.reset(tokens[1])
 
 
 def _start_of(flow: Flow[..., Any], workflow_id: str, arguments: Any) -> activation.InitializeWorkflow:
     return activation.InitializeWorkflow(
-        workflow_type=flow.name, workflow_id=workflow_id, arguments=arguments, attempt=1, randomness_seed=1
+        workflow_type=flow.name, workflow_id=workflow_id, arguments=arguments, attempt=1
     )
 
 
@@ -717,21 +836,35 @@ def _definition(cls: type) -> Any:
     return workflow._Definition.must_from_class(cls)  # noqa: SLF001 - a workflow runner gets it from there
 
 
-def _next_delay(policy: Any, attempt: int, error: BaseException) -> timedelta | None:
-    """Return the delay before the next attempt; None if there is none."""
-    if policy.maximum_attempts and attempt >= policy.maximum_attempts:
-        return None
-    if getattr(error, "non_retryable", False) or _type_of(error) in policy.non_retryable_error_types:
-        return None
-    asked = getattr(error, "next_retry_delay", None)
-    if asked is not None:
-        return asked if isinstance(asked, timedelta) else timedelta(seconds=asked)
-    initial = _delta(policy.initial_interval) or timedelta(seconds=1)
-    longest = _delta(policy.maximum_interval) or initial * 100
-    try:
-        return min(initial * (policy.backoff_coefficient or 2.0) ** (attempt - 1), longest)
-    except OverflowError:
-        return longest
+def _policy_of(message: Any) -> RetryPolicy:
+    """Return the retry policy of a call."""
+    return RetryPolicy(
+        initial_interval=_delta(message.initial_interval) or timedelta(seconds=1),
+        backoff_coefficient=message.backoff_coefficient or 2.0,
+        maximum_interval=_delta(message.maximum_interval) or None,
+        maximum_attempts=message.maximum_attempts,
+        non_retryable_error_types=tuple(message.non_retryable_error_types),
+    )
+
+
+def _expiration(task: _Task) -> datetime | None:
+    """When all attempts of an activity must have ended."""
+    limit = _delta(task.command.schedule_to_close_timeout)
+    return task.scheduled + limit if limit else None
+
+
+def _engine_failure(error: BaseException) -> failures.Failure:
+    """Return why an attempt has failed, as the operator sees it."""
+    if isinstance(error, AttemptTimeoutError):
+        return failures.Failure(kind=FailureKind.TIMEOUT, message=str(error), timeout_type=error.limit)
+    delay = getattr(error, "next_retry_delay", None)
+    return failures.Failure(
+        kind=FailureKind.APPLICATION,
+        message=str(error),
+        type=type_of(error),
+        non_retryable=bool(getattr(error, "non_retryable", False)),
+        next_retry_delay=timedelta(seconds=delay) if isinstance(delay, int | float) else delay,
+    )
 
 
 def _fitting(ending: Ending, activity: Activity[..., Any] | None) -> Ending:
@@ -746,24 +879,33 @@ def _fitting(ending: Ending, activity: Activity[..., Any] | None) -> Ending:
     return Ending(error=result_too_large(size, limit, large=large))
 
 
+def _shown(call: Call) -> str:
+    """Return how an attempt has ended, for people."""
+    if call.error is not None:
+        return f"{type_of(call.error)}: {call.error}"
+    return "ok" if call.outcome == "Completed" else call.outcome.lower()
+
+
 def _outcome(error: BaseException | None) -> Outcome:
     if error is None:
         return "Completed"
-    return "Lost" if isinstance(error, PodLostError) else "TimedOut" if isinstance(error, TimeoutError) else "Failed"
-
-
-def _type_of(error: BaseException) -> str:
-    return getattr(error, "type", None) or type(error).__name__
+    return (
+        "Lost"
+        if isinstance(error, PodLostError)
+        else "TimedOut"
+        if isinstance(error, AttemptTimeoutError)
+        else "Failed"
+    )
 
 
 def _failure(error: BaseException) -> Failure:
     """Return an error as a failure, as a pod or an operator reports it."""
-    if isinstance(error, TimeoutError):
-        info = TimeoutFailureInfo(timeout_type=TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE)
+    if isinstance(error, AttemptTimeoutError):
+        info = TimeoutFailureInfo(timeout_type=_TIMEOUTS[error.limit])
         return Failure(message=str(error), timeout_failure_info=info)
     if isinstance(error, pods.ApplicationError):
         details = [] if error.details is None else [error.details]
-        error = ApplicationError(str(error), *details, type=_type_of(error), non_retryable=error.non_retryable)
+        error = ApplicationError(str(error), *details, type=type_of(error), non_retryable=error.non_retryable)
     failure = Failure()
     _CONVERTER.failure_converter.to_failure(error, _CONVERTER.payload_converter, failure)
     return failure

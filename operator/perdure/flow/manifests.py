@@ -7,10 +7,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.api.kinds.artifact import MAX_OUTPUTS
 from perdure.api.labels import ACTIVITIES_ANNOTATION
 from perdure.api.times import format_duration
 from perdure.flow.definitions import Secret, duration
 from perdure.flow.files import artifacts_of
+from perdure.flow.workspaces import mounts_of, workspaces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,7 +88,10 @@ def manifests_of(environment: Environment, placement: Placement, others: Iterabl
 def workflow_of(environment: Environment, placement: Placement) -> Object:
     """Return the Workflow with the activities of an environment."""
     message = f"this Workflow has the activities of the flows in {environment.name}: start one of the flows"
-    spec = {
+    mounted = [(each.name, each.options.workspaces) for each in environment.activities.values()]
+    workspaces = workspaces_of(mounted)
+    spec: Object = {
+        **({"workspaces": workspaces} if workspaces else {}),
         "activities": [_activity(each, placement) for each in environment.activities.values()],
         "steps": [{"name": "start-a-flow", "fail": {"type": "NotAFlow", "message": message}}],
     }
@@ -116,7 +121,7 @@ def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
     found: Object = {
         "name": activity.name,
         "startToCloseTimeout": format_duration(options.timeout),
-        "retryPolicy": {"exponential": _policy(options.retry)},
+        "retryPolicy": retry_policy(options.retry),
         "podTemplate": {**template, "spec": spec},
     }
     if options.total_timeout is not None:
@@ -127,6 +132,8 @@ def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
         found["limits"] = [{"name": name} for name in options.limits]
     if options.cache is not None:
         found["cache"] = {"key": "${input}", "maxAge": format_duration(options.cache)}
+    if options.workspaces:
+        found["workspaces"] = mounts_of(options.workspaces)
     return {**found, **options.definition, **_artifacts(activity)}
 
 
@@ -138,10 +145,14 @@ def _artifacts(activity: Activity[..., Any]) -> Object:
     if not files:
         return {"artifacts": theirs} if theirs else {}
     lists = {key: [*theirs.get(key, []), *value] for key, value in files.items()}
+    del lists.get("outputs", [])[MAX_OUTPUTS:]  # its own take the places of files
     return {"artifacts": {**theirs, **lists}}
 
 
-def _policy(retry: Retry) -> Object:
+def retry_policy(retry: Retry | str) -> Object:
+    """Return the field with the retry policy of an activity."""
+    if isinstance(retry, str):
+        return {"name": retry}
     found: Object = {
         "initialInterval": format_duration(duration(retry.initial)),
         "backoffCoefficient": str(retry.backoff),
@@ -152,7 +163,7 @@ def _policy(retry: Retry) -> Object:
         found["maximumAttempts"] = retry.attempts
     if retry.not_for:
         found["nonRetryableErrorTypes"] = retry.non_retryable
-    return found
+    return {"exponential": found}
 
 
 def _worker(environment: Environment, account: str, placement: Placement) -> Object:

@@ -5,24 +5,16 @@ The flow runs in this process. Activities without entries run their functions.
 
 from __future__ import annotations
 
-import builtins
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    CancelledError,
-    ChildWorkflowError,
-    FailureError,
-    TimeoutError,  # noqa: A004 - the SDK's name
-)
+from temporalio.exceptions import ApplicationError, CancelledError, FailureError
 
 from perdure.api.phases import Phase
 from perdure.api.times import format_time
 from perdure.api.values import ValueTypeError
-from perdure.engine.failures import FailureKind
+from perdure.flow.control import causes, type_of
 from perdure.flow.definitions import environments_of
 from perdure.flow.local import Ending, LocalRun, PodLostError, StuckError
 from perdure.flow.modules import load
@@ -31,14 +23,16 @@ from perdure.simulation.report import Ended, unmet
 from perdure.simulation.script import ScriptedEntries
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import timedelta
 
+    from perdure.api.kinds.retrypolicy import RetryPolicySpec
     from perdure.flow.definitions import Flow
     from perdure.flow.local import Call
     from perdure.simulation.scenario import Expect, Scenario, ScriptedAttempt
 
 _ONLY_FOR_WORKFLOWS: Final = (
-    *("cached", "children", "pause_at", "retry_policies", "schedule", "terminate_at", "unpause_at", "workflows"),
+    *("cached", "children", "pause_at", "schedule", "terminate_at", "unpause_at", "workflows"),
 )
 _ONLY_FOR_PODS: Final = ("artifacts", "disrupted", "heartbeats", "ignores_cancel")
 """Fields of scenarios and of their entries that need the operator."""
@@ -90,13 +84,13 @@ class FlowReport:
 
     def unmet(self, expect: Expect) -> list[str]:
         """One sentence for each unmet expectation; empty if all are met."""
-        causes = [] if self.error is None else list(_causes(self.error))
-        types = tuple(_type_of(each) for each in causes)
+        chain = [] if self.error is None else causes(self.error)
+        types = tuple(type_of(each) for each in chain)
         ended = Ended(
             phase=self.phase,
             output=self.output,
             failure_types=types,
-            message=": ".join(each.message if isinstance(each, FailureError) else str(each) for each in causes),
+            message=": ".join(each.message if isinstance(each, FailureError) else str(each) for each in chain),
             elapsed=self.elapsed,
             runs=self.run.runs,
             attempts={name: [each.outcome for each in calls] for name, calls in self.attempts.items()},
@@ -124,20 +118,22 @@ class FlowReport:
         return found if call.error is None else {**found, "failure": _as_json(call.error)}
 
 
-def simulate_flow(module: str, scenario: Scenario, source: str) -> FlowReport:
+def simulate_flow(module: str, scenario: Scenario, source: str, policies: Mapping[str, RetryPolicySpec]) -> FlowReport:
     """Run a flow as a scenario says.
 
     Args:
         module: File with the flow.
         scenario: The scenario.
         source: Its file, for messages.
+        policies: The RetryPolicies in its files, by name.
 
     Raises:
         BadFileError: The module or the scenario is not valid.
     """
     flow = _flow_in(module, scenario.workflow, source)
-    _check(scenario, flow, source)
+    _check(scenario, flow, source, policies)
     run = _ScenarioRun(scenario, source)
+    run.retry_policies |= policies
     for signal in scenario.signals:
         run.send_signal(signal.name, signal.input, after=signal.at)
     if scenario.cancel_at is not None:
@@ -211,12 +207,20 @@ def _flow_in(module: str, name: str | None, source: str) -> Flow[..., Any]:
     return flows[name]
 
 
-def _check(scenario: Scenario, flow: Flow[..., Any], source: str) -> None:
-    """Refuse what would be ignored."""
+def _check(scenario: Scenario, flow: Flow[..., Any], source: str, policies: Mapping[str, RetryPolicySpec]) -> None:
+    """Refuse what would be ignored, and what is missing."""
     for name in _ONLY_FOR_WORKFLOWS:
         if name in scenario.model_fields_set:
             raise BadFileError(f"{source}: `{type(scenario).model_fields[name].alias}` is only for Workflows in YAML")
-    known = {activity for environment in _environments(flow) for activity in environment.activities}
+    activities = [each for environment in _environments(flow) for each in environment.activities.values()]
+    for each in activities:
+        policy = each.options.retry
+        if isinstance(policy, str) and policy not in policies:
+            raise BadFileError(
+                f"{source}: the activity `{each.name}` uses the RetryPolicy `{policy}`, which is in no file of "
+                "`retryPolicies`; include its file"
+            )
+    known = {each.name for each in activities}
     for name, entries in scenario.activities.items():
         if name not in known:
             listed = ", ".join(f"`{each}`" for each in sorted(known)) or "none"
@@ -234,33 +238,8 @@ def _environments(flow: Flow[..., Any]) -> list[Any]:
     return [flow.environment, *environments_of(load(flow.function.__module__))]
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
-    node: BaseException | None = error
-    while node is not None:
-        found.append(node)
-        node = node.__cause__ if isinstance(node, FailureError) else None
-    return found
-
-
-def _type_of(error: BaseException) -> str:
-    match error:
-        case ApplicationError():
-            return error.type or "ApplicationError"
-        case ActivityError():
-            return FailureKind.ACTIVITY
-        case ChildWorkflowError():
-            return FailureKind.CHILD_WORKFLOW
-        case TimeoutError() | builtins.TimeoutError():
-            return FailureKind.TIMEOUT
-        case CancelledError():
-            return FailureKind.CANCELLED
-        case _:
-            return type(error).__name__
-
-
 def _as_json(error: BaseException) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": _type_of(error), "message": str(error)}
+    found: dict[str, Any] = {"type": type_of(error), "message": str(error)}
     if isinstance(error, FailureError) and error.__cause__ is not None:
         found["cause"] = _as_json(error.__cause__)
     return found

@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from perdure.flow.definitions import CALLS, duration
 from perdure.flow.files import with_files
+from perdure.flow.workspaces import FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,8 @@ class FlowCalls:
     async def take_signal(self, name: str) -> Any:
         """Wait for a signal, and return its value."""
         received = self._signals[name]
-        await workflow.wait_condition(lambda: bool(received))
+        while not received:  # another that waits for it may have taken it
+            await workflow.wait_condition(lambda: bool(received))
         return received.popleft()
 
 
@@ -78,7 +80,10 @@ def pods_queue(environment: Environment) -> str:
     return f"pods/{environment.name}"
 
 
-def _policy(retry: Retry) -> RetryPolicy:
+def _policy(retry: Retry | str) -> RetryPolicy | None:
+    """Return the policy of a call; None: the operator uses that of the activity's definition, which names a RetryPolicy."""
+    if isinstance(retry, str):
+        return None
     return RetryPolicy(
         initial_interval=duration(retry.initial),
         backoff_coefficient=retry.backoff,
@@ -108,6 +113,7 @@ def workflow_class(flow: Flow[..., Any]) -> type:
 
     async def run(self, arguments: Any = None) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001 - the SDK would count it
         CALLS.set(self.calls)
+        FOLDERS.set({})
         return await _run(flow, arguments)
 
     run.__qualname__ = f"{name}.run"

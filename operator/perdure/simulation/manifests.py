@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import pydantic
 
 from perdure.api.json_values import Json
-from perdure.api.kinds.retrypolicy import RetryPolicy, RetryPolicyChoice
+from perdure.api.kinds.retrypolicy import RetryPolicy, RetryPolicyChoice, RetryPolicySpec
 from perdure.api.kinds.schedule import Schedule
 from perdure.api.kinds.steps import ChildWorkflow
 from perdure.api.kinds.workflow import Workflow, WorkflowSpec
@@ -117,6 +117,18 @@ def read_definitions(manifests: Iterable[Manifest], scenario: Scenario, source: 
     definitions = documents.definitions(scenario, source)
     _check_names(definitions, scenario, source)
     return definitions
+
+
+def read_policies(manifests: Iterable[Manifest]) -> dict[str, RetryPolicySpec]:
+    """Return the RetryPolicies of files, by name.
+
+    Raises:
+        BadFileError: A manifest is not valid.
+    """
+    documents = _Documents()
+    for manifest in manifests:
+        documents.add(manifest)
+    return {name: found.spec for name, (_, found) in documents.policies.items()}
 
 
 @dataclass(slots=True)
@@ -388,7 +400,11 @@ class _Documents:
                     f"{_names(self.policies)}; include its file"
                 )
             policy = self.policies[value.name][1].spec
-            return RetryPolicyChoice(exponential=policy.exponential, cloud_scheduler=policy.cloud_scheduler)
+            return RetryPolicyChoice(
+                exponential=policy.exponential,
+                cloud_scheduler=policy.cloud_scheduler,
+                maximum_losses=policy.maximum_losses,
+            )
         if isinstance(value, ApiModel):
             return self._resolve(value, path, where)
         if isinstance(value, list):

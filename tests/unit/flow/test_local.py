@@ -9,10 +9,20 @@ import msgspec
 import pydantic
 import pytest
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, ChildWorkflowError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    TimeoutType,
+)
+from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
 import perdure.flow as pf
 from perdure import activity
+from perdure.api.kinds.retrypolicy import RetryPolicySpec
+from perdure.engine.failures import MAX_MESSAGE
 
 etl = pf.Environment("etl")
 START = datetime(2026, 11, 27, 2, tzinfo=UTC)
@@ -95,7 +105,9 @@ def test_failed_and_lost_attempts_are_repeated_with_their_delays() -> None:
     assert run.run(nightly, date(2026, 11, 27), ["eu"]) == 28
     attempts = [call for call in run.calls if call.activity == "extract"]
     assert [call.attempt for call in attempts] == [1, 2, 3, 4]
-    assert [call.time - START for call in attempts] == [timedelta(seconds=seconds) for seconds in (0, 1, 3, 7)]
+    assert [call.time - START for call in attempts] == [
+        timedelta(seconds=seconds) for seconds in (0, 1, 3, 4)
+    ]  # a loss has a delay of its own
 
 
 def test_a_failure_of_an_activity_fails_the_flow() -> None:
@@ -222,9 +234,47 @@ def test_what_a_failure_does_to_the_other_items(policy: str, count: int, failed:
         ApplicationError, match=rf"{failed} calls of train failed: train\[lr=2.0\]: Diverged: diverged"
     ) as caught:
         run.run(sweep, [0.1, 2.0, 0.2, 3.0], policy)
-    assert caught.value.type == "MapError"
+    assert caught.value.type == "Diverged"
     assert len(run.calls) == count
     assert run.calls[1].id == "train[lr=2.0]"
+
+
+@etl.activity(retries=0)
+def fit(lr: float) -> float:
+    raise activity.ApplicationError(f"diverged at {'1' * int(lr * 20_000)}", type="Diverged", non_retryable=lr > 0.1)
+
+
+@etl.activity(timeout="1m", retries=0)
+def slow_fit(lr: float) -> float:
+    return lr
+
+
+@etl.flow
+async def fits(rates: list[float]) -> list[float]:
+    return await pf.map(fit, rates, failure_policy="Continue")
+
+
+@etl.flow
+async def slow_fits(rates: list[float]) -> list[float]:
+    return await pf.map(slow_fit, rates)
+
+
+@pytest.mark.parametrize(
+    ("rates", "final"), [([0.1, 0.2], False), ([0.2, 0.1], True)], ids=["a first that is repeated", "a final first"]
+)
+def test_failed_items_fail_the_flow_as_the_first_of_them(rates: list[float], final: bool) -> None:
+    with pytest.raises(ApplicationError, match=r"2 of 2 calls of fit failed: fit\[lr=0\..\]: Diverged: .*…") as caught:
+        fits.run_local(rates)
+    assert (caught.value.type, caught.value.non_retryable) == ("Diverged", final)
+    assert len(caught.value.message) <= MAX_MESSAGE
+
+
+def test_items_that_time_out_fail_the_flow_with_the_type_of_timeouts() -> None:
+    run = pf.LocalRun()
+    run.set_duration(slow_fit, "2m")
+    with pytest.raises(ApplicationError) as caught:
+        run.run(slow_fits, [0.1])
+    assert caught.value.type == "Timeout"
 
 
 def test_results_of_the_other_items_are_in_the_error() -> None:
@@ -352,9 +402,12 @@ def test_a_test_replaces_the_function_of_an_activity() -> None:
     run = approved()
     run.replace(extract, lambda source, day: [Row(source, 100 + day.day)])
     run.lose(load)
-    with pytest.raises(ActivityError):
-        run.run(nightly, date(2026, 11, 27), ["eu"])
-    assert run.timeline().splitlines() == ["+0s extract[source=eu]: ok", "+1h load: PodLostError: the pod was lost"]
+    assert run.run(nightly, date(2026, 11, 27), ["eu"]) == 127
+    assert run.timeline().splitlines() == [
+        "+0s extract[source=eu]: ok",
+        "+1h load: PodLostError: the pod was lost",
+        "+1h1s load, attempt 2: ok",
+    ]
 
 
 @etl.activity(retries=0)
@@ -418,3 +471,132 @@ def test_errors_have_names_and_a_map_that_is_not_caught_has_its_parts() -> None:
         sweep.run_local([0.1, 2.0, 3.0], "Continue")
     failures = {"lr=2.0": "Diverged: diverged", "lr=3.0": "Diverged: diverged"}
     assert caught.value.details == ({"activity": "train", "count": 3, "failures": failures},)
+
+
+@etl.activity(retry="patient")
+def asked(number: int) -> int:
+    return number
+
+
+@etl.flow
+async def asking(number: int) -> int:
+    return await asked(number)
+
+
+def test_a_retry_policy_by_name_decides_about_failures_and_losses() -> None:
+    run = pf.LocalRun(start=START, retry_policies={"patient": pf.Retry(attempts=2, initial="10s")})
+    run.lose(asked, times=2)
+    run.fail(asked, TimeoutError("the bank is slow"))
+    assert run.run(asking, 3) == 3
+    assert [call.time - START for call in run.calls] == [timedelta(seconds=each) for each in (0, 10, 30, 40)]
+
+
+def test_losses_have_the_limit_of_the_policy() -> None:
+    spec = RetryPolicySpec.parse({"exponential": {}, "maximumLosses": 1})
+    run = pf.LocalRun(retry_policies={"patient": spec})
+    run.lose(asked, times=2)
+    with pytest.raises(ActivityError) as caught:
+        run.run(asking, 3)
+    assert isinstance(caught.value.cause, ApplicationError)
+    assert caught.value.cause.type == "TooManyLosses"
+
+
+def test_a_failure_needs_the_policy_that_its_activity_names() -> None:
+    assert asking.run_local(3) == 3
+    run = pf.LocalRun()
+    run.fail(asked, ConnectionError())
+    with pytest.raises(
+        LookupError, match="an attempt of asked has failed, and this local run does not have its RetryPolicy"
+    ):
+        run.run(asking, 3)
+
+
+@etl.activity(timeout="10m", total_timeout="5m")
+def limited() -> None: ...
+
+
+@etl.flow
+async def limiting() -> None:
+    await limited()
+
+
+@pytest.mark.parametrize("duration", ["6m", "20m"])
+def test_all_attempts_together_have_a_limit(duration: str) -> None:
+    run = pf.LocalRun(start=START)
+    run.set_duration(limited, duration)
+    with pytest.raises(ActivityError) as caught:
+        run.run(limiting)
+    assert (run.now - START, len(run.calls)) == (timedelta(minutes=5), 1)
+    assert isinstance(caught.value.cause, TemporalTimeoutError)
+    assert caught.value.cause.type is TimeoutType.SCHEDULE_TO_CLOSE
+
+
+def test_a_timeout_in_a_function_is_a_failure_of_that_type() -> None:
+    run = pf.LocalRun()
+    run.fail(book, TimeoutError("the airline does not answer"))
+    with pytest.raises(ActivityError) as caught:
+        run.run(trip)
+    assert isinstance(caught.value.cause, ApplicationError)
+    assert caught.value.cause.type == "TimeoutError"
+    assert run.calls[0].outcome == "Failed"
+
+
+@etl.flow
+async def twice() -> list[str]:
+    return await pf.gather(pf.signal("name", str), pf.signal("name", str, timeout="2h"))
+
+
+def test_a_signal_is_for_one_of_those_who_wait() -> None:
+    run = pf.LocalRun()
+    run.send_signal("name", "ada", after="1h")
+    run.send_signal("name", "bob", after="90m")
+    assert run.run(twice) == ["ada", "bob"]
+
+
+def test_signals_have_values_with_declared_types() -> None:
+    @etl.flow
+    async def due_of() -> date:
+        return (await pf.signal("order", Order)).due
+
+    run = pf.LocalRun()
+    run.send_signal("order", Order(id="a", due=date(2026, 1, 2)))
+    assert run.run(due_of) == date(2026, 1, 2)
+    with pytest.raises(pf.ValueTypeError, match="the signal order"):
+        run.send_signal("order", object())
+
+
+@etl.flow
+async def chosen_by_chance(rounds: int = 0) -> list[float]:
+    if rounds:
+        workflow.continue_as_new(args=[{"rounds": rounds - 1}])
+    assert pf.scheduled_time() is None
+    await pf.sleep("1h")
+    return [workflow.random().random()]
+
+
+@etl.flow
+async def parent_of_chance() -> list[list[float]]:
+    return await pf.gather(chosen_by_chance(1), chosen_by_chance(0))
+
+
+def test_each_run_has_random_numbers_of_its_own_and_children_that_continue_stay_children() -> None:
+    run = pf.LocalRun(scheduled_time=START)
+    first, second = run.run(parent_of_chance)
+    assert first != second
+    again = pf.LocalRun(scheduled_time=START)
+    assert again.run(parent_of_chance) == [first, second]
+    cancelled = pf.LocalRun(start=START)
+    cancelled.cancel(after="1m")
+    with pytest.raises(CancelledError):
+        cancelled.run(parent_of_chance)
+    assert cancelled.now - START == timedelta(minutes=1)
+
+
+def test_the_id_of_an_open_child_is_in_use() -> None:
+    @etl.flow
+    async def doubled() -> None:
+        for _ in range(2):
+            await workflow.start_child_workflow("asking", {"number": 1}, id="same", task_queue="etl")
+
+    with pytest.raises(FailureError, match="already started"):
+        doubled.run_local()

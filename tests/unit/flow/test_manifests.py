@@ -88,6 +88,23 @@ def test_an_activity_has_the_fields_of_yaml() -> None:
     assert "TOKEN" not in names, "only activities get secrets"
 
 
+def test_a_retry_policy_by_name_is_a_reference_that_calls_leave_to_the_definition() -> None:
+    tools = pf.Environment("named")
+
+    @tools.activity(retry="standard")
+    def run(code: str) -> str:
+        return code
+
+    spec = WorkflowSpec.model_validate(workflow_of(tools, Placement(image="python", module="tools"))["spec"])
+    assert [each.retry_policy and each.retry_policy.name for each in spec.activities] == ["standard"]
+    with pytest.raises(
+        ValueError, match=r"must be a `pf.Retry`, or the name of a RetryPolicy such as `standard`, not 'No!'"
+    ):
+        tools.activity(retry="No!")
+    with pytest.raises(ValueError, match="`retryPolicy` in `definition` has no effect on flows: use `retry`"):
+        tools.activity(definition={"retryPolicy": {"name": "standard"}})
+
+
 def test_a_mounted_module_reaches_the_worker_and_the_activities() -> None:
     placement = Placement(image="python", module="etl.py", source="import perdure.flow\n")
     code, *_, workflow, worker = manifests_of(train, placement)

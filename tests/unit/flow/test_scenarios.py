@@ -71,7 +71,7 @@ def test_entries_decide_how_attempts_end_and_functions_do_the_rest(tmp_path: Pat
     report = simulated(tmp_path, input={"card": "visa"}, activities={"charge": entries}, signals=SHIP)
     assert (report["phase"], report["output"], report["elapsed"]) == ("Completed", "R-1", 3600)
     attempts = report["attempts"]["charge"]
-    assert [(each["outcome"], each["start"]) for each in attempts] == [("Lost", 0), ("Failed", 1), ("Completed", 13)]
+    assert [(each["outcome"], each["start"]) for each in attempts] == [("Lost", 0), ("Failed", 1), ("Completed", 12)]
     assert attempts[1]["failure"]["type"] == "Busy"
     real = simulated(tmp_path, input={"card": "visa"}, signals=SHIP)
     assert real["output"] == "visa:7"
@@ -173,4 +173,37 @@ def test_what_a_scenario_of_a_flow_cannot_say_is_an_error(
 def test_the_scenarios_of_the_example_are_met() -> None:
     result = perdure("test", str(REPOSITORY / "examples" / "flow"))
     assert result.exit_code == 0, result.output
-    assert "2 as expected" in result.output
+    assert "3 as expected" in result.output
+
+
+BANK = """
+import perdure.flow as pf
+
+bank = pf.Environment("bank")
+
+@bank.activity(retry="patient")
+def pay(amount: int) -> int:
+    return amount
+
+@bank.flow
+async def payment(amount: int) -> int:
+    return await pay(amount)
+"""
+PATIENT = """
+apiVersion: perdure.dev/v1alpha1
+kind: RetryPolicy
+metadata: {name: patient}
+spec:
+  cloudScheduler: {retryCount: 2, minBackoffDuration: 30s}
+"""
+
+
+def test_retry_policies_of_the_files_decide_about_activities_that_name_them(tmp_path: Path) -> None:
+    (tmp_path / "bank.py").write_text(BANK)
+    (tmp_path / "patient.yaml").write_text(PATIENT)
+    payment = {"files": ["bank.py"], "workflow": "payment", "input": {"amount": 3}}
+    attempts = {"pay": [{"fail": {"type": "Busy"}}, {"lost": True}, {"fail": {"type": "Busy"}}, {"output": 3}]}
+    report = simulated(tmp_path, **payment, retryPolicies=["patient.yaml"], activities=attempts)
+    assert (report["output"], report["elapsed"]) == (3, 30 + 30 + 60)
+    without = invoked(tmp_path, **payment)
+    assert "the activity `pay` uses the RetryPolicy `patient`, which is in no file" in " ".join(without.output.split())

@@ -1,17 +1,18 @@
 """Reads scenarios and manifests from files, and simulates them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perdure.cli.files.documents import CHECK_NAME, STDIN, UnreadableFileError, read_documents, read_file
-from perdure.simulation.manifests import BadFileError, Manifest, read_definitions, read_scenario
+from perdure.simulation.manifests import BadFileError, Manifest, read_definitions, read_policies, read_scenario
 from perdure.simulation.report import Report
 from perdure.simulation.scenario import Scenario
 from perdure.simulation.simulator import Simulator
 from perdure.simulation.transcript import EndlessError
 
 if TYPE_CHECKING:
+    from perdure.api.kinds.retrypolicy import RetryPolicySpec
     from perdure.flow.scenarios import FlowReport
 
 Result = tuple[Scenario, "Report | FlowReport"]
@@ -48,7 +49,8 @@ def simulate_scenario(files: Iterable[str], scenario_file: str | None, input_: A
     folder = Path(scenario_file).parent if scenario_file not in {None, STDIN} and scenario_file else Path()
     modules = [file for file in (*files, *(str(folder / name) for name in scenario.files)) if file.endswith(".py")]
     if modules:
-        return scenario, _simulate_flow(modules, scenario, source)
+        policies = read_policies(_manifests([file for file in files if file not in modules], scenario, folder))
+        return scenario, _simulate_flow(modules, scenario, source, policies)
     manifests = list(_manifests(files, scenario, folder))
     world = Simulator(read_definitions(manifests, scenario, source), scenario)
     try:
@@ -58,12 +60,14 @@ def simulate_scenario(files: Iterable[str], scenario_file: str | None, input_: A
     return scenario, Report(world)
 
 
-def _simulate_flow(modules: list[str], scenario: Scenario, source: str) -> "FlowReport":
+def _simulate_flow(
+    modules: list[str], scenario: Scenario, source: str, policies: "Mapping[str, RetryPolicySpec]"
+) -> "FlowReport":
     if len({Path(module).resolve() for module in modules}) > 1:
         raise BadFileError(f"{source}: a scenario has one module with flows, but {', '.join(modules)} are several")
     from perdure.flow.scenarios import simulate_flow  # noqa: PLC0415 - the Temporal SDK is slow to import
 
-    return simulate_flow(modules[0], scenario, source)
+    return simulate_flow(modules[0], scenario, source, policies)
 
 
 def _manifests(files: list[str], scenario: Scenario, folder: Path) -> Iterator[Manifest]:
@@ -73,7 +77,7 @@ def _manifests(files: list[str], scenario: Scenario, folder: Path) -> Iterator[M
     for names, extra in ((scenario.files, False), (scenario.workflows, True), (scenario.retry_policies, True)):
         for name in names:
             path = folder / name
-            if path.resolve() not in known:
+            if path.suffix != ".py" and path.resolve() not in known:
                 known.add(path.resolve())
                 yield from _manifests_in(str(path), extra=extra)
 

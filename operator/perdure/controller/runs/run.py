@@ -399,8 +399,9 @@ class Run:
             refused = next(each for each in requests if each.request is readable.refused)
             self.inbox.refuse(refused, ConditionReason.PAYLOAD_TOO_LARGE, readable.reason)
             return state, True
+        complete = await self.attempts.definitions.with_policies(readable.values, state)
         try:
-            transition = await self._step(state, readable.values, now, requests)
+            transition = await self._step(state, complete, now, requests)
         except NoRoomError:
             return state, True
         except OutOfStepError:

@@ -727,6 +727,21 @@ BUGS = (
         fleet=True,
         found="whose watch never failed",
     ),
+    Bug(
+        name="an attempt starts long after its rate has permitted it",
+        commit="this rate is new",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good=" and now < entry.permitted + START_WITHIN",
+                bad="",
+            ),
+        ),
+        scenario="attempt_rates",
+        operators=3,
+        fleet=True,
+        found="pods of call since",
+    ),
 )
 
 

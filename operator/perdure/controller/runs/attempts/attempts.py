@@ -229,6 +229,8 @@ class RunAttempts:
             if waits and await self._has_result(activity, now):
                 return
             await self._record.confirm()
+            if not await self._admission.permits_start(activity, now):
+                return
             await self._ensure(activity)
         except AttemptBlockedError as error:
             self.blocked.by_api(activity, error, now)

@@ -7,10 +7,10 @@ others, the client gets UNAVAILABLE, as if it had been connected to that operato
 """
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from random import SystemRandom
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from temporalio.api.workflowservice.v1 import (
     ExecuteMultiOperationRequest,
@@ -19,7 +19,6 @@ from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionRequest,
 )
 
-from perdure.controller.fleet.observer import ObservedFleet
 from perdure.frontend.errors import unavailable
 from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.messages.tokens import page_of
@@ -41,10 +40,31 @@ _PATIENCE_SECONDS: Final = LONGEST_POLL
 Made = TypeVar("Made")
 
 
+class Operators(Protocol):
+    """The operators, as `ObservedFleet` knows them."""
+
+    @property
+    def others(self) -> Mapping[str, str]:
+        """The addresses of the operators, by name."""
+
+    @property
+    def others_over_grpc(self) -> Collection[str]:
+        """Those of earlier versions, which know no frontends of their own."""
+
+    def ranked(self, shard: int) -> list[str]:
+        """The operators, with the probable owner of a shard first, then the one that takes over if that is lost, and so on."""
+
+    def outdated(self) -> None:
+        """Learn soon which operators there are."""
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call a function whenever there are other operators."""
+
+
 class Forwarder(Forwarding):
     """Forwards the RPCs of the callers of a frontend."""
 
-    def __init__(self, fleet: ObservedFleet, client: PeerClient) -> None:
+    def __init__(self, fleet: Operators, client: PeerClient) -> None:
         """Create it without RPCs.
 
         Args:

@@ -97,11 +97,11 @@ class TasksInTransit:
         """Record a task that is sent to a worker of a member."""
         time = monotonic()
         self._sent.setdefault(member, deque()).append(_Sent(entry, token, time))
-        for name, sent in list(self._sent.items()):  # also of frontends that no longer exist, whose loss nobody reports
+        for other, sent in list(self._sent.items()):  # also of frontends that no longer exist, whose loss nobody reports
             while sent and sent[0].time < time - _TRANSIT_SECONDS:
                 sent.popleft()
             if not sent:
-                del self._sent[name]
+                del self._sent[other]
 
     def lost(self, member: str) -> list[tuple[Entry, WorkflowTaskToken]]:
         """Return the tasks that may not have arrived because a member is lost."""

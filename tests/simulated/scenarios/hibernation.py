@@ -56,7 +56,7 @@ async def hibernation(world: World) -> None:
         world.loop.call_at(random.uniform(0, 60), world.create, "WorkflowRun", f"quiet{i}", spec)
     for i in range(_RUNS):
         for n in range(2):
-            when = random.uniform(30, 2_200)
+            when = random.uniform(65, 2_200)  # once the run exists
             world.loop.call_at(
                 when, lambda i=i, n=n: world.operate(f"s{i}-{n}", f"run{i}", signal={"name": "change", "input": n})
             )

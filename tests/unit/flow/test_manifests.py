@@ -101,9 +101,7 @@ def test_a_retry_policy_by_name_is_a_reference_that_calls_leave_to_the_definitio
         ValueError, match=r"must be a `pf.Retry`, or the name of a RetryPolicy such as `standard`, not 'No!'"
     ):
         tools.activity(retry="No!")
-    with pytest.raises(
-        ValueError, match="`retryPolicy` in `definition` has no effect on the calls of flows: use `retry`"
-    ):
+    with pytest.raises(ValueError, match="`retryPolicy` in `definition` has no effect on flows: use `retry`"):
         tools.activity(definition={"retryPolicy": {"name": "standard"}})
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from perdure.api.kinds.workflow import Activity, ResultSize
+from perdure.api.kinds.workspace import Workspace
 from perdure.controller.retry_policies import Policies
-from perdure.controller.workflows.definitions import Definition, Definitions
+from perdure.controller.workflows.definitions import CalledActivity, Definition, Definitions
 from perdure.engine import inputs
 from perdure.engine.commands import Command, ScheduleActivityTask
 from perdure.engine.events import AnyEvent
@@ -19,7 +20,7 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.kube.clock import now
 from perdure.language.program import retry_policy
 from perdure.language.step_paths import Path
-from perdure.runtime.attempts import Attempt
+from perdure.runtime.attempts import Attempt, definition_name
 from perdure.runtime.pods.workspaces import writers
 
 
@@ -45,21 +46,35 @@ class ActivityDefinitions:
         self._policies = policies
         self._namespace = namespace
         self._refuse = refuse
+        self._definition: Definition | None = None
+        """The run's own definition; None if it has none."""
         self._known: Mapping[str, Activity] = {}
         """Those of the run's own definition, by name; and the last ones of the activities that code has scheduled."""
+        self._version: DeploymentVersion | None = None
+        """The version of the workers that a run of code is pinned to."""
         self._chosen: Mapping[int, _Chosen] = {}
         """Those of the open activities that code has scheduled, by the ID of the event that did so."""
         self._run_limited = False
 
     def define(self, definition: Definition | None) -> None:
         """Set the definition of the run; None if it has none of its own."""
+        self._definition = definition
         self._known = definition.program.activities if definition is not None else {}
         self._run_limited = definition is not None and bool(definition.program.spec.limits)
 
     def of(self, activity: PendingActivity) -> Activity:
         """The definition of an activity that runs in pods."""
         chosen = self._chosen.get(activity.scheduled_event_id)
-        return self._known[_name(activity)] if chosen is None else chosen.definition
+        return self._known[definition_name(activity)] if chosen is None else chosen.called.definition
+
+    def workspaces_of(self, activity: PendingActivity) -> Mapping[str, Workspace]:
+        """The workspaces that an activity can mount, by name."""
+        chosen = self._chosen.get(activity.scheduled_event_id)
+        if chosen is not None:
+            return chosen.called.workspaces
+        return (
+            {} if self._definition is None else {each.name: each for each in self._definition.program.spec.workspaces}
+        )
 
     def limited(self, activity: PendingActivity, state: RunState) -> bool:
         """Whether an activity, a step around it, or the run holds a WorkflowLimit."""
@@ -89,9 +104,15 @@ class ActivityDefinitions:
             service=service,
         )
 
-    def writers(self, events: Iterable[AnyEvent]) -> Mapping[str, list[str]]:
-        """The completed steps in a history of the run that may have written to a workspace, by its name."""
-        return writers(events, self._known)
+    async def writers(self, events: Sequence[AnyEvent]) -> Mapping[str, list[str]]:
+        """The completed steps in a history of the run that may have written to a workspace, by its name.
+
+        Raises:
+            NotYetError: A definition is being compiled.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        use = await self._definitions.workspace_use(self._namespace, self._definition, events, self._version)
+        return writers(events, use.activities)
 
     async def with_policies(self, observed: Sequence[inputs.RunInput], state: RunState) -> Sequence[inputs.RunInput]:
         """The inputs, with the retry policies of their definitions for the activities that code schedules in pods without one.
@@ -115,7 +136,7 @@ class ActivityDefinitions:
         found = await self._definitions.activity(self._namespace, workflow, command.activity_type, decided.pinned_to)
         if isinstance(found, Failure):
             return command  # the activity fails with that when its attempt is due
-        chosen = retry_policy(found.retry_policy)
+        chosen = retry_policy(found.definition.retry_policy)
         if isinstance(chosen, PolicyReference):
             await self._policies.missing(self._namespace, [chosen.name])  # reads it if no watch has shown it yet
         return replace(command, retry_policy=chosen)
@@ -141,14 +162,15 @@ class ActivityDefinitions:
         An attempt that is due keeps its definition if the run then moves to another version; the next one gets the new one.
         """
         chosen: dict[int, _Chosen] = {}
-        found: dict[str, Activity | Failure] = {}
+        found: dict[str, CalledActivity | Failure] = {}
+        self._version = version
         for activity in activities:
             known = self._chosen.get(activity.scheduled_event_id)
             is_due = activity.started_time is not None or activity.scheduled_time <= now()
             if known is not None and known.attempt == activity.attempt and (known.version == version or is_due):
                 chosen[activity.scheduled_event_id] = known
                 continue
-            name = _name(activity)
+            name = definition_name(activity)
             if name not in found:
                 workflow = activity.task_queue.removeprefix(PODS_QUEUE)
                 found[name] = await self._definitions.activity(
@@ -160,10 +182,13 @@ class ActivityDefinitions:
             else:
                 chosen[activity.scheduled_event_id] = _Chosen(activity.attempt, version, definition)
         self._chosen = chosen
-        self._known = {**self._known, **{name: each for name, each in found.items() if not isinstance(each, Failure)}}
+        called = {name: each.definition for name, each in found.items() if not isinstance(each, Failure)}
+        self._known = {**self._known, **called}
 
     def _is_known(self, activity: PendingActivity) -> bool:
-        return activity.scheduled_event_id in self._chosen if activity.task_queue else _name(activity) in self._known
+        if activity.task_queue:
+            return activity.scheduled_event_id in self._chosen
+        return definition_name(activity) in self._known
 
 
 def _lacks_policy(command: Command) -> bool:
@@ -175,11 +200,6 @@ def _lacks_policy(command: Command) -> bool:
     )
 
 
-def _name(activity: PendingActivity) -> str:
-    """The name of an activity's definition in its own Workflow, or in the Workflow that its task queue names."""
-    return f"{activity.task_queue}/{activity.activity_type}" if activity.task_queue else activity.activity_type
-
-
 @dataclass(frozen=True, slots=True)
 class _Chosen:
     """The definition of an attempt."""
@@ -187,4 +207,4 @@ class _Chosen:
     attempt: int
     version: DeploymentVersion | None
     """The version of the workers from which it is."""
-    definition: Activity
+    called: CalledActivity

@@ -113,8 +113,9 @@ def _environments(module: str) -> list[Environment]:
     if not environments:
         raise CliError(f"{module} has no `perdure.flow.Environment`")
     activities = [each for one in environments for each in one.activities.values()]
-    flows = [each for one in environments for each in one.flows.values()]
-    if mistakes := [mistake for each in (*activities, *flows) for mistake in each.signature.mistakes()]:
+    signatures = [each.signature for each in activities]
+    signatures += [each.signature for one in environments for each in one.flows.values()]
+    if mistakes := [mistake for each in signatures for mistake in each.mistakes()]:
         raise CliError(f"{module}: {'; '.join(mistakes)}")
     try:
         workspaces_of((each.name, each.options.workspaces) for each in activities)  # a run shares them by name

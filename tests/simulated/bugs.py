@@ -705,7 +705,7 @@ BUGS = (
         changes=(
             Change(
                 file="controller/dispatch/hibernation.py",
-                good="        if not self._may_sleep(run, wake, now):\n",
+                good="        if not self._only_waits(run, wake, now):\n",
                 bad="        if True:\n",
             ),
         ),

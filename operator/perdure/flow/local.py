@@ -248,7 +248,7 @@ class LocalRun:
         """Whether flows run in the sandbox of workers, which imports their module again: not for debuggers, and not if a test has
         changed the module. A flow whose module cannot be imported again is replayed at the end, and must decide the same."""
         self._store = LocalStore()
-        """What has the files of activities."""
+        """What has the files and workspaces of activities."""
 
     # What a test decides
 
@@ -341,6 +341,8 @@ class LocalRun:
         )
 
     async def _run(self, flow: Flow[..., Any], stored: Any) -> Any:
+        self._queue.clear()
+        self._executions.clear()
         payloads = _CONVERTER.payload_converter.to_payloads([stored])
         start = _start_of(flow, flow.name, payloads)
         self._root = self._start(flow, start, on_close=lambda _: None)

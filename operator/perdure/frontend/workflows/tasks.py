@@ -97,7 +97,7 @@ class TasksInTransit:
         """Record a task that is sent to a worker of a member."""
         time = monotonic()
         self._sent.setdefault(member, deque()).append(_Sent(entry, token, time))
-        for other, sent in list(self._sent.items()):  # also of frontends that no longer exist, whose loss nobody reports
+        for other, sent in list(self._sent.items()):  # also of frontends that are gone, which nobody reports
             while sent and sent[0].time < time - _TRANSIT_SECONDS:
                 sent.popleft()
             if not sent:

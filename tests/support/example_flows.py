@@ -29,7 +29,7 @@ def ask(number: int) -> int:
 
 @jobs.flow
 async def asking(number: int) -> int:
-    return await ask(number)
+    return sum(await pf.map(ask, range(number)))
 
 
 @jobs.activity(workspace=files)

@@ -59,7 +59,10 @@ QUICK = {
     "apiVersion": "perdure.dev/v1alpha1",
     "kind": "RetryPolicy",
     "metadata": {"name": "quick"},
-    "spec": {"cloudScheduler": {"retryCount": 2, "minBackoffDuration": "0.1s"}, "circuitBreaker": {}},
+    "spec": {
+        "cloudScheduler": {"retryCount": 2, "minBackoffDuration": "0.1s"},
+        "circuitBreaker": {"failureThreshold": 100},
+    },
 }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import msgspec
 
@@ -14,9 +15,9 @@ from perdure.engine.commands import Command, ScheduleActivityTask
 from perdure.engine.events import AnyEvent
 from perdure.engine.failures import Failure
 from perdure.engine.payloads import plain
-from perdure.engine.retry import PolicyReference
+from perdure.engine.retry import PolicyChoice, PolicyReference
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
-from perdure.engine.versioning import DeploymentVersion
+from perdure.engine.versioning import DeploymentVersion, Versioning
 from perdure.kube.clock import now
 from perdure.language.program import retry_policy
 from perdure.language.step_paths import Path
@@ -121,25 +122,34 @@ class ActivityDefinitions:
             NotYetError: A definition is being compiled.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
+        if state.code is None:
+            return observed
+        versioning = state.code.versioning
         return [
-            replace(each, commands=tuple([await self._with_policy(command, each, state) for command in each.commands]))
+            await self._with_policies(each, versioning.completed(each.versioning_behavior, each.deployment_version))
             if isinstance(each, inputs.TaskCompleted) and any(map(_lacks_policy, each.commands))
             else each
             for each in observed
         ]
 
-    async def _with_policy(self, command: Command, item: inputs.TaskCompleted, state: RunState) -> Command:
-        if not isinstance(command, ScheduleActivityTask) or not _lacks_policy(command) or state.code is None:
-            return command
-        decided = state.code.versioning.completed(item.versioning_behavior, item.deployment_version)
-        workflow = command.task_queue.removeprefix(PODS_QUEUE)
-        found = await self._definitions.activity(self._namespace, workflow, command.activity_type, decided.pinned_to)
+    async def _with_policies(self, item: inputs.TaskCompleted, versioning: Versioning) -> inputs.TaskCompleted:
+        kinds = {(each.task_queue, each.activity_type) for each in item.commands if _lacks_policy(each)}
+        policies = {kind: await self._policy_of(*kind, versioning.pinned_to) for kind in sorted(kinds)}
+        commands = (
+            replace(each, retry_policy=policies[each.task_queue, each.activity_type]) if _lacks_policy(each) else each
+            for each in item.commands
+        )
+        return replace(item, commands=tuple(commands))
+
+    async def _policy_of(self, queue: str, activity: str, version: DeploymentVersion | None) -> PolicyChoice | None:
+        """The retry policy of an activity of another Workflow; None without a definition: it fails when its attempt is due."""
+        found = await self._definitions.activity(self._namespace, queue.removeprefix(PODS_QUEUE), activity, version)
         if isinstance(found, Failure):
-            return command  # the activity fails with that when its attempt is due
+            return None
         chosen = retry_policy(found.definition.retry_policy)
         if isinstance(chosen, PolicyReference):
             await self._policies.missing(self._namespace, [chosen.name])  # reads it if no watch has shown it yet
-        return replace(command, retry_policy=chosen)
+        return chosen
 
     async def in_pods(self, state: RunState) -> RunState:
         """The state with only the activities that run in pods, or that take the limits of a step.
@@ -191,7 +201,7 @@ class ActivityDefinitions:
         return definition_name(activity) in self._known
 
 
-def _lacks_policy(command: Command) -> bool:
+def _lacks_policy(command: Command) -> TypeGuard[ScheduleActivityTask]:
     """Whether code schedules an activity in a pod without a retry policy."""
     return (
         isinstance(command, ScheduleActivityTask)

@@ -147,12 +147,24 @@ class Fleet:
         await self.until(lambda: bool(member.shards))
         return member
 
-    async def start_frontend(self) -> FrontendApart:
-        """Start a frontend that is a process of its own, and wait until it is ready."""
+    async def start_frontend(self, reviews: str = "", **options: Any) -> FrontendApart:
+        """Start a frontend that is a process of its own, and wait until it is ready.
+
+        Args:
+            reviews: The address of the API server that reviews tokens; empty: callers are not authenticated.
+            options: Other settings.
+        """
         name, port, http_port = f"frontend-{len(self.frontends)}", free_port(), free_port()
-        settings = replace(self._settings, member=name, apart=False, http_address=f"127.0.0.1:{http_port}")
-        access = Access(server="")
-        client = KubeClient(access, Session(self.kubernetes, name))  # type: ignore[arg-type] # it stands in for aiohttp's
+        settings = replace(
+            self._settings,
+            member=name,
+            apart=False,
+            http_address=f"127.0.0.1:{http_port}",
+            authentication=bool(reviews),
+            **options,
+        )
+        client = KubeClient(Access(server=""), Session(self.kubernetes, name))  # type: ignore[arg-type] # it stands in for aiohttp's
+        client.access = Access(server=reviews)  # reviews have connections of their own
         observed = ObservedFleet(client, ObserverSettings(fleet="fleet", seconds=self._lease_seconds))
         started = FrontendApart(port, http_port)
         is_serving = asyncio.Event()

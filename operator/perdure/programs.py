@@ -1,4 +1,4 @@
-"""The programs that need an extra: `perdure-operator` and `perdure-console`. Without it, they say how to install it."""
+"""The programs that need an extra, as `perdure-operator` does. Without it, they say how to install it."""
 
 from perdure.extras import MissingExtraError, required
 
@@ -14,6 +14,20 @@ def operator() -> None:
             from perdure.handlers.main import main  # noqa: PLC0415 - the extra may be missing
     except MissingExtraError as error:
         raise SystemExit(f"perdure-operator: {error}") from error
+    main()
+
+
+def frontend() -> None:
+    """Run `perdure-frontend`, the frontend as a process of its own.
+
+    Raises:
+        SystemExit: The extra is not installed, or the frontend has ended.
+    """
+    try:
+        with required("operator"):
+            from perdure.frontend.apart.main import main  # noqa: PLC0415 - the extra may be missing
+    except MissingExtraError as error:
+        raise SystemExit(f"perdure-frontend: {error}") from error
     main()
 
 

@@ -501,7 +501,7 @@ BUGS = (
         changes=(
             Change(
                 file="controller/runs/resets.py",
-                good="    needed = needed_files(before, later, kept, definition.program.activities)\n",
+                good="    needed = needed_files(before, later, kept, use.activities)\n",
                 bad="    needed = dict[str, list[str]]()\n",
             ),
             Change(
@@ -705,7 +705,7 @@ BUGS = (
         changes=(
             Change(
                 file="controller/dispatch/hibernation.py",
-                good="        if not self._may_sleep(run, wake, now):\n",
+                good="        if not self._only_waits(run, wake, now):\n",
                 bad="        if True:\n",
             ),
         ),
@@ -726,6 +726,21 @@ BUGS = (
         operators=3,
         fleet=True,
         found="whose watch never failed",
+    ),
+    Bug(
+        name="an attempt starts long after its rate has permitted it",
+        commit="this rate is new",
+        changes=(
+            Change(
+                file="runtime/limits.py",
+                good=" and now < entry.permitted + START_WITHIN",
+                bad="",
+            ),
+        ),
+        scenario="attempt_rates",
+        operators=3,
+        fleet=True,
+        found="pods of call since",
     ),
 )
 

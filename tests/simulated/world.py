@@ -14,6 +14,7 @@ import orjson
 from perdure.api.crdgen import KINDS
 from perdure.api.state_versions import NEWEST
 from perdure.controller.capacity import CapacitySettings
+from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.upgrades import UpgradeSettings
 from perdure.controller.workflows.revisions import RevisionRetention
 from perdure.frontend.settings import Settings
@@ -99,6 +100,8 @@ class World:
     """The archive of finished runs; None without an archive."""
     capacity: CapacitySettings = field(default_factory=CapacitySettings)
     """The limits of open runs, and of the memory of operators."""
+    hibernation: HibernationSettings = field(default_factory=HibernationSettings)
+    """When runs hibernate."""
     revisions: RevisionRetention = field(default_factory=RevisionRetention)
     """How long revisions are kept that no run refers to."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
@@ -218,6 +221,7 @@ class World:
             skew=random.choice([0.0, 0.0, random.uniform(-0.5, 0.5)]),
             limits=self.limits,
             capacity=self.capacity,
+            hibernation=self.hibernation,
             revisions=self.revisions,
             trace=self.tracer,
             crashed=self.checker.fail,

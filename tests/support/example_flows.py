@@ -5,6 +5,8 @@ from datetime import date
 import perdure.flow as pf
 
 jobs = pf.Environment("jobs")
+checks = pf.Environment("checks")
+files = pf.Workspace("files", size="1Gi")
 
 
 @jobs.activity(retries=2)
@@ -27,4 +29,19 @@ def ask(number: int) -> int:
 
 @jobs.flow
 async def asking(number: int) -> int:
-    return await ask(number)
+    return sum(await pf.map(ask, range(number)))
+
+
+@jobs.activity(workspace=files)
+def write(number: int) -> int:
+    return number
+
+
+@checks.activity(workspace=files.read_only, retries=0)
+def check(number: int) -> int:
+    return number
+
+
+@jobs.flow
+async def build(number: int) -> int:
+    return await check(await write(number))

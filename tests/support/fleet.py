@@ -5,7 +5,7 @@ that are ready.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context
@@ -17,14 +17,20 @@ from typing import Any, TypeVar
 from temporalio.client import Client
 
 from perdure.controller.fleet.membership import Membership
+from perdure.controller.fleet.observer import ObservedFleet, ObserverSettings
 from perdure.controller.fleet.shards import SHARDS, shard_of
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.frontend.apart.server import serve as serve_apart
 from perdure.frontend.core import Frontend
 from perdure.frontend.server import serve
 from perdure.frontend.settings import Settings
+from perdure.kube.access import Access
+from perdure.kube.client import Client as KubeClient
+from perdure.kube.client import Object
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.process import task_factory
+from perdure.simulation.cluster.process import Session, task_factory
 from support.faulty.faults import Faults
 from support.faulty.operators import FaultyOperator
 from support.operator import OPEN
@@ -71,11 +77,32 @@ def _task_factory(loop: asyncio.AbstractEventLoop, coro: Any, context: Context |
     return task_factory(loop, coro, context)
 
 
+@dataclass
+class FrontendApart:
+    """A frontend that is a process of its own."""
+
+    port: int
+    http_port: int
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    serving: "asyncio.Task[None] | None" = None
+    connections: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    async def stop(self) -> None:
+        """Stop it as SIGTERM does."""
+        self.stopping.set()
+        assert self.serving is not None
+        await self.serving
+
+
 class Fleet:
     """The operators, and the Service before them. All of it is called in its event loop."""
 
-    def __init__(self, loop: ClusterLoop, namespaces: tuple[str, ...], settings: Settings) -> None:
+    def __init__(
+        self, loop: ClusterLoop, namespaces: tuple[str, ...], settings: Settings, lease_seconds: int = _LEASE_SECONDS
+    ) -> None:
+        self._lease_seconds = lease_seconds
         self.members: dict[str, Member] = {}
+        self.frontends: list[FrontendApart] = []
         self.crashes: list[str] = []
         self.kubernetes = ApiServer(loop, Random(0))
         self.reach: Callable[[str], Awaitable[str]] = _directly
@@ -107,7 +134,7 @@ class Fleet:
             namespaces=self._namespaces,
             fleet="fleet",
             address=await self.reach(peer),
-            lease_seconds=_LEASE_SECONDS,
+            lease_seconds=self._lease_seconds,
         )
         member = Member(name, port, operator.frontend, operator)
 
@@ -119,6 +146,44 @@ class Fleet:
         self.members[name] = member
         await self.until(lambda: bool(member.shards))
         return member
+
+    async def start_frontend(self, reviews: str = "", **options: Any) -> FrontendApart:
+        """Start a frontend that is a process of its own, and wait until it is ready.
+
+        Args:
+            reviews: The address of the API server that reviews tokens; empty: callers are not authenticated.
+            options: Other settings.
+        """
+        name, port, http_port = f"frontend-{len(self.frontends)}", free_port(), free_port()
+        settings = replace(
+            self._settings,
+            member=name,
+            apart=False,
+            http_address=f"127.0.0.1:{http_port}",
+            authentication=bool(reviews),
+            **options,
+        )
+        client = KubeClient(Access(server=""), Session(self.kubernetes, name))  # type: ignore[arg-type] # it stands in for aiohttp's
+        client.access = Access(server=reviews)  # reviews have connections of their own
+        observed = ObservedFleet(client, ObserverSettings(fleet="fleet", seconds=self._lease_seconds))
+        started = FrontendApart(port, http_port)
+        is_serving = asyncio.Event()
+
+        async def served() -> None:
+            observing = asyncio.create_task(observed.run())
+            try:
+                namespaces = ServedNamespaces(self._namespaces)
+                async with serve_apart(client, observed, namespaces, settings, f"127.0.0.1:{port}"):
+                    is_serving.set()
+                    await started.stopping.wait()
+            finally:
+                observing.cancel()
+
+        started.serving = asyncio.create_task(served())
+        self.frontends.append(started)
+        await is_serving.wait()
+        await observed.known()
+        return started
 
     async def until(self, so: Callable[[], bool], seconds: float = 30) -> None:
         """Wait until something is so."""
@@ -139,7 +204,7 @@ class Fleet:
 
     async def cut_off(self, name: str) -> None:
         """Cut an operator off the API server, for longer than its Lease lasts; it stays."""
-        self.members[name].operator.freeze(3 * _LEASE_SECONDS)
+        self.members[name].operator.freeze(3 * self._lease_seconds)
         await self.until(lambda: not self.members[name].shards)
         others = [each for each in self.members.values() if each.name != name]
         await self.until(lambda: sum(len(each.shards) for each in others) == SHARDS)
@@ -167,7 +232,10 @@ class Fleet:
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass a connection on to an operator that is ready."""
-        ready = [each for each in self.members.values() if each.operator.manager.shards.active]
+        if self.frontends:
+            ready: list[Any] = [each for each in self.frontends if not each.stopping.is_set()]
+        else:
+            ready = [each for each in self.members.values() if each.operator.manager.shards.active]
         if not ready:
             writer.transport.abort()
             return
@@ -220,26 +288,41 @@ def in_memory_fleet(
     namespace: str = "default",
     address: str = "127.0.0.1:0",
     settings: Settings = OPEN,
+    frontends: int = 0,
+    objects: Sequence[Object] = (),
+    lease_seconds: int = _LEASE_SECONDS,
 ) -> Iterator[ServedFleet]:
-    """A fleet of operators that serves a namespace and `others` within the block."""
+    """A fleet of operators that serves a namespace and `others` within the block.
+
+    With `frontends`, these are processes of their own. `objects` of Perdure's kinds exist from the start. `lease_seconds` is the
+    duration of the Leases of members.
+    """
     loop = ClusterLoop()
     loop.set_task_factory(_task_factory)
     found: Future[ServedFleet] = Future()
     stop = asyncio.Event()
 
     async def run() -> None:
-        fleet = Fleet(loop, (namespace, *others), settings)
+        fleet = Fleet(
+            loop, (namespace, *others), replace(settings, apart=settings.apart or bool(frontends)), lease_seconds
+        )
+        for each in objects:
+            fleet.kubernetes.create(f"{each['kind'].lower()}s", each, namespace=namespace)
         host, _, port = address.rpartition(":")
         service = await asyncio.start_server(fleet.connect, host, int(port))
         try:
             await asyncio.gather(*(fleet.start() for _ in range(size)))
             await fleet.until(lambda: all(each.shards for each in fleet.members.values()))
             await fleet.complete()
+            for _ in range(frontends):
+                await fleet.start_frontend()
             listening = service.sockets[0].getsockname()[1]
             found.set_result(ServedFleet(fleet, f"{host}:{listening}", namespace, loop))
             await stop.wait()
         finally:
             service.close()
+            for each in fleet.frontends:
+                await each.stop()
             for name in list(fleet.members):
                 await fleet.kill(name)
         assert not fleet.crashes, fleet.crashes

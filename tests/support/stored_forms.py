@@ -22,12 +22,15 @@ from perdure.engine.events import AnyEvent
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.frontend.deployments.rules import WorkerDeployment
+from perdure.frontend.http.nexus import FoundEndpoint
+from perdure.frontend.http.webhooks import WebhookAnswer
 from perdure.frontend.matching.dispatch import QueueSettings
 from perdure.frontend.matching.queues import OfferBatch, PolledQueues
 from perdure.frontend.messages.tokens import AnyToken
 from perdure.frontend.nexus.endpoints import Endpoint
 from perdure.frontend.peers.calls import Failure as CallFailure
 from perdure.frontend.peers.client import OfferTaken
+from perdure.frontend.peers.http_calls import NexusAnswer, NexusCall, WebhookRequest
 from perdure.frontend.schedules.messages import ClientOptions
 from perdure.frontend.workflows.batches import Batch
 from perdure.language.memory import Memory
@@ -54,6 +57,7 @@ STORED = [
         ClientOptions,
     ),
     *(OfferBatch, OfferTaken, CallFailure, PolledQueues, WorkerDeployment, Endpoint, QueueSettings),
+    *(FoundEndpoint, NexusAnswer, NexusCall, WebhookAnswer, WebhookRequest),
 ]
 """What the operator stores as JSON, or sends to other operators, as a whole."""
 MODELS = [

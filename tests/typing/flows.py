@@ -3,6 +3,7 @@
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import assert_type
 
 import perdure.flow as pf
@@ -21,7 +22,10 @@ def extract(source: str, day: date) -> Part:
     return Part(f"{source}-{day}")
 
 
-@etl.activity()
+files = pf.Workspace("files", size="1Gi")
+
+
+@etl.activity(retry="standard", workspace=files.read_only)
 async def count(parts: list[Part]) -> int:
     return len(parts)
 
@@ -40,6 +44,9 @@ def run_here() -> None:
     assert_type(nightly.run_local(date(2026, 11, 27)), int)
     run = pf.LocalRun()
     assert_type(run.run(nightly, day=date(2026, 11, 27)), int)
+    run.retry_policies["standard"] = pf.Retry(attempts=2)
+    assert_type(run.folder_of(files), Path)
+    assert_type(files.path, Path)
     nightly.run_local("2026-11-27")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     extract(day=date(2026, 11, 27))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     pf.mapp(extract, [])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]

@@ -35,9 +35,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if kindIs "invalid" .Values.replicas }}2{{ else }}{{ int .Values.replicas }}{{ end }}
 {{- end }}
 
-{{/* Not empty if several operators share the work. */}}
+{{/* The number of frontends that are processes of their own. Releases of earlier charts have no value for it. */}}
+{{- define "perdure.frontendReplicas" -}}
+{{- if .Values.temporal.enabled }}{{ dig "frontend" "replicas" 0 .Values.AsMap | int }}{{ else }}0{{ end }}
+{{- end }}
+
+{{/* Not empty if frontends are processes of their own. */}}
+{{- define "perdure.apart" -}}
+{{- if gt (int (include "perdure.frontendReplicas" .)) 0 }}apart{{ end }}
+{{- end }}
+
+{{/* Not empty if operators have Leases, so that several can share the work, and frontends of their own find them. */}}
 {{- define "perdure.fleet" -}}
-{{- if gt (int (include "perdure.replicas" .)) 1 }}{{ include "perdure.fullname" . }}{{ end }}
+{{- if or (gt (int (include "perdure.replicas" .)) 1) (include "perdure.apart" .) }}{{ include "perdure.fullname" . }}{{ end }}
 {{- end }}
 
 {{/* Not empty if the archive is a database. */}}
@@ -138,6 +148,88 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "perdure.consoleLabels" -}}
 {{- $own := dict "app.kubernetes.io/component" "console" -}}
 {{- toYaml (merge (include "perdure.consoleSelectorLabels" . | fromYaml) $own (include "perdure.labels" . | fromYaml)) }}
+{{- end }}
+
+{{/* The labels that select the pods of frontends; the operator's objects must not select them. */}}
+{{- define "perdure.frontendSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "perdure.name" . }}-frontend
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "perdure.frontendLabels" -}}
+{{- $own := dict "app.kubernetes.io/component" "frontend" -}}
+{{- toYaml (merge (include "perdure.frontendSelectorLabels" . | fromYaml) $own (include "perdure.labels" . | fromYaml)) }}
+{{- end }}
+
+{{/* The labels of the pods that serve Temporal SDKs: frontends of their own, or operators. */}}
+{{- define "perdure.temporalSelectorLabels" -}}
+{{- if include "perdure.apart" . }}{{ include "perdure.frontendSelectorLabels" . }}{{ else }}{{ include "perdure.selectorLabels" . }}{{ end }}
+{{- end }}
+
+{{/* Variables of the process that serves Temporal SDKs: how it serves callers and authenticates them. */}}
+{{- define "perdure.temporalEnvironment" -}}
+- {name: PERDURE_TEMPORAL_ADDRESS, value: "[::]:7233"}
+# The pod remains until its readiness probe has failed and no node sends connections to it anymore.
+- {name: PERDURE_LINGER_SECONDS, value: "6"}
+{{- if .Values.temporal.httpApi.enabled }}
+- {name: PERDURE_TEMPORAL_HTTP_ADDRESS, value: "[::]:7243"}
+{{- if not .Values.temporal.httpApi.webhooks }}
+- {name: PERDURE_WEBHOOKS, value: "false"}
+{{- end }}
+{{- with .Values.temporal.httpApi.nexusHeaders }}
+- {name: PERDURE_NEXUS_HEADERS, value: {{ join "," . | quote }}}
+{{- end }}
+{{- end }}
+- {name: PERDURE_TEMPORAL_MAX_CONNECTIONS, value: {{ .Values.temporal.maxConnections | quote }}}
+- {name: PERDURE_TEMPORAL_AUDIENCE, value: {{ .Values.temporal.authentication.audience | quote }}}
+{{- if .Values.temporal.authentication.acceptClusterTokens }}
+- {name: PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS, value: "true"}
+{{- end }}
+{{- with include "perdure.oidcIssuer" . }}
+- {name: PERDURE_TEMPORAL_OIDC_ISSUER, value: {{ . | quote }}}
+- {name: PERDURE_TEMPORAL_OIDC_CLIENT_IDS, value: {{ include "perdure.oidcClientIds" $ | quote }}}
+{{- end }}
+{{- if and .Values.temporal.tls.enabled .Values.temporal.tls.clientCASecretName }}
+- {name: PERDURE_TEMPORAL_TLS_CLIENT_CA, value: /temporal-client-ca/ca.crt}
+{{- end }}
+{{- end }}
+
+{{/* Rules of a NetworkPolicy for the pods that serve Temporal SDKs. */}}
+{{- define "perdure.temporalIngress" -}}
+# Workers and clients of Temporal SDKs.
+- ports:
+  - {port: temporal, protocol: TCP}
+  {{- if .Values.temporal.httpApi.enabled }}
+  - {port: temporal-http, protocol: TCP}
+  {{- end }}
+  from: {{- toYaml (default (list (dict "namespaceSelector" dict)) .Values.networkPolicy.temporalIngressFrom) | nindent 2 }}
+{{- if and .Values.console.enabled (include "perdure.readsArchive" .) }}
+- ports:
+  - {port: temporal-http, protocol: TCP}
+  from:
+  - podSelector:
+      matchLabels: {{- include "perdure.consoleSelectorLabels" . | nindent 8 }}
+{{- end }}
+{{- if .Values.ui.enabled }}
+- ports:
+  - {port: temporal, protocol: TCP}
+  from:
+  - podSelector:
+      matchLabels: {{- include "perdure.uiSelectorLabels" . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{/* The rule of a NetworkPolicy for the port at which operators call each other, and frontends call operators. */}}
+{{- define "perdure.peerIngress" -}}
+- ports:
+  - {port: peers, protocol: TCP}
+  from:
+  - podSelector:
+      matchLabels: {{- include "perdure.selectorLabels" . | nindent 8 }}
+  {{- if include "perdure.apart" . }}
+  - podSelector:
+      matchLabels: {{- include "perdure.frontendSelectorLabels" . | nindent 8 }}
+  {{- end }}
 {{- end }}
 
 {{- define "perdure.uiImage" -}}

@@ -10,7 +10,7 @@ operator does not know is as unreadable for it as a higher version. tests/golden
 | 1 | before 0.1.0 | objects do not carry a version |
 | 2 | 0.1.0 | `stateVersion` in objects and messages; the digest of a status covers it |
 | 3 | 0.2.0 | WorkflowRevisions; `continuedFailure` in the options of a start; loads of task queues; WorkerDeployments; names of |
-|   |       | Workflows in other namespaces; services of steps; progress of backfills |
+|   |       | Workflows in other namespaces; services of steps; progress of backfills; rates that count attempts |
 
 What users write into a spec is stored with the run, too. A new field there is refused as any other. A new value of a field that
 an older operator knows is not: it takes the run for damaged. So a run with such a value is stored in the version that knows it
@@ -37,6 +37,8 @@ BACKFILLS: Final = 3
 """From this version on, a Schedule has the progress of its backfills, and a pause holds them."""
 SERVICES: Final = 3
 """From this version on, definitions can have services of steps, and the state of a run has their addresses."""
+ATTEMPT_RATES: Final = 3
+"""From this version on, the status of a WorkflowLimit has the attempts that its rate counts."""
 FOREIGN_WORKFLOWS: Final = 3
 """From this version on, `workflow.name` of a run and of a child workflow can name a Workflow of another namespace."""
 FIELD: Final = "stateVersion"

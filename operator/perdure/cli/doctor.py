@@ -131,6 +131,8 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
         checks.append(_explained("State version", check_upgrade(api, system, leases)))
     checks.append(_explained("Clocks", check_clocks(api, leases)))
     if operator is not None:
+        if operator.environment.get("PERDURE_FRONTEND_USER"):
+            checks.append(_explained("Frontends", check_frontends(api, operator)))
         checks.append(_explained("Operator permissions", check_operator_permissions(api, operator)))
         checks.append(_explained("Admission policies", check_policies(api, operator)))
         checks.append(_explained("Namespace", check_namespace(operator, namespace)))
@@ -287,6 +289,7 @@ async def check_policies(api: Diagnosis, deployment: OperatorDeployment) -> Chec
 
 
 _APPS = "/apis/apps/v1"
+_COMPONENT = "app.kubernetes.io/component"
 _OPERATOR_VARIABLE = "PERDURE_NAMESPACE"
 """Environment variable that only the operator has."""
 
@@ -334,7 +337,7 @@ class OperatorDeployment:
 async def find_deployment(api: Diagnosis, namespace: str) -> OperatorDeployment | None:
     """Find the operator's Deployment in a namespace; None if there is none."""
     url = paths.path(_APPS, namespace, "deployments")
-    found = await api.list(url, labelSelector="app.kubernetes.io/component=operator")
+    found = await api.list(url, labelSelector=f"{_COMPONENT}=operator")
     read = (_deployment_of(each) for each in found)
     return next((deployment for deployment in read if _OPERATOR_VARIABLE in deployment.environment), None)
 
@@ -367,19 +370,37 @@ async def check_operator(api: Diagnosis, deployment: OperatorDeployment | None, 
             f"There is no operator in namespace `{system}`",
             "install the chart, or name the operator's namespace with --system-namespace",
         )
+    return await _check_ready(api, "Operator", deployment)
+
+
+async def check_frontends(api: Diagnosis, operator: OperatorDeployment) -> CheckResult:
+    """Check that the pods are ready that serve Temporal SDKs for the operators."""
+    check = "Frontends"
+    url = paths.path(_APPS, operator.namespace, "deployments")
+    listed = await api.list(url, labelSelector=f"{_COMPONENT}=frontend")
+    found = [each for each in listed if (each["metadata"].get("labels") or {}).get(_COMPONENT) == "frontend"]
+    if not found:
+        fix = f"`helm upgrade {operator.release}` creates it, or set `frontend.replicas` to 0"
+        return failed(
+            check, "There is no Deployment of frontends, although the operators leave Temporal SDKs to it", fix
+        )
+    return await _check_ready(api, check, _deployment_of(found[0]))
+
+
+async def _check_ready(api: Diagnosis, check: str, deployment: OperatorDeployment) -> CheckResult:
     ready = f"{deployment.ready} of {counted(deployment.wanted, 'pod')} ready"
     if deployment.ready >= deployment.wanted > 0:
-        return ok("Operator", ready)
+        return ok(check, ready)
     if not deployment.wanted:
         fix = f"`kubectl -n {deployment.namespace} scale deployment/{deployment.name} --replicas=1`"
-        return failed("Operator", f"Deployment `{deployment.name}` is scaled to 0 pods", fix)
+        return failed(check, f"Deployment `{deployment.name}` is scaled to 0 pods", fix)
     found = await api.list(paths.path(paths.CORE, deployment.namespace, "pods"), labelSelector=deployment.selector)
     why = some([problem for pod in found if (problem := _problem(pod))])
     fix = (
         f"`kubectl -n {deployment.namespace} describe pods -l {deployment.selector}` and "
         f"`kubectl -n {deployment.namespace} logs deployment/{deployment.name}` show more"
     )
-    return (warning if deployment.ready else failed)("Operator", f"{ready}{f': {why}' if why else ''}", fix)
+    return (warning if deployment.ready else failed)(check, f"{ready}{f': {why}' if why else ''}", fix)
 
 
 def _problem(pod: Object) -> str:

@@ -29,6 +29,9 @@ The directory knows which runs are open, but not which activities. So an activit
 suspect: the run is read before the activity loses its place. Its claim followed the commit that scheduled it, so a run that is
 read after the claim and does not have the activity has recorded its end.
 
+A rate that counts attempts permits each attempt to start, after its activity holds the limit and right before its pod is created
+(`runtime.limits` says why that bounds the pods within a period). The permission is in the status, too.
+
 A step counts as an activity: first the activity that takes its limits is open, and then the step holds them.
 """
 
@@ -49,12 +52,14 @@ from perdure.api.kinds.workflowlimit import (
     LimitEntry,
     LimitSelector,
     LimitTaker,
+    RateUnit,
     WorkflowLimitSpec,
     WorkflowLimitStatus,
 )
 from perdure.api.labels import API_VERSION
 from perdure.api.models import mistakes
 from perdure.api.reasons import EventReason
+from perdure.api.state_versions import ATTEMPT_RATES
 from perdure.controller.directory import Directory, Standing
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.pods.attempt_pods import has_ended, key_of
@@ -70,7 +75,7 @@ from perdure.language.step_paths import Path
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import is_open
-from perdure.runtime.limits import RESERVE_AFTER, LimitQueue, claim_of, limit_status, room
+from perdure.runtime.limits import RESERVE_AFTER, LimitQueue, claim_of, limit_status, may_start, room
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -142,6 +147,7 @@ def limit_entry(
         now: The time.
     """
     is_step = isinstance(taker, HeldLimits) or taker.takes_limits
+    in_pod = isinstance(taker, PendingActivity) and not (is_step or taker.by_worker)
     step = Path.parse(taker.activity_id).owner.text if is_step else taker.activity_id
     return LimitEntry(
         run=run.name,
@@ -149,6 +155,7 @@ def limit_entry(
         event_id=taker.scheduled_event_id,
         step=step[:MAX_STEP],
         whole_step=is_step,
+        attempt=taker.attempt if isinstance(taker, PendingActivity) and in_pod else 0,
         key=key,
         priority=priority,
         created=created,
@@ -231,6 +238,8 @@ class _KnownLimit:
         except pydantic.ValidationError as error:
             wrong = tuple(mistakes(error))
             return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, selector=selector, mistakes=wrong)
+        if spec.rate is not None and state_versions().writes < ATTEMPT_RATES:
+            spec = spec.model_copy(update={"rate": spec.rate.model_copy(update={"counts": RateUnit.ADMISSIONS})})
         return cls(object=obj, spec=spec, queue=queue, by_run=queue.by_run(), selector=selector)
 
     @property
@@ -255,6 +264,8 @@ class WorkflowLimits:
         """The waiting claims of this process, by limit and ID."""
         self._together: dict[Name, dict[str, tuple[Wanted, ...]]] = defaultdict(dict)
         """The places that are taken together and that this process waits for, by limit and ID of the last one."""
+        self._starting: dict[Name, dict[str, Claim]] = defaultdict(dict)
+        """The claims of this process that hold a limit, and whose attempts wait for its rate, by limit and ID."""
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._newer: dict[Name, NewerStateReports] = {}
 
@@ -305,8 +316,9 @@ class WorkflowLimits:
 
     def _wake_all(self, namespace: str, name: str) -> None:
         """Wake everything that waits for a limit: it may not have to take it any more."""
-        for claim in self._waiting.pop((namespace, name), {}).values():
-            self.wake(claim.run)
+        for claims in (self._waiting.pop((namespace, name), {}), self._starting.pop((namespace, name), {})):
+            for claim in claims.values():
+                self.wake(claim.run)
         for group in list(self._together[namespace, name].values()):
             self._stop_waiting(namespace, group)
             self.wake(group[-1].claim.run)
@@ -325,9 +337,9 @@ class WorkflowLimits:
     def forget_run(self, namespace: str, uid: str) -> None:
         """Remove the claims of a closed or deleted run from the waiting ones."""
         for name in self._known[namespace]:
-            waiting = self._waiting[namespace, name]
-            for claim in [claim for claim in waiting.values() if claim.run.uid == uid]:
-                del waiting[claim.id]
+            for waiting in (self._waiting[namespace, name], self._starting[namespace, name]):
+                for claim in [claim for claim in waiting.values() if claim.run.uid == uid]:
+                    del waiting[claim.id]
             for group in [each for each in self._together[namespace, name].values() if each[-1].claim.run.uid == uid]:
                 self._stop_waiting(namespace, group)
 
@@ -349,9 +361,80 @@ class WorkflowLimits:
         for claim in _to_wake(waiting.values(), known.queue):
             del waiting[claim.id]
             self.wake(claim.run)
+        starting, rate = self._starting[namespace, name], known.spec.rate if known.spec is not None else None
+        unpermitted = {each.id for each in known.queue.unpermitted(rate)}
+        for claim in [claim for claim in starting.values() if claim.id not in unpermitted]:
+            del starting[claim.id]
+            self.wake(claim.run)
         for group in [each for each in self._together[namespace, name].values() if self._is_due(namespace, each)]:
             self._stop_waiting(namespace, group)
             self.wake(group[-1].claim.run)
+
+    # Rates that count attempts
+
+    async def permit(self, namespace: str, group: Iterable[Wanted], attempt: int) -> list[tuple[Wanted, Full]]:
+        """Ask the rates of limits to permit an attempt to start now. Call it right before that, because it counts.
+
+        Of several rates, none is asked unless all have room, so that no permission expires while another one is awaited.
+
+        Args:
+            namespace: The namespace.
+            group: The places that the activity holds.
+            attempt: The attempt.
+
+        Returns:
+            Those whose rates have no room: the run is woken when that may change. Empty if the attempt may start.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        places = [each for each in group if self._permitted(namespace, each, attempt, wall_clock()) is not None]
+        late = [each for each in places if not self._may_start(namespace, each, attempt)]
+        if len(late) > 1 and (full := [each for each in late if not self._has_start(namespace, each, attempt)]):
+            return self._await_start(namespace, full, attempt)
+        for place in late:
+
+            async def change(queue: LimitQueue, spec: WorkflowLimitSpec, place: Wanted = place) -> LimitQueue:
+                if spec.rate is None or not spec.rate.counts_attempts:
+                    return queue
+                return queue.permit(place.id, attempt, spec.capacity, wall_clock(), spec.rate)
+
+            if self._permitted(namespace, place, attempt, wall_clock()) != self._queue_of(namespace, place):
+                await self.change(namespace, place.limit, change)
+        return self._await_start(
+            namespace, [each for each in places if not self._may_start(namespace, each, attempt)], attempt
+        )
+
+    def _permitted(self, namespace: str, place: Wanted, attempt: int, now: datetime) -> LimitQueue | None:
+        """The queue of a limit after it was asked to permit an attempt; None if it counts none, or is not held."""
+        known = self._known[namespace].get(place.limit)
+        if known is None or known.spec is None or known.spec.rate is None or not known.spec.rate.counts_attempts:
+            return None
+        if not known.queue.holds(place.id):
+            return None
+        return known.queue.permit(place.id, attempt, known.spec.capacity, now, known.spec.rate)
+
+    def _may_start(self, namespace: str, place: Wanted, attempt: int) -> bool:
+        if self._permitted(namespace, place, attempt, wall_clock()) is None:
+            return True
+        entry = self._queue_of(namespace, place).entry(place.id)
+        return entry is not None and may_start(entry, attempt, wall_clock())
+
+    def _has_start(self, namespace: str, place: Wanted, attempt: int) -> bool:
+        """Whether the rate of a limit would permit an attempt now."""
+        queue = self._permitted(namespace, place, attempt, wall_clock())
+        entry = queue.entry(place.id) if queue is not None else None
+        return entry is None or may_start(entry, attempt, wall_clock())
+
+    def _await_start(self, namespace: str, places: Iterable[Wanted], attempt: int) -> list[tuple[Wanted, Full]]:
+        found, now = [], wall_clock()
+        for place in places:
+            known, queue = self._known[namespace].get(place.limit), self._permitted(namespace, place, attempt, now)
+            if known is not None and known.spec is not None and queue is not None:
+                self._starting[namespace, place.limit][place.id] = place.claim
+                until = queue.next_start(known.spec.capacity, now, known.spec.rate)
+                found.append((place, Full(known.spec, until=until)))
+        return found
 
     # Several limits
 

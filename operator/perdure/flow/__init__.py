@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.api.files import File, Folder
 from perdure.api.values import ValueTypeError
 from perdure.flow.definitions import Activity, Environment, Flow, Retry, Secret
+from perdure.flow.workspaces import Workspace
 
 if TYPE_CHECKING:
     from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, ChildWorkflowError
@@ -62,6 +63,7 @@ __all__ = [
     "Secret",
     "StuckError",
     "ValueTypeError",
+    "Workspace",
     "gather",
     "map",
     "now",

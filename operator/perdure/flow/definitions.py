@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 
 from perdure.api.times import parse_duration
 from perdure.api.values import Codec, ValueTypeError, codec_of
+from perdure.flow.workspaces import QUANTITY, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -68,10 +69,9 @@ _OPTIONS: Final = {
     "scheduleToCloseTimeout": "total_timeout",
     "heartbeatTimeout": "heartbeat",
     "retryPolicy": "retry",
+    "workspaces": "workspace",
 }
-"""Fields of activities in YAML of which the calls of flows have their own, and the options with these."""
-_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?")
-"""A quantity of Kubernetes."""
+"""Fields of activities in YAML that have no effect on flows, and the options in place of them."""
 
 
 def duration(value: Duration) -> timedelta:
@@ -155,8 +155,10 @@ class ActivityOptions:
     """Names of WorkflowLimits that each attempt takes."""
     cache: timedelta | None = None
     """How long a result is reused for the same arguments."""
+    workspaces: tuple[Workspace, ...] = ()
+    """The workspaces that it mounts."""
     definition: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the activity in its Workflow, such as `workspaces` or `podTemplate`."""
+    """Further fields of the activity in its Workflow, such as `podReplacementPolicy`."""
 
 
 def text_of(value: Any) -> str | None:
@@ -474,7 +476,7 @@ class Environment:
             ("memory", memory, "`256Mi` or `4Gi`"),
         )
         for field_name, quantity, example in amounts:
-            if quantity is not None and not (isinstance(quantity, str) and _QUANTITY.fullmatch(quantity)):
+            if quantity is not None and not (isinstance(quantity, str) and QUANTITY.fullmatch(quantity)):
                 what = f"`{field_name}` of the environment `{name}`"
                 raise ValueError(f"{what} must be a quantity of Kubernetes such as {example}, not {quantity!r}")
         if gpu is not None:
@@ -499,6 +501,7 @@ class Environment:
         retry: Retry | str | None = None,
         limit: str | tuple[str, ...] = (),
         cache: Duration | None = None,
+        workspace: Workspace | tuple[Workspace, ...] = (),
         definition: Mapping[str, Any] | None = None,
     ) -> ActivityDecorator:
         """Return a decorator that makes a function an activity. Its name is that of the function, with dashes.
@@ -511,6 +514,7 @@ class Environment:
             retry: The same in full, or the name of a RetryPolicy in the namespace of the run.
             limit: WorkflowLimits that each attempt takes.
             cache: How long a result is reused for the same arguments.
+            workspace: Workspaces whose files it has at their `path`.
             definition: Further fields of the activity in its Workflow, as in YAML.
 
         Raises:
@@ -524,7 +528,7 @@ class Environment:
             )
         for name, option in _OPTIONS.items():
             if name in (definition or {}):
-                raise ValueError(f"`{name}` in `definition` has no effect on the calls of flows: use `{option}`")
+                raise ValueError(f"`{name}` in `definition` has no effect on flows: use `{option}`")
 
         def decorate(function: Callable[..., Any]) -> Activity[..., Any]:
             name = function.__name__.strip("_").replace("_", "-")
@@ -540,6 +544,7 @@ class Environment:
                 retry=retry or (Retry() if retries is None else Retry(attempts=retries + 1)),
                 limits=(limit,) if isinstance(limit, str) else tuple(limit),
                 cache=_checked(cache, f"`cache` {of}"),
+                workspaces=(workspace,) if isinstance(workspace, Workspace) else tuple(workspace),
                 definition=dict(definition or {}),
             )
             found: Activity[..., Any] = Activity(self, name, function, options)

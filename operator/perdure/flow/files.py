@@ -139,7 +139,7 @@ class PodFiles:
 
 
 class LocalStore:
-    """The artifact store of a local run: a temporary folder, which lasts as long as this or a file of it."""
+    """The artifact store and the volumes of a local run: a temporary folder, which lasts as long as this or a file of it."""
 
     def __init__(self) -> None:
         """Create it without files."""
@@ -156,6 +156,12 @@ class LocalStore:
         """Return the files of an attempt."""
         self._attempts += 1
         return LocalFiles(self, f"attempt-{self._attempts}")
+
+    def workspace(self, run: str, name: str) -> Path:
+        """Return the folder that is a workspace of a run."""
+        folder = self._folder / "workspaces" / (run or "first") / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def folder_of(self, attempt: str) -> Path:
         """Return the folder of an attempt."""

@@ -32,7 +32,7 @@ from temporalio.bridge.proto import workflow_commands as commands
 from temporalio.common import Priority, SearchAttributePair, TypedSearchAttributes
 from temporalio.converter import DataConverter, DefaultFailureConverter
 from temporalio.exceptions import ApplicationError, CancelledError
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from perdure import activity as pods
 from perdure.activity._context import MESSAGE_LIMIT, result_too_large
@@ -58,17 +58,21 @@ from perdure.flow.definitions import (
 )
 from perdure.flow.files import LocalStore
 from perdure.flow.manifests import retry_policy
-from perdure.flow.sandbox import RESTRICTED, advice, local_instance
+from perdure.flow.repeats import Decisions
+from perdure.flow.sandbox import RESTRICTED, advice, sandboxed_instance
+from perdure.flow.workspaces import FOLDERS
 from perdure.kube import clock
 from perdure.language.program import retry_rules
 from perdure.runtime.pods.payloads import LARGE_RESULT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from google.protobuf.duration_pb2 import Duration as ProtoDuration
 
     from perdure.flow.files import LocalFiles
+    from perdure.flow.workspaces import Workspace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -180,7 +184,9 @@ class _Execution:
     instance: WorkflowInstance
     on_close: Callable[[_Execution], object]
     start: activation.InitializeWorkflow
-    parent: _Execution | None = None
+    parent: _Execution | None
+    decisions: Decisions | None
+    """What it has decided, to repeat it; None if a sandbox checks it."""
     tasks: dict[int, _Task] = field(default_factory=dict)
     timers: set[int] = field(default_factory=set)
     children: dict[int, _Execution] = field(default_factory=dict)
@@ -240,9 +246,9 @@ class LocalRun:
         self._root: _Execution | None = None
         self.sandbox = True
         """Whether flows run in the sandbox of workers, which imports their module again: not for debuggers, and not if a test has
-        changed the module."""
+        changed the module. A flow whose module cannot be imported again is replayed at the end, and must decide the same."""
         self._store = LocalStore()
-        """What has the files of activities."""
+        """What has the files and workspaces of activities."""
 
     # What a test decides
 
@@ -276,6 +282,10 @@ class LocalRun:
     def _script(self, activity: Activity[..., Any] | None) -> _Script:
         """What a test has decided about an activity; about one of another worker, nothing."""
         return _Script() if activity is None else self._scripts[activity.environment.name, activity.name]
+
+    def folder_of(self, workspace: Workspace) -> Path:
+        """Return the folder that is a workspace of the flow, so that a test can put files there, and read them."""
+        return self._store.workspace("claim" if workspace.claim is not None else "", workspace.name)
 
     def send_signal(self, name: str, value: Any = None, *, after: Duration = "0s") -> None:
         """Send a signal to the flow, a time after its start.
@@ -318,7 +328,7 @@ class LocalRun:
         stored = flow.signature.encode_arguments(flow.signature.bind(args, kwargs))
         with ThreadPoolExecutor(1) as thread:  # this one may have an event loop already
             result = thread.submit(asyncio.run, self._run(flow, stored)).result()
-        with _exchanging(self._store.attempt()):  # so that a file in the result can be read
+        with _in_activity(self._store.attempt(), {}):  # so that a file in the result can be read
             found: R = flow.signature.decode_result(result)
         return found
 
@@ -331,6 +341,8 @@ class LocalRun:
         )
 
     async def _run(self, flow: Flow[..., Any], stored: Any) -> Any:
+        self._queue.clear()
+        self._executions.clear()
         payloads = _CONVERTER.payload_converter.to_payloads([stored])
         start = _start_of(flow, flow.name, payloads)
         self._root = self._start(flow, start, on_close=lambda _: None)
@@ -349,12 +361,29 @@ class LocalRun:
                 done = action()
                 if done is not None:
                     await done
+            await self._check_repeats()
         finally:
             for execution in self._executions:
                 await self._evict(execution)
         if self._root.error is not None:
             raise self._root.error
         return self._root.result
+
+    async def _check_repeats(self) -> None:
+        """Check that flows without a sandbox decide the same again.
+
+        Raises:
+            SandboxError: One does not.
+        """
+        for execution in self._executions:
+            if execution.decisions is None:
+                continue
+            difference = await execution.decisions.difference()
+            if difference is not None:
+                raise SandboxError(
+                    f"the flow {execution.start.workflow_type} decides differently when it is replayed: {difference}; "
+                    "use `pf.now()`, `workflow.random()` of temporalio, or an activity for what changes"
+                ) from self._require_root().error
 
     async def _evict(self, execution: _Execution) -> None:
         """Let an instance end its tasks, as a worker does when it forgets a run."""
@@ -436,8 +465,10 @@ class LocalRun:
             last_failure=None,
         )
         with environments_kept():
-            instance = local_instance(flow, details, sandboxed=self.sandbox)
-        execution = _Execution(flow, start.workflow_id, run_id, instance, on_close, start, parent)
+            instance = sandboxed_instance(flow, details) if self.sandbox else None
+        repeated = Decisions(details) if self.sandbox and instance is None else None
+        instance = instance or UnsandboxedWorkflowRunner().create_instance(details)
+        execution = _Execution(flow, start.workflow_id, run_id, instance, on_close, start, parent, repeated)
         self._executions.append(execution)
         self._after(timedelta(), lambda: self._activate(execution, initialize_workflow=start))
         return execution
@@ -461,7 +492,10 @@ class LocalRun:
             if failure.application_failure_info.type == RESTRICTED:
                 raise SandboxError(advice(failure, execution.flow)) from _error_of(failure)
             raise _error_of(failure)
-        for command in completion.successful.commands:
+        found = list(completion.successful.commands)
+        if execution.decisions is not None:
+            execution.decisions.steps.append((act, found))
+        for command in found:
             self._do(execution, command)
 
     def _do(self, execution: _Execution, command: commands.WorkflowCommand) -> None:
@@ -683,11 +717,22 @@ class LocalRun:
             argument = values[0] if len(values) == 1 else values or None
             if isinstance(argument, dict):
                 argument.pop(FILES_FIELD, None)
-            with _exchanging(self._store.attempt()):
+            with _in_activity(self._store.attempt(), self._folders(task)):
                 result = await asyncio.to_thread(environment.run, function, argument)
                 return await result if inspect.isawaitable(result) else result
         finally:
             task.details = environment.heartbeats[-1] if environment.heartbeats else task.details
+
+    def _folders(self, task: _Task) -> dict[str, Path]:
+        """The workspaces that an activity mounts: as on a cluster, each run has its own, but those with a claim are of all."""
+        activity, run = self._activity(task), task.execution
+        mounted = () if activity is None else activity.options.workspaces
+        return {
+            each.name: self.folder_of(each)
+            if each.claim is not None or run is self._executions[0]
+            else self._store.workspace(run.run_id, each.name)
+            for each in mounted
+        }
 
     def _function(self, task: _Task) -> Callable[..., Any]:
         command = task.command
@@ -791,13 +836,14 @@ class LocalRun:
 
 
 @contextmanager
-def _exchanging(files: LocalFiles) -> Iterator[None]:
-    """Have the files of an attempt within a block."""
-    token = EXCHANGE.set(files)
+def _in_activity(files: LocalFiles, folders: Mapping[str, Path]) -> Iterator[None]:
+    """Have the files of an attempt, and its workspaces, within a block."""
+    tokens = EXCHANGE.set(files), FOLDERS.set(folders)
     try:
         yield
     finally:
-        EXCHANGE.reset(token)
+        EXCHANGE.reset(tokens[0])
+        FOLDERS.reset(tokens[1])
 
 
 def _start_of(flow: Flow[..., Any], workflow_id: str, arguments: Any) -> activation.InitializeWorkflow:

@@ -12,6 +12,7 @@ from perdure.api.labels import ACTIVITIES_ANNOTATION
 from perdure.api.times import format_duration
 from perdure.flow.definitions import Secret, duration
 from perdure.flow.files import artifacts_of
+from perdure.flow.workspaces import mounts_of, workspaces_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,7 +88,10 @@ def manifests_of(environment: Environment, placement: Placement, others: Iterabl
 def workflow_of(environment: Environment, placement: Placement) -> Object:
     """Return the Workflow with the activities of an environment."""
     message = f"this Workflow has the activities of the flows in {environment.name}: start one of the flows"
-    spec = {
+    mounted = [(each.name, each.options.workspaces) for each in environment.activities.values()]
+    workspaces = workspaces_of(mounted)
+    spec: Object = {
+        **({"workspaces": workspaces} if workspaces else {}),
         "activities": [_activity(each, placement) for each in environment.activities.values()],
         "steps": [{"name": "start-a-flow", "fail": {"type": "NotAFlow", "message": message}}],
     }
@@ -128,6 +132,8 @@ def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
         found["limits"] = [{"name": name} for name in options.limits]
     if options.cache is not None:
         found["cache"] = {"key": "${input}", "maxAge": format_duration(options.cache)}
+    if options.workspaces:
+        found["workspaces"] = mounts_of(options.workspaces)
     return {**found, **options.definition, **_artifacts(activity)}
 
 

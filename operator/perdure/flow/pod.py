@@ -12,6 +12,7 @@ from perdure.api.names import FILES_FIELD
 from perdure.flow.definitions import environments_of
 from perdure.flow.files import PodFiles
 from perdure.flow.modules import load_in_container
+from perdure.flow.workspaces import FOLDERS, folders_in_pod
 
 if TYPE_CHECKING:
     from perdure.flow.definitions import Activity
@@ -25,9 +26,10 @@ def main() -> None:
 
 
 def _run(of_pod: Activity[..., Any], stored: Any) -> Any:
-    """Run the function with the files of its arguments."""
+    """Run the function with the files of its arguments, and its workspaces."""
     references = stored.pop(FILES_FIELD, []) if isinstance(stored, dict) else []
     EXCHANGE.set(PodFiles(references))
+    FOLDERS.set(folders_in_pod(of_pod.options.workspaces))
     return of_pod.run(stored)
 
 

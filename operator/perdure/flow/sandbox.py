@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 import perdure.flow.control  # noqa: F401 - imported here, the sandbox passes it through to flows, which import it when they use it
@@ -42,21 +41,20 @@ def sandbox(flows: Iterable[Flow[..., object]]) -> SandboxedWorkflowRunner:
     return SandboxedWorkflowRunner(restrictions=_restrictions(flows))
 
 
-def local_instance(flow: Flow[..., object], details: WorkflowInstanceDetails, *, sandboxed: bool) -> WorkflowInstance:
-    """Return an instance of a flow for a local run: in a sandbox, unless its module cannot be imported again.
+def sandboxed_instance(flow: Flow[..., object], details: WorkflowInstanceDetails) -> WorkflowInstance | None:
+    """Return an instance of a flow in a sandbox; None if its module cannot be imported again.
 
     That is so for a flow in a notebook or inside of a function, which no worker can run either.
     """
-    runner: WorkflowRunner = UnsandboxedWorkflowRunner()
     module = flow.function.__module__
-    if not sandboxed or "<locals>" in flow.function.__qualname__ or _file_of(module) is None:
-        return runner.create_instance(details)
+    if "<locals>" in flow.function.__qualname__ or _file_of(module) is None:
+        return None
     try:
         return sandbox([flow]).create_instance(details)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise
-        return runner.create_instance(details)  # it was loaded from a path that is not searched
+        return None  # it was loaded from a path that is not searched
 
 
 def advice(failure: Failure, flow: Flow[..., object]) -> str:

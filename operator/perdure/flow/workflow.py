@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from perdure.flow.definitions import CALLS, duration
 from perdure.flow.files import with_files
+from perdure.flow.workspaces import FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,6 +113,7 @@ def workflow_class(flow: Flow[..., Any]) -> type:
 
     async def run(self, arguments: Any = None) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001 - the SDK would count it
         CALLS.set(self.calls)
+        FOLDERS.set({})
         return await _run(flow, arguments)
 
     run.__qualname__ = f"{name}.run"

@@ -3,7 +3,8 @@
 import ipaddress
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 import grpc
 import grpc.aio
@@ -12,10 +13,11 @@ from perdure import __version__
 from perdure.frontend.core import Frontend
 from perdure.frontend.http.archive import ArchiveGateway
 from perdure.frontend.http.connections import Budgets, HttpConnections
-from perdure.frontend.http.nexus import NexusGateway
+from perdure.frontend.http.nexus import NexusGateway, finder
 from perdure.frontend.http.server import Gateway, serve_http
-from perdure.frontend.http.webhooks import WebhookGateway
+from perdure.frontend.http.webhooks import WebhookGateway, WebhookReceiver
 from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest, NexusDispatch
+from perdure.frontend.peers import http_calls
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.door import Connections, Door, strangers_of
@@ -26,6 +28,7 @@ from perdure.frontend.transport.sockets import listening
 from perdure.frontend.transport.tls import ServerCertificate, encryption
 from perdure.frontend.visibility.archived import ArchivedRuns, GetArchivedRunRequest, ListArchivedRunsRequest
 from perdure.kube import client as kube
+from perdure.kube.access import Access
 
 _REVIEW_CONNECTIONS = 8
 
@@ -34,42 +37,114 @@ _REVIEW_CONNECTIONS = 8
 async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     """Serve gRPC at an address such as ``127.0.0.1:7233``, and the HTTP API at its configured address; yield the gRPC port.
 
+    If frontends are processes of their own, serve only these and the other members of the fleet; yield 0.
+
     Raises:
         RuntimeError: An address or the TLS certificate is not available.
         ValueError: A reachable address would be served without authentication, or without encryption of tokens.
     """
     chosen = frontend.settings
-    _check(chosen, address)
-    for other in filter(None, (chosen.http_address, chosen.peer_address)):
-        _check(chosen, other)
+    check_addresses(chosen, *(() if chosen.apart else (address, chosen.http_address)), chosen.peer_address)
     async with AsyncExitStack() as stack:
         shown = await stack.enter_async_context(encryption(chosen, frontend.client, frontend.served))
-        server = grpc.aio.server(options=options(chosen))
-        port = server.add_secure_port(address, shown.credentials()) if shown else server.add_insecure_port(address)
-        sockets = [stack.enter_context(_listening(chosen.http_address))] if chosen.http_address else []
-        ports = [port, *(each.getsockname()[1] for each in sockets)]
-        handlers = frontend.handlers()
+        ports = None if chosen.apart else Ports.open(stack, chosen, address, shown)
+        numbers = [] if ports is None else ports.numbers
         if chosen.peer_address:
-            ports.append(int(chosen.peer_address.rpartition(":")[2]))
-        door, members = await _doors(stack, frontend, *ports)
+            numbers.append(int(chosen.peer_address.rpartition(":")[2]))
+        handlers = frontend.handlers()
+        door, members = await doors(stack, chosen, frontend.client.access, lambda: frontend.shards.active, numbers)
         drains: list[Callable[[], Awaitable[None]]] = []
         if chosen.peer_address:
+            served = shown.for_members() if shown else None
+            calls = http_calls.answers(frontend) if chosen.apart else {}
             router = await stack.enter_async_context(
-                serve_peers(frontend, handlers, _peers(chosen), shown.for_members() if shown else None, members)
+                serve_peers(frontend, handlers, _peers(chosen), served, members, calls)
             )
             handlers = router.routed(handlers)
             drains.append(router.drain)
+        if ports is None:
+            yield 0
+            return
         offered = rpcs(handlers, frontend.served, frontend.ready, door)
-        calls = OpenCalls()
-        server.add_generic_rpc_handlers(generic_handlers(offered, calls))
-        server.add_generic_rpc_handlers((health_handler(),))
-        for each in sockets:
-            await stack.enter_async_context(_http_api(frontend, offered, door, each, shown))
+        gateways = _gateways(frontend, door)
+        if chosen.http_address and chosen.webhooks:
+            frontend.webhooks.serve()
+        async with serving(ports, chosen, offered, door, gateways, shown, *drains):
+            yield ports.grpc_port
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports for callers."""
+
+    grpc_server: grpc.aio.Server
+    grpc_port: int
+    http: socket.socket | None
+    """The listening socket of the HTTP API; None if it is not served."""
+
+    @classmethod
+    def open(cls, stack: AsyncExitStack, settings: Settings, address: str, shown: ServerCertificate | None) -> "Ports":
+        """Open the ports, and close the listening sockets with `stack`.
+
+        Raises:
+            RuntimeError: An address is not available.
+        """
+        server = grpc.aio.server(options=options(settings))
+        port = server.add_secure_port(address, shown.credentials()) if shown else server.add_insecure_port(address)
+        http = stack.enter_context(_listening(settings.http_address)) if settings.http_address else None
+        return cls(server, port, http)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the ports."""
+        return [self.grpc_port, *([self.http.getsockname()[1]] if self.http is not None else ())]
+
+
+@asynccontextmanager
+async def serving(
+    ports: Ports,
+    settings: Settings,
+    offered: Sequence[Rpc],
+    door: Door,
+    gateways: Callable[[HttpConnections], Sequence[Gateway]],
+    shown: ServerCertificate | None,
+    *drains: Callable[[], Awaitable[None]],
+) -> AsyncIterator[None]:
+    """Serve callers within the block, and answer all their calls at its end.
+
+    Args:
+        ports: The ports.
+        settings: The settings.
+        offered: The served RPCs.
+        door: Authenticates callers.
+        gateways: Builds what serves the paths of the HTTP API that are no RPCs.
+        shown: The certificate; None: serve without TLS.
+        drains: Called when no new calls are handled, before the open ones end.
+    """
+    calls, server = OpenCalls(), ports.grpc_server
+    server.add_generic_rpc_handlers(generic_handlers(offered, calls))
+    server.add_generic_rpc_handlers((health_handler(),))
+    async with AsyncExitStack() as stack:
+        if ports.http is not None:
+            connections = HttpConnections(Budgets.of(settings.max_connections), door)
+            secured = shown.context() if shown else None
+            api = serve_http(offered, gateways(connections), ports.http, connections, secured=secured)
+            await stack.enter_async_context(api)
         await server.start()
         try:
-            yield port
+            yield
         finally:
             await stop(server, calls, *drains)
+
+
+def check_addresses(settings: Settings, *addresses: str) -> None:
+    """Check the addresses at which callers are served; empty ones are not.
+
+    Raises:
+        ValueError: A reachable address would be served without authentication, or without encryption of tokens.
+    """
+    for address in filter(None, addresses):
+        _check(settings, address)
 
 
 def _check(settings: Settings, address: str) -> None:
@@ -98,20 +173,19 @@ def _listening(address: str) -> socket.socket:
         raise RuntimeError(f"the HTTP API cannot be served at {address}: {error}") from error
 
 
-def _http_api(
-    frontend: Frontend, rpcs: Sequence[Rpc], door: Door, listener: socket.socket, certificate: ServerCertificate | None
-) -> AbstractAsyncContextManager[None]:
+def _gateways(frontend: Frontend, door: Door) -> Callable[[HttpConnections], Sequence[Gateway]]:
     settings = frontend.settings
     gateways: list[Gateway] = [
-        NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints, settings.nexus_headers),
+        NexusGateway(dispatch_rpc(frontend, door), finder(frontend.endpoints), settings.nexus_headers),
         ArchiveGateway(*archive_rpcs(frontend, door)),
     ]
-    connections = HttpConnections(Budgets.of(settings.max_connections), door)
-    if settings.webhooks:
-        gateways.append(WebhookGateway(frontend.webhooks, frontend.ready, connections))
-        frontend.webhooks.serve()
-    secured = certificate.context() if certificate else None
-    return serve_http(rpcs, gateways, listener, connections, secured=secured)
+
+    def build(connections: HttpConnections) -> Sequence[Gateway]:
+        if not settings.webhooks:
+            return gateways
+        return [*gateways, WebhookGateway(WebhookReceiver(frontend.webhooks, frontend.ready), connections)]
+
+    return build
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
@@ -140,25 +214,33 @@ def _peers(settings: Settings) -> PeerSettings:
         address=settings.peer_address,
         audience=settings.peer_audience,
         token=settings.peer_token if settings.authentication else "",
+        frontend_user=settings.frontend_user if settings.authentication else "",
     )
 
 
-async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tuple[Door, Door]:
+async def doors(
+    stack: AsyncExitStack, settings: Settings, access: Access, serves: Callable[[], bool], ports: Sequence[int]
+) -> tuple[Door, Door]:
     """Build the admission of callers: for users, and for other members of the fleet.
 
     Token reviews use separate connections, so that strangers cannot exhaust those of the operator.
+
+    Args:
+        stack: Ends the admission.
+        settings: The settings.
+        access: The API server that reviews tokens.
+        serves: Returns whether this process can serve callers now.
+        ports: The served ports.
     """
-    if not frontend.settings.authentication:
+    if not settings.authentication:
         return Door(None), Door(None)
-    access = frontend.client.access
     client = await stack.enter_async_context(
         kube.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)
     )
-    strangers = strangers_of(frontend.settings.max_connections)
-    connections = Connections(*ports, strangers=strangers, serves=lambda: frontend.shards.active)
+    connections = Connections(*ports, strangers=strangers_of(settings.max_connections), serves=serves)
     await stack.enter_async_context(connections.guarded())
-    guard = guard_of(client, frontend.settings)
-    return Door(guard, connections), Door(Guard(client, frontend.settings.peer_audience), connections)
+    guard = guard_of(client, settings)
+    return Door(guard, connections), Door(Guard(client, settings.peer_audience), connections)
 
 
 def guard_of(client: kube.Client, settings: Settings) -> Guard:

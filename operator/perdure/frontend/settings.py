@@ -54,6 +54,10 @@ class Settings:
     """The audience that the tokens of other members must have."""
     peer_token: str = ""
     """Path of a token for that audience."""
+    apart: bool = False
+    """Whether frontends that are processes of their own serve callers. The operator then listens to these and to members only."""
+    frontend_user: str = ""
+    """The user of these frontends; empty without authentication."""
     max_connections: int = 1_000
     """Maximum number of gRPC connections and of HTTP connections; excess connections are closed immediately."""
     suggest_events: int = 4_096
@@ -75,31 +79,33 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
         authentication=authentication == "Kubernetes",
         audience=environment.get("PERDURE_TEMPORAL_AUDIENCE") or "perdure.dev/temporal",
         issuer=environment.get("PERDURE_TEMPORAL_OIDC_ISSUER", ""),
-        client_ids=frozenset(_listed(environment, "PERDURE_TEMPORAL_OIDC_CLIENT_IDS")),
+        client_ids=frozenset(listed(environment, "PERDURE_TEMPORAL_OIDC_CLIENT_IDS")),
         cluster_tokens=environment.get("PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS") == "true",
         plaintext=environment.get("PERDURE_TEMPORAL_TLS") == "None",
         certificate=environment.get("PERDURE_TEMPORAL_TLS_CERT", ""),
         key=environment.get("PERDURE_TEMPORAL_TLS_KEY", ""),
         namespace=environment.get("PERDURE_NAMESPACE", ""),
         secret=environment.get("PERDURE_TEMPORAL_TLS_SECRET", ""),
-        names=_listed(environment, "PERDURE_TEMPORAL_TLS_NAMES"),
+        names=listed(environment, "PERDURE_TEMPORAL_TLS_NAMES"),
         authorities=environment.get("PERDURE_TEMPORAL_CA_CONFIGMAP", ""),
         publish=environment.get("PERDURE_TEMPORAL_PUBLISH_CA") != "false",
         client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
         http_address=environment.get("PERDURE_TEMPORAL_HTTP_ADDRESS", ""),
         webhooks=environment.get("PERDURE_WEBHOOKS") != "false",
         runs_workers=environment.get("PERDURE_WORKER_DEPLOYMENTS") != "false",
-        nexus_headers=additional_headers(_listed(environment, "PERDURE_NEXUS_HEADERS")),
+        nexus_headers=additional_headers(listed(environment, "PERDURE_NEXUS_HEADERS")),
         member=environment.get("POD_NAME", ""),
         peer_address=environment.get("PERDURE_PEER_ADDRESS", ""),
         peer_audience=environment.get("PERDURE_PEER_AUDIENCE") or "perdure.dev/fleet",
         peer_token=environment.get("PERDURE_PEER_TOKEN", ""),
+        apart=bool(environment.get("PERDURE_FRONTEND_USER")),
+        frontend_user=environment.get("PERDURE_FRONTEND_USER", ""),
         max_connections=int(environment.get("PERDURE_TEMPORAL_MAX_CONNECTIONS") or 1_000),
         suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
         console_url=environment.get("PERDURE_CONSOLE_URL", "").rstrip("/"),
     )
 
 
-def _listed(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """The items of a list, which commas separate."""
+def listed(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """The items of a list in a variable, which commas separate."""
     return tuple(filter(None, map(str.strip, environment.get(name, "").split(","))))

@@ -39,7 +39,7 @@ _SHORTEST_RETENTION: Final = timedelta(hours=1)
 _LONGEST_RETENTION: Final = timedelta(seconds=2**31 - 1)
 _SECOND: Final = timedelta(seconds=1)
 _TRIES: Final = 5
-_MAX_NAMESPACES = 1_000
+MAX_NAMESPACES = 1_000
 """Maximum number of namespaces in one response."""
 _CLIENTS = {
     **dict.fromkeys(
@@ -187,7 +187,7 @@ class System:
         """List the served namespaces that the caller may describe, by name."""
         found = await self._read_served()
         page, token = page_of(
-            await call.visible(sorted(found)), request.next_page_token, request.page_size, _MAX_NAMESPACES
+            await call.visible(sorted(found)), request.next_page_token, request.page_size, MAX_NAMESPACES
         )
         listed = [found[name] or await self._find(name) for name in page]
         return ListNamespacesResponse(

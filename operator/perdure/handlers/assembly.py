@@ -105,12 +105,15 @@ class OperatorOptions:
                 PERDURE_UNUSED_REVISION_SECONDS, PERDURE_LEASE_SECONDS, PERDURE_UPGRADE_HOLD_BACK_SECONDS,
                 PERDURE_ARCHIVE_HISTORY_MIB, PERDURE_ARCHIVE_RETENTION_DAYS, PERDURE_HIBERNATE_AFTER_SECONDS, PERDURE_OPEN_RUNS
                 or PERDURE_RUN_AS_USER is not a number; PERDURE_ARCHIVE_ON_UNAVAILABLE is
-                neither `Keep` nor `Delete`; or PERDURE_FLEET and PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS
-                or POD_IP is not.
+                neither `Keep` nor `Delete`; PERDURE_FLEET and PERDURE_TEMPORAL_ADDRESS or PERDURE_FRONTEND_USER are set, and
+                PERDURE_PEER_ADDRESS or POD_IP is not; or PERDURE_FRONTEND_USER is set, and PERDURE_FLEET is not.
         """
         fleet, temporal = environment.get("PERDURE_FLEET", ""), environment.get("PERDURE_TEMPORAL_ADDRESS", "")
+        apart = bool(environment.get("PERDURE_FRONTEND_USER"))
         peer, address = "", environment.get("POD_IP", "")
-        if fleet and temporal:
+        if apart and not fleet:
+            raise ValueError("PERDURE_FRONTEND_USER requires PERDURE_FLEET: frontends find operators by their Leases")
+        if fleet and (temporal or apart):
             peer = environment.get("PERDURE_PEER_ADDRESS", "")
             if not (peer and address):
                 raise ValueError(

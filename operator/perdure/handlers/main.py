@@ -42,7 +42,7 @@ class Temporal:
 
         Args:
             manager: The manager, which is complete and does not run yet.
-            address: The address to serve it at; if it is empty, there is none.
+            address: The address to serve it at. If it is empty, frontends of their own serve SDKs, or nothing does.
             environment: The other settings.
 
         Raises:
@@ -51,7 +51,7 @@ class Temporal:
         self._address = address
         self._linger = float(environment.get("PERDURE_LINGER_SECONDS") or 0)
         self._frontend: Frontend | None = None
-        if address:
+        if address or environment.get("PERDURE_FRONTEND_USER"):
             self._frontend = core.Frontend(manager, settings.settings_of(environment))
             manager.attach(self._frontend)
 
@@ -71,7 +71,11 @@ class Temporal:
             yield
             return
         async with server.serve(self._frontend, self._address) as port:
-            structlog.get_logger("perdure").info("Serving Temporal SDKs", port=port)
+            log = structlog.get_logger("perdure")
+            if port:
+                log.info("Serving Temporal SDKs", port=port)
+            else:
+                log.info("Serving frontends, which serve Temporal SDKs")
             yield
         await asyncio.sleep(self._linger)
 

@@ -20,7 +20,9 @@ from typing import Any, TypeAlias
 from perdure import IMAGE
 from perdure.api import labels
 from perdure.api.json_values import mappings
+from perdure.engine.events import ActivityTaskScheduled
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.state import PendingActivity
 
 KubeObject: TypeAlias = dict[str, Any]
 """A Kubernetes object, decoded from JSON."""
@@ -37,6 +39,11 @@ class RunRef:
     workflow_id: str
     created_by: str = ""
     """The user that created it, authenticated by the API server; empty if it is not known."""
+
+
+def definition_name(activity: PendingActivity | ActivityTaskScheduled) -> str:
+    """The name of an activity's definition in the Workflow of its run; with that of the other Workflow if code calls it there."""
+    return f"{activity.task_queue}/{activity.activity_type}" if activity.task_queue else activity.activity_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

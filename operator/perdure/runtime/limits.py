@@ -5,6 +5,17 @@ it as a holder. Every change also admits waiters up to the capacity, so that no 
 
 Entries that take several places together are admitted only by a process that takes all of them (`controller.limits`). Others
 overtake them, unless they reserve their place.
+
+A rate that counts attempts bounds how many pods are created within a period. What is counted is a permission in the status, which
+is valid for START_WITHIN: an operator that was killed or suspended before it created the pod needs a new one. A permission counts
+for START_WITHIN longer than the period, so that pods which are created at its end, and others at the beginning of theirs, do
+not exceed the rate:
+
+    permitted at 0 ─▶ created by 2 ┐          permitted at period + 2 or later ─▶ created
+                                   └─ at least a period ──────────────────────────────┘
+
+The first permission comes with the place. A later attempt, or one whose permission has expired, waits for one as a holder, and
+gets it before those that wait for a place.
 """
 
 from bisect import insort
@@ -29,6 +40,21 @@ from perdure.api.times import show_duration
 
 RESERVE_AFTER: Final = timedelta(minutes=1)
 """After which wait a waiter that takes several places together has others not overtake it any more, one limit at a time."""
+
+
+START_WITHIN: Final = timedelta(seconds=2)
+"""How long a rate that counts attempts permits one to start. Each permission counts, so this is longer than an operator with much
+work takes from the permission to the request that creates the pod."""
+
+
+def may_start(entry: LimitEntry, attempt: int, now: datetime) -> bool:
+    """Whether the pod of an attempt may be created now according to the entry of its activity in a limit."""
+    return entry.attempt == attempt and entry.permitted is not None and now < entry.permitted + START_WITHIN
+
+
+def _window(rate: StartRate) -> timedelta:
+    """How long a start counts."""
+    return rate.period + START_WITHIN if rate.counts_attempts else rate.period
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +117,8 @@ class LimitQueue:
             takes: Whether it takes the place if it has room, for one that takes several together. It is then of its `round`.
         """
         taking, listed = entry.id if takes else "", self.entry(entry.id)
+        if rate is None or not rate.counts_attempts:
+            entry = entry.model_copy(update={"attempt": 0})
         if listed is not None and (
             listed.replaced_by
             or claim_of(listed) == claim_of(entry)
@@ -115,11 +143,20 @@ class LimitQueue:
         if entry is None or entry.round > round or entry.together < claim.together:
             return self
         waiters = list(self.waiters)
-        insort(waiters, entry, key=_order)
+        insort(waiters, entry.model_copy(update={"permitted": None}), key=_order)
         changed = replace(self, holders=_without(self.holders, {claim.id}), waiters=tuple(waiters)).admit(
             capacity, now, rate
         )
         return replace(changed, waiters=_first_waiters(changed.waiters))
+
+    def permit(self, id: str, attempt: int, capacity: int, now: datetime, rate: StartRate) -> Self:  # noqa: A002
+        """Let an attempt of a holder wait until the rate permits it to start, unless it is permitted."""
+        holder = next((each for each in self.holders if each.id == id), None)
+        if holder is None or may_start(holder, attempt, now):
+            return self
+        waiting = holder.model_copy(update={"attempt": attempt, "permitted": None})
+        holders = tuple(waiting if each is holder else each for each in self.holders)
+        return replace(self, holders=holders).admit(capacity, now, rate)
 
     def reserve(self, id: str) -> Self:  # noqa: A002
         """Keep the next free place for a waiter."""
@@ -162,13 +199,24 @@ class LimitQueue:
     def admit(self, capacity: int, now: datetime, rate: StartRate | None = None, *, taking: str = "") -> Self:
         """Make the first waiters holders, up to the capacity and the rate. One key does not block another.
 
-        Of those that take several places together, only the one with the ID `taking` is admitted. For the first of each key that
-        reserves its place, one is kept free.
+        Attempts of holders that wait for the rate go first. Of those that take several places together, only the one with the ID
+        `taking` is admitted. For the first of each key that reserves its place, one is kept free.
         """
-        held = Counter(each.key for each in self.holders)
         recent = list(self._recent(rate, now))
         started = Counter(each.key for each in recent)
         holders, waiters = list(self.holders), []
+        held = Counter(each.key for each in holders)
+        unpermitted = {each.id for each in self.unpermitted(rate)}
+        for place, entry in sorted(enumerate(holders), key=lambda each: _order(each[1])):
+            if (
+                entry.id in unpermitted
+                and rate is not None
+                and started[entry.key] < rate.count
+                and len(recent) < MAX_RECENT
+            ):
+                started[entry.key] += 1
+                recent.append(RecentStart(key=entry.key, time=now))
+                holders[place] = entry.model_copy(update={"permitted": now})
         kept = Counter[str]()
         for entry in self.waiters:
             key = entry.key
@@ -184,29 +232,36 @@ class LimitQueue:
                 waiters.append(entry)
                 continue
             held[key] += 1
-            holders.append(entry.model_copy(update={"since": now}))
+            holders.append(entry.model_copy(update={"since": now, "permitted": now if entry.attempt else None}))
             if rate is not None:
                 started[key] += 1
                 recent.append(RecentStart(key=key, time=now))
-        if len(waiters) == len(self.waiters):
+        if len(waiters) == len(self.waiters) and holders == list(self.holders):
             return self
         return replace(self, holders=tuple(holders), waiters=tuple(waiters), recent=tuple(recent))
 
     def next_start(self, capacity: int, now: datetime, rate: StartRate | None) -> datetime | None:
         """When the rate admits another waiter for which the capacity has room; None if none waits for the rate."""
-        if rate is None or len(self.holders) >= MAX_HOLDERS:
+        if rate is None:
             return None
-        held = Counter(each.key for each in self.holders)
-        waiting = {each.key for each in self.waiters if held[each.key] < capacity and not each.replaced_by}
+        waiting = {each.key for each in self.unpermitted(rate)}
+        if len(self.holders) < MAX_HOLDERS:
+            held = Counter(each.key for each in self.holders)
+            waiting |= {each.key for each in self.waiters if held[each.key] < capacity and not each.replaced_by}
         recent = self._recent(rate, now)
         if waiting and len(recent) >= MAX_RECENT:
-            return min(each.time for each in recent) + rate.period
+            return min(each.time for each in recent) + _window(rate)
         times = (sorted(each.time for each in recent if each.key == key)[-rate.count :] for key in waiting)
-        return min((found[0] + rate.period for found in times if found), default=None)
+        return min((found[0] + _window(rate) for found in times if found), default=None)
+
+    def unpermitted(self, rate: StartRate | None) -> tuple[LimitEntry, ...]:
+        """The holders with an attempt that waits for a rate."""
+        counts = rate is not None and rate.counts_attempts
+        return tuple(each for each in self.holders if counts and each.attempt and each.permitted is None)
 
     def _recent(self, rate: StartRate | None, now: datetime) -> tuple[RecentStart, ...]:
         """The starts that count for a rate."""
-        return tuple(each for each in self.recent if rate is not None and each.time > now - rate.period)
+        return tuple(each for each in self.recent if rate is not None and each.time > now - _window(rate))
 
     def first(self, key: str) -> LimitEntry | None:
         """Return the next waiter to be admitted for a key."""
@@ -311,8 +366,9 @@ def limit_status(
 
 
 def room(capacity: int, rate: StartRate | None, noun: str) -> str:
-    """The room of a limit in words, such as `5 holders` or `5 holders and 10 starts per 1m`."""
+    """The room of a limit in words, such as `5 holders`, `5 holders and 10 starts per 1m`, or `1 holder and 1 attempt per 1m`."""
     holders = f"{capacity} {noun}" if capacity == 1 else f"{capacity} {noun}s"
     if rate is None:
         return holders
-    return f"{holders} and {rate.count} start{'' if rate.count == 1 else 's'} per {show_duration(rate.period)}"
+    counted = "attempt" if rate.counts_attempts else "start"
+    return f"{holders} and {rate.count} {counted}{'' if rate.count == 1 else 's'} per {show_duration(rate.period)}"

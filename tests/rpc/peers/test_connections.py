@@ -13,7 +13,16 @@ import uvloop
 from temporalio.api.errordetails.v1 import NotFoundFailure
 
 from perdure.frontend.errors import STATUS_DETAILS, RpcError, not_found
-from perdure.frontend.peers.calls import AUTHORIZATION, HANDLED, NOT_OWNER, Failure, Headers, PeerCall, PeerLostError
+from perdure.frontend.peers.calls import (
+    AUTHORIZATION,
+    HANDLED,
+    NOT_OWNER,
+    Caller,
+    Failure,
+    Headers,
+    PeerCall,
+    PeerLostError,
+)
 from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerIdentity
 from perdure.frontend.peers.frames import PREAMBLE
 from perdure.frontend.peers.listener import listening_to_members
@@ -47,11 +56,11 @@ class Served:
         )
         return response
 
-    async def refuse(self, headers: Headers, peer: Peer) -> Failure | None:
+    async def admit(self, headers: Headers, peer: Peer) -> Caller | Failure:
         assert peer.address == "127.0.0.1"
         assert peer.port
         self.shown.append(str(dict(headers)[AUTHORIZATION]))
-        return self.refused
+        return self.refused or Caller.MEMBER
 
 
 @asynccontextmanager
@@ -70,7 +79,7 @@ async def serving(
     )
     found = Served(client, address, token)
     try:
-        async with listening_to_members(address, found.refuse, answer, served):
+        async with listening_to_members(address, found.admit, answer, served):
             yield found
     finally:
         await client.close()
@@ -308,7 +317,7 @@ def test_a_member_that_is_back_is_reached_again(tmp_path: Path) -> None:
         served.client = client
         with pytest.raises(PeerLostError, match="ConnectionRefused"):
             await served.call()
-        async with listening_to_members(address, served.refuse, echo, None):
+        async with listening_to_members(address, served.admit, echo, None):
             await asyncio.sleep(0.15)  # a failed attempt counts for a moment
             assert await served.call(b"after") == b"after"
         with pytest.raises(PeerLostError):

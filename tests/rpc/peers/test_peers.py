@@ -242,7 +242,7 @@ def test_the_owner_of_a_queue_rechecks_permissions_at_the_member_that_forwarded_
         stack = AsyncExitStack()
         for member, router in zip((first, second), (caller, owning), strict=True):
             served = PeerServer(member.frontend, router, polls, Door(None), "")
-            listening = listening_to_members(addresses[member.name], served.refuse, served.answer, None)
+            listening = listening_to_members(addresses[member.name], served.admit, served.answer, None)
             await stack.enter_async_context(listening)
         queue = next(f"q{number}" for number in range(1_000) if queue_shard("default", f"q{number}") in second.shards)
         request = PollActivityTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue))

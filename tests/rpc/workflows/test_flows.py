@@ -2,20 +2,25 @@
 
 import asyncio
 import json
+import uuid
 from datetime import date
 
 import pytest
 from temporalio import workflow
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
-from temporalio.client import Client
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.service import RPCError
 
 import perdure.flow as pf
 from perdure.api.labels import ATTEMPT_ANNOTATION, INPUT_ANNOTATION
 from perdure.flow.manifests import Placement, workflow_of
 from perdure.flow.serve import serve
+from perdure.simulation.cluster.apiserver import Request
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object
-from support.example_flows import asking, jobs, nightly
+from support.example_flows import asking, build, checks, jobs, nightly
 from support.operator import in_memory
 
 
@@ -54,7 +59,10 @@ QUICK = {
     "apiVersion": "perdure.dev/v1alpha1",
     "kind": "RetryPolicy",
     "metadata": {"name": "quick"},
-    "spec": {"cloudScheduler": {"retryCount": 2, "minBackoffDuration": "0.1s"}, "circuitBreaker": {}},
+    "spec": {
+        "cloudScheduler": {"retryCount": 2, "minBackoffDuration": "0.1s"},
+        "circuitBreaker": {"failureThreshold": 100},
+    },
 }
 
 
@@ -94,6 +102,66 @@ async def test_a_run_waits_for_a_retry_policy_that_does_not_exist() -> None:
         await worker
     assert failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SCHEDULE_ACTIVITY_ATTRIBUTES
     assert failed.failure.message == "there is no valid RetryPolicy `quick`; the run continues once there is one"
+
+
+def claims_of(pod: Object) -> list[tuple[str, bool]]:
+    """The claims that the container of a pod mounts, and whether it can only read."""
+    mounts = {each["name"]: each for each in pod["spec"]["containers"][0]["volumeMounts"]}
+    return [
+        (each["persistentVolumeClaim"]["claimName"], bool(mounts[each["name"]].get("readOnly")))
+        for each in pod["spec"]["volumes"]
+        if "persistentVolumeClaim" in each
+    ]
+
+
+async def test_activities_of_a_run_share_its_workspaces_also_after_a_reset() -> None:
+    mounted: list[tuple[str, bool]] = []
+
+    def run(pod: Object) -> ContainerExit:
+        mounted.extend(claims_of(pod))
+        name = pod["metadata"]["labels"]["perdure.dev/activity"]
+        if name == "check" and mounted.count(mounted[-1]) == 1:
+            return ContainerExit(after=0.05, code=1, message=json.dumps({"error": {"type": "Untidy"}}))
+        return ContainerExit(after=0.05, message="3")
+
+    placement = Placement(image="x", module="flows.py")
+    with in_memory(objects=[workflow_of(each, placement) for each in (jobs, checks)], pods=run) as server:
+        client = await Client.connect(server.address, namespace=server.namespace)
+        stop = asyncio.Event()
+        worker = asyncio.create_task(serve(client, [build], stop))
+        handle = await client.start_workflow("build", {"number": 3}, id="b", task_queue="jobs")
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        decisions = [
+            each.event_id
+            async for each in handle.fetch_history_events()
+            if each.HasField("workflow_task_completed_event_attributes")
+        ]
+        again = await reset(client, handle.result_run_id or "", decisions[1])
+        assert await client.get_workflow_handle("b", run_id=again).result() == 3
+        [claim] = [dict(each) for each in server.cluster.of("persistentvolumeclaims")]
+        url = f"/api/v1/namespaces/{server.namespace}/persistentvolumeclaims/{claim['metadata']['name']}"
+        gone = Request(method="DELETE", url=url, query={}, headers={}, body=b"", actor="user")
+        server.cluster.loop.call_soon_threadsafe(server.cluster.handle, gone)
+        with pytest.raises(RPCError, match="is gone, and with it the files of step `write`, which would not run again"):
+            await reset(client, handle.result_run_id or "", decisions[1])
+        stop.set()
+        await worker
+    name = claim["metadata"]["name"]
+    assert mounted == [(name, False), (name, True), (name, True)]
+    assert {each["uid"] for each in claim["metadata"]["ownerReferences"]} == {handle.result_run_id, again}
+
+
+async def reset(client: Client, run_id: str, event_id: int) -> str:
+    answer = await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id="b", run_id=run_id),
+            workflow_task_finish_event_id=event_id,
+            request_id=uuid.uuid4().hex,
+        )
+    )
+    return str(answer.run_id)
 
 
 def assert_only_the_same_decisions_replay(recorded: str) -> None:

@@ -5,7 +5,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from simulated.scenarios.limits import ActivityWatch, check_free, limited, phases, restart, root_failure, succeeded
+from perdure.simulation.cluster.store import Write
+from simulated.scenarios.limits import (
+    ActivityWatch,
+    PodRates,
+    check_free,
+    limited,
+    phases,
+    restart,
+    root_failure,
+    succeeded,
+)
 from simulated.world import Setting, World, simulate
 
 _CALM = Setting(seed=1, faults=0, kills=0)
@@ -56,6 +66,60 @@ def test_activities_wait_in_order_of_priority_and_age_and_their_runs_show_it() -
         await world.rest()
         assert began == ["first", "urgent", "second", "third", "last"]
         assert set(phases(world).values()) == {"Completed"}
+        check_free(world)
+
+    _simulate(scenario)
+
+
+def test_retries_wait_for_a_rate_that_counts_attempts_and_their_runs_show_it() -> None:
+    async def scenario(world: World) -> None:
+        rate = {"count": 2, "period": "30s"}
+        watch = PodRates(world, {"call": rate})
+        world.script = lambda pod: ContainerExit(
+            after=1, code=int(pod["metadata"]["annotations"]["perdure.dev/attempt"] == "1")
+        )
+        world.begin()
+        world.create("WorkflowLimit", "calls", {"capacity": 500, "rate": {**rate, "counts": "Attempts"}})
+        for name in ("first", "second"):
+            world.create("WorkflowRun", name, _run(limited("call", {"name": "calls", "waitTimeout": "10s"})))
+        await asyncio.sleep(15)
+        assert len(watch.created["call"]) == 2
+        assert _entries(world, "holders") == [("first", "call"), ("second", "call")]
+        waits = "WorkflowLimit `calls` is full: it allows 500 holders and 2 attempts per 30s"
+        condition = succeeded(world, "first")
+        assert (condition["reason"], condition["message"]) == ("LimitReached", f"step `call` waits: {waits}")
+        await world.rest()
+        assert set(phases(world).values()) == {"Completed"}
+        first, _, third, last = watch.created["call"]
+        assert third - first >= 32
+        assert last - first < 35
+        check_free(world)
+
+    _simulate(scenario)
+
+
+def test_attempts_whose_operator_was_suspended_wait_for_their_rate_again() -> None:
+    """Their permissions have expired when it resumes, while the activities of the next period start."""
+
+    async def scenario(world: World) -> None:
+        rate = {"count": 2, "period": "10s"}
+        watch = PodRates(world, {"call": rate})
+        world.begin()
+        world.create("WorkflowLimit", "calls", {"capacity": 500, "rate": {**rate, "counts": "Attempts"}})
+
+        def suspend(write: Write) -> None:
+            if write.key.plural == "workflowlimits" and write.after.get("status", {}).get("recent") and not suspended:
+                suspended.append(write.time)
+                world.operators[0].freeze(9)
+
+        suspended: list[float] = []
+        world.server.observers.append(suspend)
+        for i in range(6):
+            world.create("WorkflowRun", f"run{i}", _run(limited("call", {"name": "calls"})))
+        await world.rest()
+        assert suspended
+        assert set(phases(world).values()) == {"Completed"}
+        assert watch.created["call"][1] > suspended[0] + 9
         check_free(world)
 
     _simulate(scenario)

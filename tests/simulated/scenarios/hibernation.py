@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.runs.run import Run
 from perdure.engine import history
 from perdure.engine.events import TimerFired, TimerStarted
@@ -39,6 +40,7 @@ async def hibernation(world: World) -> None:
     """Runs that wait for hours get signals, edits, and operators that die; in between, none of them is in memory."""
     random = world.random("hibernation")
     world.script = lambda _: ContainerExit(after=random.uniform(0.1, 4), code=random.random() < 0.1)
+    world.hibernation = HibernationSettings(most=world.random("most in memory").choice([0, 2, 1_000]))
     world.begin()
     periods = [random.choice([600, 1_100, 1_600]) for _ in range(_RUNS)]
     for i, period in enumerate(periods):
@@ -54,7 +56,7 @@ async def hibernation(world: World) -> None:
         world.loop.call_at(random.uniform(0, 60), world.create, "WorkflowRun", f"quiet{i}", spec)
     for i in range(_RUNS):
         for n in range(2):
-            when = random.uniform(30, 2_200)
+            when = random.uniform(65, 2_200)  # once the run exists
             world.loop.call_at(
                 when, lambda i=i, n=n: world.operate(f"s{i}-{n}", f"run{i}", signal={"name": "change", "input": n})
             )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from perdure.api.times import parse_duration
 from perdure.runtime import status_encoding
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object, Write
@@ -408,6 +409,58 @@ async def activity_limits(world: World) -> None:
         world.create("WorkflowRun", names[-1], {"inline": {"activities": activities, "steps": steps}})
     await _end_some(world, random, names)
     check_free(world)
+
+
+class PodRates:
+    """Checks at every write that no more pods of activities with a rate are created within its period."""
+
+    def __init__(self, world: World, rates: dict[str, dict[str, Any]]) -> None:
+        """`rates` are those of each type of activity."""
+        self.world = world
+        self.created: defaultdict[str, list[float]] = defaultdict(list)
+        """When pods of each type were created."""
+        self._rates = rates
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        if (write.key.plural, write.type) != ("pods", "ADDED"):
+            return
+        activity = write.after["metadata"]["labels"]["perdure.dev/activity"]
+        times, rate = self.created[activity], self._rates[activity]
+        times.append(write.time)
+        earlier = times[: -rate["count"]]
+        shortest = parse_duration(rate["period"]) - _SKEW
+        if earlier and write.time - earlier[-1] < shortest.total_seconds():
+            self.world.checker.fail(
+                f"{write.time:.3f} {write.actor}: {rate['count'] + 1} pods of {activity} since {earlier[-1]:.3f}"
+            )
+
+
+async def attempt_rates(world: World) -> None:
+    """Activities that take limits whose rates count attempts; many fail and are retried, and some pods are lost."""
+    rates = {"call": {"count": 3, "period": "10s"}, "both": {"count": 2, "period": "20s"}}
+    watch, random = PodRates(world, rates), world.random("attempt rates")
+    activities = [limited("call", {"name": "call"}), limited("both", {"name": "call-of-both"}, {"name": "both"})]
+
+    def script(pod: Any) -> ContainerExit:
+        fails = random.random() < 0.4 and int(pod["metadata"]["annotations"]["perdure.dev/attempt"]) < _ATTEMPTS
+        return ContainerExit(after=random.uniform(0.5, 3), code=int(fails))
+
+    world.script = script
+    world.begin()
+    for name, rate in {"call": rates["call"], "call-of-both": rates["call"], "both": rates["both"]}.items():
+        world.create("WorkflowLimit", name, {"capacity": 500, "rate": {**rate, "counts": "Attempts"}})
+    names = []
+    for i in range(14):
+        await asyncio.sleep(random.uniform(0, 1.5))
+        names.append(f"run{i:02}")
+        kinds = ["call", random.choice(["call", "call", "both"])]
+        steps = [{"name": f"s{k}", "needs": [], "activity": {"name": kind}} for k, kind in enumerate(kinds)]
+        world.create("WorkflowRun", names[-1], {"inline": {"activities": activities, "steps": steps}})
+    await _end_some(world, random, names)
+    check_free(world)
+    if len(watch.created["call"]) < len(names) / 2:
+        world.checker.fail(f"only {len(watch.created['call'])} pods were created")
 
 
 class StepWatch:

@@ -36,7 +36,15 @@ from simulated.scenarios.definitions import (
 )
 from simulated.scenarios.hibernation import hibernation
 from simulated.scenarios.libraries import libraries
-from simulated.scenarios.limits import activity_limits, limits, newest_wins, selecting_limits, step_limits, together
+from simulated.scenarios.limits import (
+    activity_limits,
+    attempt_rates,
+    limits,
+    newest_wins,
+    selecting_limits,
+    step_limits,
+    together,
+)
 from simulated.scenarios.neighbors import neighbors
 from simulated.scenarios.replacements import replacements
 from simulated.scenarios.retention import retention
@@ -534,6 +542,7 @@ SCENARIOS: dict[str, Scenario] = {
         newest_wins,
         together,
         activity_limits,
+        attempt_rates,
         step_limits,
         selecting_limits,
         neighbors,

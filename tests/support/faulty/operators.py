@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from perdure.api.state_versions import NEWEST
 from perdure.archive.rows import Archive, ArchiveSettings
 from perdure.controller.capacity import CapacitySettings
+from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.informers import Informer
 from perdure.controller.manager import Manager
@@ -57,6 +58,7 @@ class FaultyOperator(Operator):
         archive: Archive | None = None,
         archiving: ArchiveSettings | None = None,
         capacity: CapacitySettings | None = None,
+        hibernation: HibernationSettings | None = None,
     ) -> None:
         """Start it.
 
@@ -82,6 +84,7 @@ class FaultyOperator(Operator):
             archive: Archives finished runs; None without an archive.
             archiving: The settings of the archive.
             capacity: The limits of open runs and of memory; None for the defaults.
+            hibernation: When runs hibernate; None for the defaults.
         """
         self.reads = reads
         self._frontend: Frontend | None = None
@@ -108,6 +111,7 @@ class FaultyOperator(Operator):
             upgrades=upgrades,
             archiving=archiving or ArchiveSettings(),
             capacity=capacity or CapacitySettings(),
+            hibernation=hibernation or HibernationSettings(),
         )
         super().__init__(
             options,

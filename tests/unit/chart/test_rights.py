@@ -1,4 +1,4 @@
-"""The documented permissions of the operator are those of the chart."""
+"""The documented permissions of the operator and of frontends are those of the chart."""
 
 import re
 from collections import defaultdict
@@ -8,10 +8,10 @@ from support.manuals import REPOSITORY
 from unit.chart.manifests import named
 
 
-def documented() -> dict[str, set[str]]:
-    """Resource and verbs, by the table."""
+def documented(section: str) -> dict[str, set[str]]:
+    """Resource and verbs, by the table of a section."""
     text = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
-    section = text.split("## Permissions of the operator\n")[1].split("\n## ")[0].split("### ")[0]
+    section = text.split(f"## {section}\n")[1].split("\n## ")[0].split("### ")[0]
     found: dict[str, set[str]] = {}
     for names, verbs in re.findall(r"^\| (`.*?) \| (.*?) \|", section, re.MULTILINE):
         resources = [name for name in re.findall(r"`([^`]+)`", names) if name != "perdure-activity"]
@@ -28,4 +28,14 @@ def test_the_documented_permissions_are_those_of_the_chart(render: Any) -> None:
     for rule in (rule for role in roles for rule in role["rules"]):
         for resource in rule["resources"]:
             granted[resource] |= set(rule["verbs"])
-    assert documented() == granted
+    assert documented("Permissions of the operator") == granted
+
+
+def test_the_documented_permissions_of_frontends_are_those_of_the_chart(render: Any) -> None:
+    manifests = render("frontend.replicas=2")
+    granted: dict[str, set[str]] = defaultdict(set)
+    roles = [named(manifests, kind, "perdure-frontend") for kind in ("ClusterRole", "Role")]
+    for rule in (rule for role in roles for rule in role["rules"]):
+        for resource in rule["resources"]:
+            granted[resource] |= set(rule["verbs"])
+    assert documented("Permissions of frontends") == granted

@@ -333,3 +333,33 @@ def test_version_shows_the_installed_versions() -> None:
     assert call("--server", "-o", "jsonpath={.kubernetes}").stdout == "v1.34.1\n"
     empty = call("--server", "--system-namespace", "other")
     assert empty.stdout.splitlines()[1] == "operator not found"
+
+
+FRONTEND = "system:serviceaccount:perdure-system:perdure-frontend"
+
+
+def frontends(ready: int) -> Json:
+    made = deployment(ready=ready)
+    labels = {**made["metadata"]["labels"], "app.kubernetes.io/component": "frontend"}
+    return {**made, "metadata": {**made["metadata"], "name": "perdure-frontend", "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("found", "result", "message"),
+    [
+        ([frontends(2)], "OK", "2 of 2 pods ready"),
+        ([frontends(1)], "Warning", "1 of 2 pods ready"),
+        ([frontends(0)], "Failed", "0 of 2 pods ready"),
+        ([], "Failed", "There is no Deployment of frontends, although the operators leave Temporal SDKs to it"),
+    ],
+    ids=["all", "one", "none", "no Deployment"],
+)
+def test_frontends_of_their_own_must_be_ready(healthy: ApiServer, found: list[Json], result: str, message: str) -> None:
+    healthy.answers[DEPLOYMENTS] = items(deployment(PERDURE_FRONTEND_USER=FRONTEND), *found)
+    check = findings()["Frontends"]
+    assert (check["result"], check["message"]) == (result, message)
+
+
+@pytest.mark.usefixtures("healthy")
+def test_without_frontends_of_their_own_nothing_is_said_about_them() -> None:
+    assert "Frontends" not in findings()

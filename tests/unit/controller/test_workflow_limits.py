@@ -3,14 +3,27 @@
 import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from perdure.api.kinds.workflowlimit import LimitEntry, WorkflowLimitSpec
+from perdure.api.state_versions import ATTEMPT_RATES
+from perdure.controller import state_versions
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import AllShards
-from perdure.controller.limits import Claim, Full, Granted, LimitReleases, Unusable, WorkflowLimits
+from perdure.controller.limits import (
+    Claim,
+    Full,
+    Granted,
+    LimitReleases,
+    Unusable,
+    Wanted,
+    WorkflowLimits,
+    taken_together,
+)
 from perdure.controller.queue import LimitKey
 from perdure.kube import client as kube
 from perdure.kube.access import Access
@@ -151,3 +164,73 @@ async def test_a_limit_is_released_only_after_the_run_records_the_end_of_the_act
         assert woken == [LimitKey("shop", "mutex")]
         await releases.reconcile("shop", "mutex", now())
         assert [each["run"] for each in store.objects["workflowlimits/mutex"]["status"]["holders"]] == held
+
+
+def attempt_claim(name: str, attempt: int = 1) -> Claim:
+    made = claim(name)
+    entry = made.entry.model_copy(update={"event_id": 5, "attempt": attempt})
+    return Claim(made.run, entry)
+
+
+def rated(store: Store, name: str, period: str = "1h") -> None:
+    rate = {"count": 1, "period": period, "counts": "Attempts"}
+    store.put("workflowlimits", name, spec={"capacity": 500, "rate": rate})
+
+
+async def test_an_attempt_waits_for_a_rate_that_counts_attempts_and_is_woken_when_it_is_permitted(store: Store) -> None:
+    rated(store, "calls")
+    async with operator(store) as limits:
+        woken: list[str] = []
+        limits.wake = lambda run: woken.append(run.name)
+        place = Wanted("calls", attempt_claim("a"))
+        assert await limits.acquire("shop", (place,)) == []
+        assert await limits.permit("shop", (place,), 1) == [], "the place came with a permission"
+        ((missing, full),) = await limits.permit("shop", (place,), 2)
+        assert (missing, full.until is not None) == (place, True)
+        assert full.reason("calls", "", "holder") == (
+            "WorkflowLimit `calls` is full: it allows 500 holders and 1 attempt per 1h"
+        )
+        before = store.objects["workflowlimits/calls"]["metadata"]["resourceVersion"]
+        assert len(await limits.permit("shop", (place,), 2)) == 1
+        assert store.objects["workflowlimits/calls"]["metadata"]["resourceVersion"] == before, "it waits already"
+        assert woken == []
+
+        async def an_hour_later(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
+            past = [each.model_copy(update={"time": each.time - timedelta(hours=2)}) for each in queue.recent]
+            return replace(queue, recent=tuple(past)).admit(spec.capacity, now(), spec.rate)
+
+        await limits.change("shop", "calls", an_hour_later)
+        assert woken == ["a"]
+        assert await limits.permit("shop", (place,), 2) == []
+
+
+async def test_of_two_rates_none_is_asked_until_both_have_room(store: Store) -> None:
+    rated(store, "calls")
+    rated(store, "others")
+    async with operator(store) as limits:
+        taken = Wanted("others", attempt_claim("b"))
+        assert await limits.acquire("shop", (taken,)) == []
+        group = taken_together([Wanted(name, attempt_claim("a")) for name in ("calls", "others")])
+        for name in ("calls", "others"):
+            entry = group[0].claim.entry.model_copy(update={"attempt": 1, "permitted": None}).dump()
+            status = store.objects[f"workflowlimits/{name}"].get("status") or {"conditions": [], "waiters": []}
+            holders = [entry, *status.get("holders", [])]
+            spec = store.objects[f"workflowlimits/{name}"]["spec"]
+            limits.update(store.put("workflowlimits", name, spec=spec, status={**status, "holders": holders}))
+        missing = await limits.permit("shop", group, 1)
+        assert [place.limit for place, _ in missing] == ["others"]
+        assert not store.objects["workflowlimits/calls"]["status"].get("recent"), "a permission would expire"
+
+
+async def test_a_rate_counts_admissions_until_all_operators_know_attempts(store: Store) -> None:
+    rated(store, "calls")
+    token = state_versions.process.set(state_versions.StateVersions(writes=ATTEMPT_RATES - 1))
+    try:
+        async with operator(store) as limits:
+            place = Wanted("calls", attempt_claim("a"))
+            assert await limits.acquire("shop", (place,)) == []
+            assert await limits.permit("shop", (place,), 2) == []
+            (holder,) = store.objects["workflowlimits/calls"]["status"]["holders"]
+            assert not {"attempt", "permitted"} & holder.keys()
+    finally:
+        state_versions.process.reset(token)

@@ -46,9 +46,19 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     monkeypatch.syspath_prepend(str(REPOSITORY / "examples" / "flow"))
     before = set(sys.modules)
     yield importlib.import_module
-    for name in ("files", "subscription"):
+    for name in ("files", "release", "subscription"):
         if name not in before:
             sys.modules.pop(name, None)
+
+
+def test_activities_share_a_workspace(example: Callable[[str], Any]) -> None:
+    found = example("release")
+    run = pf.LocalRun()
+    run.lose(found.build)
+    size = run.run(found.release, ["shop", "bank"])
+    names = {each.name for each in run.folder_of(found.source).iterdir()}
+    assert names == {"shop.py", "bank.py", "shop.pyc", "bank.pyc", "release.zip"}
+    assert size == (run.folder_of(found.source) / "release.zip").stat().st_size
 
 
 def test_activities_pass_files(example: Callable[[str], Any]) -> None:

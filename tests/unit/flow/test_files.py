@@ -1,6 +1,7 @@
 """Files and folders as values of flows: in a local run, and in what pods get."""
 
 import json
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,41 @@ def test_settings_of_the_store_are_kept() -> None:
     [activity] = workflow_of(other, Placement(image="python", module="data"))["spec"]["activities"]
     assert activity["artifacts"]["store"] == "team"
     assert [each["name"] for each in activity["artifacts"]["outputs"]][:2] == ["log", "file-1"]
+
+
+def test_outputs_of_its_own_take_the_places_of_files() -> None:
+    own = pf.Environment("own")
+
+    @own.activity(definition={"artifacts": {"outputs": [{"name": "log", "path": "/out/log"}]}})
+    def make() -> pf.File: ...
+
+    spec = WorkflowSpec.model_validate(workflow_of(own, Placement(image="python", module="data"))["spec"])
+    artifacts = spec.activities[0].artifacts
+    assert artifacts is not None
+    assert [each.name for each in artifacts.outputs] == ["log", *(f"file-{number}" for number in range(1, 10))]
+
+
+def test_a_local_store_changes_only_what_it_has(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("theirs")
+    outside.chmod(0o640)
+
+    @data.activity()
+    def link() -> list[pf.File | pf.Folder]:
+        folder = pf.Folder.create("links")
+        (folder.path / "outside").symlink_to(outside)
+        (folder.path / "missing").symlink_to(tmp_path / "missing")
+        (folder.path / "own").write_text("ours")
+        return [pf.File(folder.path / "own"), folder]
+
+    @data.flow
+    async def linked() -> list[pf.File | pf.Folder]:
+        return await link()
+
+    file, folder = pf.LocalRun().run(linked)
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o640
+    assert file.path.read_text() == (folder.path / "own").read_text() == "ours"
+    assert stat.S_IMODE((folder.path / "own").stat().st_mode) == 0o444
 
 
 def test_a_pod_reads_its_inputs_and_names_its_outputs(tmp_path: Path) -> None:

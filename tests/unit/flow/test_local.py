@@ -600,3 +600,9 @@ def test_the_id_of_an_open_child_is_in_use() -> None:
 
     with pytest.raises(FailureError, match="already started"):
         doubled.run_local()
+
+
+def test_a_local_run_can_run_again() -> None:
+    run = approved(after="1h")
+    assert [run.run(nightly, date(2026, 11, 27), ["eu"]) for _ in range(2)] == [28, 28]
+    assert run.now - START == timedelta(hours=2)

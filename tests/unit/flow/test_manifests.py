@@ -44,6 +44,16 @@ async def search(rates: list[float]) -> float:
     return max(await pf.map(fit, rates))
 
 
+TWO_VOLUMES = """
+import perdure.flow as pf
+one, two = pf.Environment("one"), pf.Environment("two")
+@one.activity(workspace=pf.Workspace("files", size="1Gi"))
+def first() -> None: ...
+@two.activity(workspace=pf.Workspace("files", size="2Gi"))
+def second() -> None: ...
+"""
+
+
 def deploy(*arguments: str) -> Result:
     return perdure("deploy", *arguments)
 
@@ -101,9 +111,7 @@ def test_a_retry_policy_by_name_is_a_reference_that_calls_leave_to_the_definitio
         ValueError, match=r"must be a `pf.Retry`, or the name of a RetryPolicy such as `standard`, not 'No!'"
     ):
         tools.activity(retry="No!")
-    with pytest.raises(
-        ValueError, match="`retryPolicy` in `definition` has no effect on the calls of flows: use `retry`"
-    ):
+    with pytest.raises(ValueError, match="`retryPolicy` in `definition` has no effect on flows: use `retry`"):
         tools.activity(definition={"retryPolicy": {"name": "standard"}})
 
 
@@ -157,6 +165,7 @@ def test_the_command_prints_the_manifests() -> None:
     [
         ("import nowhere\n", "cannot be imported: line 1: No module named 'nowhere'"),
         ("x = 1\n", "has no `perdure.flow.Environment`"),
+        (TWO_VOLUMES, "the activity `second` mounts another workspace named `files` than the others"),
     ],
 )
 def test_a_module_without_flows_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -2,10 +2,14 @@
 
 import subprocess
 import sys
+import time
+import uuid
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 import perdure.flow as pf
@@ -70,3 +74,77 @@ def test_a_script_starts_a_local_run_only_as_the_main_program(tmp_path: Path) ->
 
     assert output("if __name__ == '__main__':\n    print(f.run_local())\n") == "7\n"
     assert 'put that below `if __name__ == "__main__":`' in output("print(f.run_local())\n")
+
+
+here = pf.Environment("here")
+
+
+@here.activity()
+def note(what: str) -> str:
+    return what
+
+
+@here.flow
+async def callee(limit: int) -> int:
+    await pf.sleep("1h")
+    return limit
+
+
+def flows_without_a_module(kind: str) -> Any:
+    """A flow inside of a function, as one in a notebook, that a sandbox cannot import again."""
+    count = iter(range(10))
+
+    async def decide() -> Any:
+        match kind:
+            case "activity":
+                return await note(str(uuid.uuid4()))
+            case "timer":
+                return await pf.sleep(timedelta(seconds=next(count) + 1))
+            case "child":
+                return await callee(time.time_ns())
+            case "result":
+                return next(count)
+            case "order":
+                if next(count):
+                    await note("again")
+                return await pf.gather(pf.sleep("1h"), note("a"))
+            case "failure":
+                raise ValueError(f"at {time.time_ns()}")
+            case _:
+                print("once")
+                await pf.sleep("1h")
+                return [pf.now().isoformat(), workflow.random().random(), str(workflow.uuid4()), await note("a")]
+
+    return pf.Flow(here, f"local-{kind}", decide)
+
+
+@pytest.mark.parametrize(
+    ("kind", "difference"),
+    [
+        ("activity", r"the activity note\[what=.*\] \(.*\), and then the activity note"),
+        ("timer", "a timer of 0:00:01, and then a timer of 0:00:02"),
+        ("child", r"the child .*/callee \(.*\), and then the child"),
+        ("result", r"the result \(0\), and then the result \(1\)"),
+        ("order", "a timer of 1:00:00, and then the activity note"),
+    ],
+)
+def test_a_flow_without_a_module_must_decide_the_same_when_it_is_replayed(kind: str, difference: str) -> None:
+    flow = flows_without_a_module(kind)
+    with pytest.raises(
+        pf.SandboxError, match=f"the flow local-{kind} decides differently when it is replayed: {difference}"
+    ):
+        flow.run_local()
+
+
+def test_a_flow_without_a_module_that_decides_the_same_is_repeated_unnoticed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = pf.LocalRun()
+    assert len(run.run(flows_without_a_module("same"))) == 4
+    assert [call.id for call in run.calls] == ["note[what=a]"]
+    assert capsys.readouterr().out == "once\n"
+    with pytest.raises(ApplicationError, match="at "):
+        flows_without_a_module("failure").run_local()
+    free = pf.LocalRun()
+    free.sandbox = False
+    assert free.run(flows_without_a_module("result")) == 0

@@ -173,7 +173,7 @@ def test_what_a_scenario_of_a_flow_cannot_say_is_an_error(
 def test_the_scenarios_of_the_example_are_met() -> None:
     result = perdure("test", str(REPOSITORY / "examples" / "flow"))
     assert result.exit_code == 0, result.output
-    assert "2 as expected" in result.output
+    assert "3 as expected" in result.output
 
 
 BANK = """

@@ -74,6 +74,17 @@ def test_environment_variables_set_the_options() -> None:
     )
 
 
+def test_operators_with_frontends_of_their_own_are_a_fleet_that_they_reach() -> None:
+    user = {"PERDURE_FRONTEND_USER": "system:serviceaccount:perdure:perdure-frontend"}
+    with pytest.raises(ValueError, match="PERDURE_FRONTEND_USER requires PERDURE_FLEET"):
+        OperatorOptions.from_environment(user)
+    fleet = {**user, "PERDURE_FLEET": "perdure", "POD_IP": "10.0.0.7"}
+    with pytest.raises(ValueError, match="requires PERDURE_PEER_ADDRESS and POD_IP"):
+        OperatorOptions.from_environment(fleet)
+    options = OperatorOptions.from_environment({**fleet, "PERDURE_PEER_ADDRESS": "[::]:7234"})
+    assert (options.address, options.peer_address, options.temporal_address) == ("10.0.0.7:7234", "[::]:7234", "")
+
+
 def test_a_fleet_with_a_frontend_requires_peer_addresses() -> None:
     with pytest.raises(
         ValueError, match="PERDURE_FLEET with PERDURE_TEMPORAL_ADDRESS requires PERDURE_PEER_ADDRESS and POD_IP"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.kinds.workflowlimit import MAX_WAITERS, LimitEntry, StartRate
-from perdure.runtime.limits import LimitQueue, limit_status
+from perdure.api.kinds.workflowlimit import MAX_WAITERS, LimitEntry, RateUnit, StartRate
+from perdure.runtime.limits import LimitQueue, limit_status, may_start
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -21,6 +21,7 @@ def entry(
     age: int = 0,
     since: int = 0,
     cancels: bool = False,
+    attempt: int = 0,
 ) -> LimitEntry:
     return LimitEntry(
         run=name,
@@ -29,6 +30,7 @@ def entry(
         key=key,
         priority=priority,
         cancels_running=cancels,
+        attempt=attempt,
         created=NOW - timedelta(seconds=age),
         since=NOW + timedelta(seconds=since),
     )
@@ -239,6 +241,102 @@ def test_a_rate_applies_to_each_key() -> None:
     queue = LimitQueue().claim(entry("a", "x"), 5, rate).claim(entry("b", "y"), 5, rate).claim(entry("c", "x"), 5, rate)
     assert (names(queue.holders), names(queue.waiters)) == (["a", "b"], ["c"])
     assert LimitQueue.read(limit_status({}, queue, 5, rate, generation=1, now=NOW)) == queue
+
+
+ATTEMPTS = StartRate(count=2, period=timedelta(seconds=10), counts=RateUnit.ATTEMPTS)
+
+
+def at(second: float) -> datetime:
+    return NOW + timedelta(seconds=second)
+
+
+def permitted(queue: LimitQueue, name: str) -> datetime | None:
+    found = queue.entry(f"uid-{name}/5")
+    assert found is not None
+    return found.permitted
+
+
+def test_a_rate_of_attempts_permits_the_first_attempt_with_the_place_and_counts_it_for_two_seconds_more() -> None:
+    queue = LimitQueue()
+    for name in "abc":
+        queue = queue.claim(entry(name, event=5, attempt=1), 500, ATTEMPTS)
+    assert (names(queue.holders), names(queue.waiters)) == (["a", "b"], ["c"])
+    assert [may_start(queue.holders[0], 1, at(second)) for second in (0, 1.9, 2)] == [True, True, False]
+    assert queue.next_start(500, NOW, ATTEMPTS) == at(12)
+    assert queue.admit(500, at(11), ATTEMPTS) is queue
+    assert names(queue.admit(500, at(12), ATTEMPTS).holders) == ["a", "b", "c"]
+
+
+def test_a_retry_waits_for_a_rate_of_attempts_as_a_holder_and_goes_first() -> None:
+    queue = LimitQueue()
+    for name in "abc":
+        queue = queue.claim(entry(name, event=5, attempt=1), 500, ATTEMPTS)
+    waiting = queue.permit("uid-b/5", 2, 500, at(1), ATTEMPTS)
+    assert (permitted(waiting, "b"), permitted(waiting, "a")) == (None, NOW)
+    assert waiting.permit("uid-b/5", 2, 500, at(3), ATTEMPTS) == waiting
+    assert waiting.next_start(500, at(3), ATTEMPTS) == at(12)
+    after = waiting.permit("uid-a/5", 2, 500, at(3), ATTEMPTS).admit(500, at(12), ATTEMPTS)
+    assert (permitted(after, "a"), permitted(after, "b"), names(after.waiters)) == (at(12), at(12), ["c"])
+    assert LimitQueue.read(limit_status({}, after, 500, ATTEMPTS, generation=1, now=at(12))) == after
+
+
+def test_retries_wait_in_order_of_priority_and_age() -> None:
+    queue = LimitQueue()
+    for name, priority, age in (("new", 0, 0), ("old", 0, 60), ("urgent", 5, 0)):
+        queue = queue.claim(entry(name, event=5, priority=priority, age=age, attempt=1), 500)
+    rate = StartRate(count=1, period=timedelta(seconds=10), counts=RateUnit.ATTEMPTS)
+    for name in ("new", "old", "urgent"):
+        queue = queue.permit(f"uid-{name}/5", 2, 0, at(-5), rate)
+    assert permitted(queue, "new") == at(-5), "no other one waited yet"
+    assert permitted(queue.admit(0, at(7), rate), "urgent") == at(7)
+    assert permitted(queue.admit(0, at(7), rate).admit(0, at(19), rate), "old") == at(19)
+
+
+def test_an_expired_permission_is_asked_for_again_and_counts_again() -> None:
+    queue = LimitQueue().claim(entry("a", event=5, attempt=1), 500, ATTEMPTS)
+    assert queue.permit("uid-a/5", 1, 500, at(1), ATTEMPTS) is queue
+    renewed = queue.permit("uid-a/5", 1, 500, at(5), ATTEMPTS)
+    assert permitted(renewed, "a") == at(5)
+    assert [each.time for each in renewed.recent] == [NOW, at(5)]
+
+
+def test_a_place_that_was_given_back_permits_no_start() -> None:
+    held = entry("a", event=5, attempt=1).model_copy(update={"together": 2})
+    queue = LimitQueue().claim(held, 500, ATTEMPTS).give_back(held, 0, 500, at(1), ATTEMPTS)
+    assert permitted(queue, "a") is None
+
+
+def test_a_rate_of_admissions_ignores_attempts() -> None:
+    rate = StartRate(count=2, period=timedelta(seconds=10))
+    queue = LimitQueue().claim(entry("a", event=5, attempt=1), 500, rate)
+    assert (queue.holders[0].attempt, permitted(queue, "a")) == (0, None)
+    before = LimitQueue().claim(entry("a", event=5, attempt=1), 500, ATTEMPTS)
+    assert before.permit("uid-a/5", 2, 500, at(1), ATTEMPTS).next_start(500, at(1), rate) is None
+
+
+@given(
+    steps=st.lists(st.tuples(st.floats(0, 5), st.integers(0, 5), st.floats(0, 3)), max_size=60), count=st.integers(1, 3)
+)
+def test_no_more_attempts_start_within_a_period_than_their_rate_permits(
+    steps: list[tuple[float, int, float]], count: int
+) -> None:
+    """Each attempt starts some seconds after it was permitted, or asks again. Each activity is retried forever."""
+    rate = StartRate(count=count, period=timedelta(seconds=10), counts=RateUnit.ATTEMPTS)
+    queue, second, starts = LimitQueue(), 0.0, list[datetime]()
+    attempts: dict[int, int] = {}
+    for passed, number, delay in steps:
+        second += passed
+        attempt = attempts.setdefault(number, 1)
+        queue = queue.claim(entry(f"run{number}", event=5, attempt=attempt, since=0), 500, rate).admit(
+            500, at(second), rate
+        )
+        queue = queue.permit(f"uid-run{number}/5", attempt, 500, at(second), rate)
+        found = queue.entry(f"uid-run{number}/5")
+        if found is not None and may_start(found, attempt, at(second + delay)):
+            starts.append(at(second + delay))
+            attempts[number] += 1
+    starts.sort()
+    assert all(last - first > rate.period for first, last in zip(starts, starts[count:], strict=False))
 
 
 @pytest.mark.parametrize(

@@ -149,14 +149,34 @@ class StepLimit(SpecModel):
     """How the step reacts when others have taken all of the capacity: Queue or Fail. Default: Queue."""
 
 
+class RateUnit(StrEnum):
+    """What the rate of a WorkflowLimit counts."""
+
+    ADMISSIONS = "Admissions"
+    """Each run, activity, and step, once: when it takes the limit. Retries are not counted, and pods may start later."""
+
+    ATTEMPTS = "Attempts"
+    """Each attempt of an activity in a pod, when the operator creates the pod: also retries, and those that replace a lost pod.
+    Runs, steps, and activities of SDK workers are counted as with Admissions."""
+
+
 class StartRate(SpecModel):
-    """How many runs and activities can take a limit within a period."""
+    """How many runs and activities can take a limit, or how many of their attempts can start, within a period."""
 
     count: Annotated[int, Field(strict=True, ge=1, le=MAX_HOLDERS, json_schema_extra={"format": "int32"})]
-    """Maximum number of runs and activities of each key that take the limit within any `period`."""
+    """Maximum number for each key within any `period`."""
 
     period: PositiveDuration
     """The period, such as `1m`."""
+
+    counts: RateUnit = RateUnit.ADMISSIONS
+    """What is counted: Admissions, each run, activity, and step when it takes the limit; or Attempts, each attempt of an activity
+    when its pod is created. Default: Admissions."""
+
+    @property
+    def counts_attempts(self) -> bool:
+        """Whether each attempt of an activity in a pod counts."""
+        return self.counts is RateUnit.ATTEMPTS
 
 
 class LimitTakers(StrEnum):
@@ -227,8 +247,8 @@ class WorkflowLimitSpec(SpecModel):
     start. If you lower it, those that hold the limit continue. Default: 1."""
 
     rate: StartRate | None = None
-    """How many runs and activities of each key can take the limit per time. For a rate alone, set `capacity: 500`. Default: no
-    limit."""
+    """How many runs and activities of each key can take the limit per time, or how many attempts can start. For a rate alone, set
+    `capacity: 500`. Default: no limit."""
 
     applies_to: LimitSelector | None = None
     """The runs or activities of the namespace that take the limit without naming it, when they start. Default: only those that
@@ -271,6 +291,13 @@ class LimitEntry(StatusModel):
     round: Annotated[Count, Field(exclude_if=not_)] = 0
     """How often it gave places back because it could not take all of them. Default: 0."""
 
+    attempt: Annotated[Count, Field(exclude_if=not_)] = 0
+    """With a `rate` that counts attempts, and for an activity in a pod: the attempt that may start, or waits for the rate.
+    Default: 0."""
+
+    permitted: Time | None = None
+    """When the rate permitted that attempt. If its pod is not created within 2 s, it waits again. Not set: it waits."""
+
     reserves: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether the next free place is kept for it while it waits for the others that it takes together. Default: false."""
 
@@ -287,13 +314,13 @@ class LimitEntry(StatusModel):
 
 
 class RecentStart(StatusModel):
-    """When a run or an activity took a limit with a rate."""
+    """When a run or an activity took a limit with a rate, or when an attempt was permitted to start."""
 
     key: Annotated[str, Field(max_length=MAX_KEY)] = ""
     """The key that it took the limit for."""
 
     time: Time
-    """When it took the limit."""
+    """When it took the limit, or was permitted to start."""
 
 
 class WorkflowLimitStatus(StatusModel):
@@ -322,7 +349,7 @@ class WorkflowLimitStatus(StatusModel):
     """The first runs and activities that wait for the limit, in the order in which they get it."""
 
     recent: Annotated[list[RecentStart], atomic_list(MAX_RECENT)] = Field(default_factory=list)
-    """When the limit was taken during the last period of its `rate`, as of the last time that someone took it."""
+    """What counted during the last period of the `rate`, as of the last time that something counted."""
 
 
 class WorkflowLimit(Resource):

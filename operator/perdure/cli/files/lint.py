@@ -23,7 +23,7 @@ from perdure.api.kinds.schedule import Schedule, ScheduleSpec
 from perdure.api.kinds.webhook import Webhook, WebhookSpec
 from perdure.api.kinds.workflow import Workflow, WorkflowSpec
 from perdure.api.kinds.workflowdefaults import WorkflowDefaults
-from perdure.api.kinds.workflowlimit import WorkflowLimit
+from perdure.api.kinds.workflowlimit import LimitTakers, WorkflowLimit, WorkflowLimitSpec
 from perdure.api.kinds.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.api.labels import API_VERSION, GROUP
 from perdure.api.models import Resource, field_path, mistakes_by_path
@@ -487,6 +487,14 @@ def _check(resource: Resource, workflows: Sequence[tuple[str, str, Json]]) -> Ch
     return replace(checked, findings=(*checked.findings, finding))
 
 
+def _limit(spec: WorkflowLimitSpec) -> Iterator[Finding]:
+    """Warn about a rate of attempts for runs, which have none."""
+    selects_runs = spec.applies_to is not None and spec.applies_to.takers is LimitTakers.RUNS
+    if spec.rate is not None and spec.rate.counts_attempts and selects_runs:
+        message = "has no effect: `appliesTo` selects runs, and only activities have attempts; set `takers: Activities`"
+        yield Finding("spec.rate.counts", message, Severity.WARNING)
+
+
 def _across_documents(each: _Object, documents: Documents, now: datetime) -> Iterator[Finding]:
     """Yield the findings that depend on other objects."""
     resource = each.resource
@@ -498,6 +506,8 @@ def _across_documents(each: _Object, documents: Documents, now: datetime) -> Ite
         yield from _operation_inputs(resource.spec)
     if isinstance(resource, Webhook):
         yield from _webhook(resource.spec, documents)
+    if isinstance(resource, WorkflowLimit):
+        yield from _limit(resource.spec)
     if isinstance(resource, WorkflowDefaults):
         yield from default_mistakes(resource.spec.dump())
         yield from annotations(resource.spec.run_metadata, "spec.runMetadata")

@@ -21,6 +21,7 @@ from perdure.client.errors import CliError
 from perdure.flow.definitions import environments_of
 from perdure.flow.manifests import Placement, manifests_of
 from perdure.flow.modules import load
+from perdure.flow.workspaces import workspaces_of
 
 if TYPE_CHECKING:
     from perdure.flow.definitions import Environment
@@ -102,7 +103,7 @@ def _environments(module: str) -> list[Environment]:
     """Import a module, and return its environments.
 
     Raises:
-        CliError: It cannot be imported, has none, or a function has parameters without a type.
+        CliError: It cannot be imported, has none, a function has parameters without a type, or workspaces of a name differ.
     """
     try:
         environments = environments_of(load(module))
@@ -111,10 +112,15 @@ def _environments(module: str) -> list[Environment]:
         raise CliError(f"{module} cannot be imported: {_place(error, module)}{kind}{error}") from error
     if not environments:
         raise CliError(f"{module} has no `perdure.flow.Environment`")
-    activities = [each.signature for one in environments for each in one.activities.values()]
-    flows = [each.signature for one in environments for each in one.flows.values()]
-    if mistakes := [mistake for each in (*activities, *flows) for mistake in each.mistakes()]:
+    activities = [each for one in environments for each in one.activities.values()]
+    signatures = [each.signature for each in activities]
+    signatures += [each.signature for one in environments for each in one.flows.values()]
+    if mistakes := [mistake for each in signatures for mistake in each.mistakes()]:
         raise CliError(f"{module}: {'; '.join(mistakes)}")
+    try:
+        workspaces_of((each.name, each.options.workspaces) for each in activities)  # a run shares them by name
+    except ValueError as error:
+        raise CliError(f"{module}: {error}") from error
     return environments
 
 

@@ -171,6 +171,7 @@ class FleetRuns:
             return
         self._index.runs.pop(run.ref.uid, None)
         self._guests.pop(run.ref.uid, None)
+        self._hibernation.discard(run.ref.uid)
         self._queue.forget(run.key)
         if not run.done:
             self.others.add(run.ref.uid)

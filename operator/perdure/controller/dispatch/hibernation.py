@@ -7,6 +7,9 @@ remains is its packed entry in the directory, its packed record for lists, and t
                                              ▼
     only waits ─▶ unchanged for a while ─▶ hibernated ─▶ its timer is due, a request, a change by others ─▶ read again
 
+While many runs that only wait are in memory, others hibernate immediately, unless they are due within seconds: so memory is
+bounded however many timers are due in the same minutes.
+
 A run that wakes is read from the API server, as one that this process has just gained from another member of a fleet. Nothing is
 written when a run goes to sleep, so every operator decides for itself, and a killed one loses nothing.
 """
@@ -33,6 +36,8 @@ from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, Commit, edited
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_SECONDS = timedelta(seconds=10)
+"""A run whose next timer is due sooner never hibernates: it would be read again immediately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class HibernationSettings:
     """How long a run stays in memory without a change, once it only waits."""
     shortest: timedelta = timedelta(minutes=5)
     """A run whose next timer is due sooner stays in memory."""
+    most: int = 1_000
+    """The most runs that stay in memory for these reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +121,17 @@ class Hibernation:
         if run.waits_for_room and not run.inbox:
             self._drop(run)
             return wake
-        if not self._may_sleep(run, wake, now):
+        if not self._only_waits(run, wake, now):
             self._waiting.pop(uid, None)
             return wake
         known = self._waiting.get(uid)
         if known is None or known.version != run.record.version:
             known = self._waiting[uid] = _Waiting(run.record.version, now + self._settings.after)
-        if known.until > now:
-            return known.until
+        if len(self._waiting) <= self._settings.most:
+            if wake is not None and wake < now + self._settings.shortest:
+                return wake
+            if known.until > now:
+                return known.until
         self._drop(run)
         return wake
 
@@ -130,8 +140,9 @@ class Hibernation:
         self._index.runs.pop(run.ref.uid, None)
         self._hibernate(run.ref.uid, run.ref.namespace, run.workflow, run.state)
 
-    def _may_sleep(self, run: Run, wake: datetime | None, now: datetime) -> bool:
-        soon = wake is not None and wake < now + self._settings.shortest
+    def _only_waits(self, run: Run, wake: datetime | None, now: datetime) -> bool:
+        """Whether a run could hibernate now."""
+        soon = wake is not None and wake < now + _SECONDS
         return not soon and run.is_idle(now) and not run.near_limit and not self._services.workers.awaits(run.ref.uid)
 
     def state_of(self, obj: kube.Object) -> RunState | None:
@@ -149,7 +160,8 @@ class Hibernation:
         if state is None or not only_waits(state, now) or is_near_limit(state, 0) or edited(status, OF_RUNS):
             return None
         wake = next_wake(state, _LONG_AGO)
-        return None if wake is not None and wake < now + self._settings.shortest else state
+        shortest = self._settings.shortest if len(self._index.runs) < self._settings.most else _SECONDS
+        return None if wake is not None and wake < now + shortest else state
 
     def add(self, obj: kube.Object, state: RunState) -> None:
         """Let a listed run hibernate that the directory has, with the state that `state_of` has returned."""

@@ -498,6 +498,7 @@ class WorkflowRuns:
             if self.directory.closed_version(key.uid) is not None:
                 self._index.leave_to_directory(key.uid)
             self.fleet.remove(key.uid)
+            self.hibernation.discard(key.uid)
             self._queue.forget(key)
             self._restore(run)
         elif self.fleet.is_guest(key.uid):

@@ -23,6 +23,11 @@ def owners(members: Collection[str]) -> tuple[str, ...]:
     return tuple(max(members, key=lambda member: _weight(member, shard)) for shard in range(SHARDS)) if members else ()
 
 
+def ranked(shard: int, members: Collection[str]) -> list[str]:
+    """The members, with the owner of a shard first, then the one that takes over if the owner is lost, and so on."""
+    return sorted(members, key=lambda member: _weight(member, shard), reverse=True)
+
+
 def shards_of(member: str, members: Collection[str]) -> frozenset[int]:
     """The shards that a member owns."""
     return frozenset(shard for shard, owner in enumerate(owners(members)) if owner == member)

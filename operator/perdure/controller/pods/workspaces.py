@@ -10,7 +10,7 @@ label marks claims that are not processed yet, so a restart changes nothing. Own
 its runs.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -56,7 +56,7 @@ class WorkspaceVolumes:
     """The workspace volumes of one run."""
 
     def __init__(self, client: kube.Client, run: RunRef, reset: ResetOrigin | None) -> None:
-        """Create it without workspaces.
+        """Create it.
 
         Args:
             client: Reads and creates claims.
@@ -67,17 +67,15 @@ class WorkspaceVolumes:
         self._run = run
         self._original = (reset.original.name, reset.original.run_id) if reset is not None else (run.name, run.uid)
         self._users = {run.uid, *(each.run_id for each in reset.lineage)} if reset is not None else {run.uid}
-        self._workspaces: Mapping[str, Workspace] = {}
 
-    def define(self, workspaces: Iterable[Workspace]) -> None:
-        """Set the workspaces of the run's definition."""
-        self._workspaces = {workspace.name: workspace for workspace in workspaces}
-
-    async def of(self, definition: Activity, writers: Writers) -> Mapping[str, Volume]:
+    async def of(
+        self, definition: Activity, workspaces: Mapping[str, Workspace], writers: Writers
+    ) -> Mapping[str, Volume]:
         """Ensure the claims of the workspaces that an activity mounts, and return the volumes by name.
 
         Args:
             definition: The activity.
+            workspaces: The workspaces that it can mount, by name.
             writers: Reads which completed steps may have written to a workspace, if its claim does not exist.
 
         Raises:
@@ -86,27 +84,26 @@ class WorkspaceVolumes:
             RequestError: The Kubernetes API request failed.
         """
         names = dict.fromkeys(mount.name for mount in definition.workspaces)
-        return {name: await self._volume(self._workspaces[name], writers) for name in names}
+        return {name: await self._volume(workspaces[name], writers) for name in names}
 
-    async def lost(self, names: Collection[str]) -> list[str]:
+    async def lost(self, workspaces: Iterable[Workspace]) -> list[str]:
         """Those of the workspaces whose claim, which was created for the run, is gone or about to be deleted.
 
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         found = []
-        for name in names:
-            workspace = self._workspaces.get(name)
-            if workspace is None or workspace.volume_claim_template is None:
+        for workspace in workspaces:
+            if workspace.volume_claim_template is None:
                 continue
             claim = build_claim(self._run, self._original, workspace)["metadata"]["name"]
             try:
                 meta = (await self._client.metadata(self._url(claim)))["metadata"]
             except kube.NotFoundError:
-                found.append(name)
+                found.append(workspace.name)
                 continue
             if meta.get("deletionTimestamp"):
-                found.append(name)
+                found.append(workspace.name)
         return found
 
     async def _volume(self, workspace: Workspace, writers: Writers) -> Volume:
@@ -173,13 +170,13 @@ class WorkspaceVolumes:
         except (kube.ConflictError, kube.NotFoundError):
             raise AttemptBlockedError(f"{name} changed a moment ago") from None
 
-    async def take_over(self) -> None:
+    async def take_over(self, workspaces: Iterable[Workspace]) -> None:
         """Become an owner of the claims of the run whose history this one continues, because that run may be deleted next.
 
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        for workspace in self._workspaces.values():
+        for workspace in workspaces:
             if workspace.volume_claim_template is None:
                 continue
             name = build_claim(self._run, self._original, workspace)["metadata"]["name"]

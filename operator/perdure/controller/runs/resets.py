@@ -47,7 +47,7 @@ from perdure.language.resets import RetryPlan, before_services, last_task, plan_
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
-from perdure.runtime.pods.workspaces import lost_files, needed_files
+from perdure.runtime.pods.workspaces import WorkspaceUse, lost_files, needed_files
 
 _NOTHING_DECIDED = "the run has not started, so there is nothing to reset or retry"
 
@@ -111,8 +111,9 @@ async def reset(
             found = await _redo(definitions, run, events, wanted)
         else:
             found = RetryPlan(point=await _point(definitions, run, events, wanted))
-        _, definition = await _fork(definitions, run, events, found.point)
-        await check_files(client, run, definition, events[: found.point], events[found.point :], found.kept)
+        state, definition = await _fork(definitions, run, events, found.point)
+        use = await workspace_use(definitions, run, definition, state, events)
+        await check_files(client, run, use, events[: found.point], events[found.point :], found.kept)
     except NewerStateError as error:
         raise RefusedError(ConditionReason.NEWER_STATE, message_for(str(error))) from error
     point = found.point
@@ -377,10 +378,34 @@ async def check_exists(client: kube.Client, namespace: str, base: Ancestor) -> N
         raise _deleted(base)
 
 
+async def workspace_use(
+    definitions: Definitions,
+    base: kube.Object,
+    definition: Definition | None,
+    state: RunState,
+    events: Sequence[ev.AnyEvent],
+) -> WorkspaceUse:
+    """Find which activities of a run that is reset mount which workspaces.
+
+    Args:
+        definitions: Finds the definitions of activities that code has scheduled.
+        base: The run that is reset.
+        definition: The definition of the new run; None if workers decide it.
+        state: The state of the new run at the point.
+        events: The history of the run that is reset.
+
+    Raises:
+        NotYetError: A definition is being compiled.
+        RequestError: The Kubernetes API request failed. Call again to retry.
+    """
+    version = state.code.versioning.pinned_to if state.code is not None else None
+    return await definitions.workspace_use(base["metadata"]["namespace"], definition, events, version)
+
+
 async def check_files(
     client: kube.Client,
     base: kube.Object,
-    definition: Definition | None,
+    use: WorkspaceUse,
     before: Sequence[ev.AnyEvent],
     later: Sequence[ev.AnyEvent],
     kept: Collection[int],
@@ -390,7 +415,7 @@ async def check_files(
     Args:
         client: Reads the claims.
         base: The run that is reset.
-        definition: The definition of the new run; None if workers decide it.
+        use: Which activities mount which workspaces.
         before: The events that the new run takes over.
         later: The later events of the run that is reset.
         kept: IDs of later completions whose results are kept.
@@ -399,14 +424,13 @@ async def check_files(
         RefusedError: A claim is gone.
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
-    if definition is None or not definition.program.spec.workspaces:
+    if not use.workspaces:
         return
-    needed = needed_files(before, later, kept, definition.program.activities)
+    needed = needed_files(before, later, kept, use.activities)
     meta = base["metadata"]
     ref = RunRef(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], workflow_id="")
-    volumes = WorkspaceVolumes(client, ref, reset_of(base))
-    volumes.define(definition.program.spec.workspaces)
-    for workspace in await volumes.lost(needed):
+    mounted = [each for name, each in use.workspaces.items() if name in needed]
+    for workspace in await WorkspaceVolumes(client, ref, reset_of(base)).lost(mounted):
         message = f"{lost_files(workspace, needed[workspace])}; retry the run and name it in `from`, or start a new run"
         raise RefusedError(ConditionReason.WORKSPACE_LOST, message)
 

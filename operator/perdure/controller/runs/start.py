@@ -31,7 +31,7 @@ from perdure.controller.runs.deciders import Idle, Pointer, RunDecider, RunDecid
 from perdure.controller.runs.effects import relations
 from perdure.controller.runs.effects.context import EffectContext
 from perdure.controller.runs.limits import ReplacedError, RunLimits
-from perdure.controller.runs.resets import check_exists, check_files, fork_of, open_children, since_fork
+from perdure.controller.runs.resets import check_exists, check_files, fork_of, open_children, since_fork, workspace_use
 from perdure.controller.runs.store import ForeignSegmentError, Origin, RunStore
 from perdure.controller.services import ALREADY_STARTED, Peers, Services
 from perdure.controller.workers import Workers
@@ -316,17 +316,15 @@ class RunStarter:
             fork = replace(fork, definition=await definitions.keep(self._run.namespace, fork.definition))
         reapplied = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
-        if fork.definition is not None:
-            volumes = WorkspaceVolumes(client, self._run, reset)
-            volumes.define(fork.definition.program.spec.workspaces)
-            await volumes.take_over()
+        use = await workspace_use(definitions, fork.base, fork.definition, fork.state, (*fork.before, *fork.later))
+        await WorkspaceVolumes(client, self._run, reset).take_over(use.workspaces.values())
         sealed, past = segments.chain(self._run, fork.events)
         events = msgspec.json.encode(fork.events)
         await self._store.artifacts.hold(events)
         for name in referred_to(events):
             await add_owner(client, self._run.namespace, name, owner_of(self._record.object))
         await check_exists(client, self._run.namespace, reset.base)
-        await check_files(client, fork.base, fork.definition, fork.before, fork.later, reset.kept)
+        await check_files(client, fork.base, use, fork.before, fork.later, reset.kept)
         await relations.take_over(self._context, reset.base, open_children(fork, reapplied))
         try:
             await self._store.segments.put(sealed)

@@ -11,7 +11,7 @@ that the loop processes: see `handlers.main`.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -26,6 +26,7 @@ import structlog
 from perdure.api.json_values import MAX_DEPTH, mapping, nests_deeper
 from perdure.api.kinds.workflow import Activity, WorkflowSpec
 from perdure.api.kinds.workflowrun import WorkflowRunSpec
+from perdure.api.kinds.workspace import Workspace
 from perdure.api.models import mistakes_by_path, unknown_field
 from perdure.api.names import DEFAULTS_NAME
 from perdure.api.reasons import ConditionReason
@@ -35,7 +36,9 @@ from perdure.controller.queue import FairPool
 from perdure.controller.reconcile.newer_states import NewerStateError
 from perdure.controller.workflows.revisions import Revisions
 from perdure.controller.workflows.version_activities import VersionActivities
+from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.state import PODS_QUEUE
 from perdure.engine.versioning import DeploymentVersion
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -51,6 +54,8 @@ from perdure.language.defaults import (
 from perdure.language.program import Finding, InvalidWorkflowError, Program, Severity
 from perdure.language.reuse import Composition, Library, MissingLibrary, allows, at_home, compose, is_of_library
 from perdure.observe import metrics
+from perdure.runtime.attempts import definition_name
+from perdure.runtime.pods.workspaces import WorkspaceUse
 from perdure.runtime.revisions import Content, Reference
 
 _log = structlog.get_logger("perdure.definitions")
@@ -97,6 +102,15 @@ class CompiledDefinition:
     """All findings, including warnings."""
     retry_policies: frozenset[str] = frozenset()
     """The RetryPolicies that it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalledActivity:
+    """An activity of a Workflow that code calls in a pod."""
+
+    definition: Activity
+    workspaces: Mapping[str, Workspace]
+    """The workspaces of the Workflow, by name."""
 
 
 class Definitions:
@@ -300,7 +314,7 @@ class Definitions:
 
     async def activity(
         self, namespace: str, workflow: str, name: str, version: DeploymentVersion | None
-    ) -> Activity | Failure:
+    ) -> CalledActivity | Failure:
         """Find an activity of a Workflow, for code whose activities run in pods; return a failure if there is none.
 
         Args:
@@ -327,6 +341,43 @@ class Definitions:
         except InvalidWorkflowError as error:
             return _no_activity(f"Workflow `{workflow}` cannot be run: {error}")
         return _activity_of(program, workflow, name)
+
+    async def workspace_use(
+        self,
+        namespace: str,
+        definition: Definition | None,
+        events: Iterable[ev.AnyEvent],
+        version: DeploymentVersion | None,
+    ) -> WorkspaceUse:
+        """Find which activities of a run mount which workspaces.
+
+        Args:
+            namespace: The namespace of the run.
+            definition: The definition of the run; None if code decides, which calls activities of Workflows.
+            events: The history of a run of code.
+            version: The version of the workers that the run of code is pinned to; None: it is not pinned.
+
+        Raises:
+            NotYetError: A Workflow is being compiled.
+            RequestError: The Kubernetes API request failed.
+        """
+        if definition is not None:
+            spec = definition.program.spec
+            return WorkspaceUse(
+                activities=definition.program.activities, workspaces={each.name: each for each in spec.workspaces}
+            )
+        scheduled = (each for each in events if isinstance(each, ev.ActivityTaskScheduled))
+        names = {(each.task_queue, each.activity_type, definition_name(each)) for each in scheduled}
+        found = {
+            key: await self.activity(namespace, queue.removeprefix(PODS_QUEUE), name, version)
+            for queue, name, key in sorted(names)
+            if queue.startswith(PODS_QUEUE)
+        }
+        called = {key: each for key, each in found.items() if isinstance(each, CalledActivity)}
+        return WorkspaceUse(
+            activities={key: each.definition for key, each in called.items()},
+            workspaces={name: workspace for each in called.values() for name, workspace in each.workspaces.items()},
+        )
 
     async def _of_version(self, namespace: str, workflow: str, version: DeploymentVersion) -> Program | None:
         """Return the definition that a version of workers was made for; None if it names none, or the revision is lost.
@@ -562,16 +613,11 @@ def _missing(composed: Composition, namespace: str, path: str = "spec") -> str:
     return "; ".join(moved(each).sentence(namespace) for each in composed.missing)
 
 
-def _activity_of(program: Program, workflow: str, name: str) -> Activity | Failure:
+def _activity_of(program: Program, workflow: str, name: str) -> CalledActivity | Failure:
     definition = program.activities.get(name)
     if definition is None or definition.worker is not None:
         return _no_activity(f"Workflow `{workflow}` has no activity `{name}` that runs in a pod")
-    if definition.workspaces:
-        return _no_activity(
-            f"activity `{name}` of Workflow `{workflow}` mounts workspaces, which only the runs of a Workflow have; mount "
-            "a volume in its `podTemplate`"
-        )
-    return definition
+    return CalledActivity(definition, {each.name: each for each in program.spec.workspaces})
 
 
 def _no_activity(message: str) -> Failure:

@@ -1,7 +1,7 @@
 """Serve calls of Nexus handlers (github.com/nexus-rpc/api) at the paths of Temporal's server."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -14,6 +14,7 @@ from multidict import CIMultiDict
 from temporalio.api.nexus.v1 import Link, Request, StartOperationResponse
 from temporalio.api.workflowservice.v1 import RespondNexusTaskFailedRequest
 
+from perdure.api.stored import MessageStruct
 from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
 from perdure.frontend.http.server import IncomingRequest, refuse_web_pages
 from perdure.frontend.messages.nexus import CALLBACK_PREFIX, passed_headers
@@ -69,13 +70,38 @@ _KINDS: Final = {
 """The types of handler errors for RPC codes; all other codes are INTERNAL."""
 
 
+class FoundEndpoint(MessageStruct, frozen=True, kw_only=True):
+    """An endpoint, and where the workers poll that handle its operations."""
+
+    name: str
+    namespace: str
+    task_queue: str
+
+
+FindEndpoint = Callable[[str], Awaitable[FoundEndpoint | None]]
+"""Finds an endpoint by its ID."""
+
+
+def finder(endpoints: EndpointRegistry) -> FindEndpoint:
+    """Find endpoints in the registry of an operator."""
+
+    async def find(endpoint_id: str) -> FoundEndpoint | None:
+        found = await endpoints.find(endpoint_id)
+        if found is None:
+            return None
+        name, endpoint = found
+        return FoundEndpoint(name=name, namespace=endpoint.namespace, task_queue=endpoint.task_queue)
+
+    return find
+
+
 class NexusGateway:
     """Serves requests to call handlers, with the same admission as for RPCs."""
 
-    def __init__(self, rpc: Rpc, endpoints: EndpointRegistry, more_headers: frozenset[str] = frozenset()) -> None:
+    def __init__(self, rpc: Rpc, find_endpoint: FindEndpoint, more_headers: frozenset[str] = frozenset()) -> None:
         """Call handlers through `rpc`. They get `more_headers`, in lower case, in addition to the usual ones."""
         self._rpc = rpc
-        self._endpoints = endpoints
+        self._find_endpoint = find_endpoint
         self._more_headers = more_headers
 
     @staticmethod
@@ -89,7 +115,7 @@ class NexusGateway:
         try:
             refuse_web_pages(request)
             answer: Answer = await self._rpc.answer(
-                _NexusCall(request, self._target(request), self._endpoints, self._more_headers)
+                _NexusCall(request, self._target(request), self._find_endpoint, self._more_headers)
             )
             return _checked(_response(answer, wrapped=wrapped))
         except RpcError as error:
@@ -136,7 +162,7 @@ class _NexusCall(IncomingRequest):
     """The call of a handler that arrived as an HTTP request."""
 
     def __init__(
-        self, request: web.BaseRequest, target: _Target, endpoints: EndpointRegistry, more_headers: frozenset[str]
+        self, request: web.BaseRequest, target: _Target, find_endpoint: FindEndpoint, more_headers: frozenset[str]
     ) -> None:
         """Create the call without reading its body.
 
@@ -148,7 +174,7 @@ class _NexusCall(IncomingRequest):
             if _SURROGATE.search(name + value):
                 raise invalid(f"the header {name!r} is not UTF-8")
         self._target = target
-        self._endpoints = endpoints
+        self._find_endpoint = find_endpoint
         self._more_headers = more_headers
         self.seconds_left = _timeout(request.headers.get("request-timeout", ""))
 
@@ -157,11 +183,10 @@ class _NexusCall(IncomingRequest):
         target, request, name = self._target, self._request, ""
         namespace, queue = target.namespace, target.queue
         if target.endpoint:
-            found = await self._endpoints.find(target.endpoint)
+            found = await self._find_endpoint(target.endpoint)
             if found is None:
                 raise not_found("nexus endpoint not found")
-            name, endpoint = found
-            namespace, queue = endpoint.namespace, endpoint.task_queue
+            name, namespace, queue = found.name, found.namespace, found.task_queue
         made = Request(endpoint=name, header=dict(passed_headers(request.headers, self._more_headers)))
         made.capabilities.temporal_failure_responses = _accepts_wrapped_failures(request)
         if target.cancel:

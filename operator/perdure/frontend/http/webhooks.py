@@ -8,14 +8,16 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
 import orjson
 import structlog
 from aiohttp import hdrs, web
 
+from perdure.api.stored import MessageStruct
 from perdure.controller.webhooks import Delivery, DeliveryOutcome, KnownWebhook, Receipt, Webhooks
 from perdure.frontend.http.connections import HttpConnections
 from perdure.frontend.http.server import read_body, sender_of
@@ -44,14 +46,17 @@ _STATUSES: Final = {
 }
 
 
-class _RejectedError(Exception):
+class RejectedError(Exception):
     """A request is rejected."""
 
     def __init__(self, status: HTTPStatus, outcome: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
-        self.status = status
-        self.outcome = outcome
-        self.retry_after = retry_after
+        self._answer = status, outcome, retry_after
+
+    def answer(self) -> "WebhookAnswer":
+        """The response."""
+        status, outcome, retry_after = self._answer
+        return WebhookAnswer(status=status, outcome=outcome, content={"message": str(self)}, retry_after=retry_after)
 
 
 _UNAUTHENTICATED: Final = "the request has no valid signature for a Webhook at this path"
@@ -100,26 +105,48 @@ class UnsignedRequests:
             self._by_address.pop(address, None)
 
 
+class WebhookAnswer(MessageStruct, frozen=True, kw_only=True):
+    """The response to a request with a valid signature."""
+
+    status: int
+    """The HTTP status."""
+    outcome: str
+    """The outcome, for the metric."""
+    content: dict[str, str]
+    retry_after: float = 0.0
+    """When the sender may send the request again, in seconds; zero: unknown."""
+
+
+class SignedRequest(Protocol):
+    """A request with a valid signature."""
+
+    async def answer(self) -> WebhookAnswer:
+        """Process the request."""
+
+
+class Receiver(Protocol):
+    """Authenticates and processes requests: of this operator or, for a frontend of its own, another one."""
+
+    async def authenticate(self, namespace: str, name: str, delivery: Delivery) -> SignedRequest | None:
+        """Check the signature of a request to a Webhook; None if it has no valid one, or the Webhook does not exist."""
+
+
 class WebhookGateway:
     """Answers webhook requests."""
 
-    def __init__(self, webhooks: Webhooks, ready: Callable[[], Awaitable[None]], connections: HttpConnections) -> None:
+    def __init__(self, receiver: Receiver, connections: HttpConnections, seconds: float = _READ_SECONDS) -> None:
         """Create it.
 
         Args:
-            webhooks: Authenticates and processes requests.
-            ready: Waits until this operator can process requests.
+            receiver: Authenticates and processes requests.
             connections: Gets the connections of senders with a valid signature.
+            seconds: How long a request may take until its signature was checked.
         """
-        self._webhooks = webhooks
-        self._ready = ready
+        self._receiver = receiver
         self._connections = connections
-        self._unsigned = UnsignedRequests(_BODIES, _READ_SECONDS)
-        self._signed = Shares(_REQUESTS)
+        self._seconds = seconds
+        self._unsigned = UnsignedRequests(_BODIES, seconds)
         self._refusals = Places("refused webhook requests", each=500, total=500)
-        self._throttles: dict[str, Throttle] = {}
-        """The throttles by UID of the Webhook."""
-        self._log = structlog.get_logger("perdure.webhooks")
 
     @staticmethod
     def serves(request: web.BaseRequest) -> bool:
@@ -130,64 +157,97 @@ class WebhookGateway:
         """Answer a request."""
         namespace, keep = "", True
         try:
-            known, delivery = await self._authenticated(request)
-            namespace = known.metadata["namespace"]
+            namespace, signed = await self._authenticated(request)
             keep = self._connections.admit_sender(sender_of(request))
-            receipt = await self._receive(known, delivery)
-        except _RejectedError as error:
-            metrics.WEBHOOK_REQUESTS.labels(namespace, error.outcome).inc()
-            headers = {"Retry-After": str(max(1, round(error.retry_after)))} if error.retry_after else {}
-            response = _json(error.status, {"message": str(error)}, headers)
-        else:
-            metrics.WEBHOOK_REQUESTS.labels(namespace, receipt.outcome).inc()
-            created = {"kind": receipt.kind, "name": receipt.name} if receipt.name else {}
-            response = _json(_STATUSES[receipt.outcome], {"outcome": receipt.outcome, **created}, {})
+            answer = await signed.answer()
+        except RejectedError as error:
+            answer = error.answer()
+        metrics.WEBHOOK_REQUESTS.labels(namespace, answer.outcome).inc()
+        headers = {"Retry-After": str(max(1, round(answer.retry_after)))} if answer.retry_after else {}
+        response = web.Response(
+            status=answer.status,
+            body=orjson.dumps(answer.content),
+            headers={hdrs.CONTENT_TYPE: "application/json", **headers},
+        )
         if not keep:
             response.force_close()
         return response
 
-    async def _authenticated(self, request: web.BaseRequest) -> tuple[KnownWebhook, Delivery]:
+    async def _authenticated(self, request: web.BaseRequest) -> tuple[str, SignedRequest]:
+        """The namespace in the path of a request, and the request once its signature was checked."""
+        namespace, signed = "", None
         try:
             async with self._unsigned.place(sender_of(request).address):
-                await self._ready()
-                delivery = Delivery(_headers(request), await _body(request))
+                async with asyncio.timeout(_READ_SECONDS):
+                    delivery = Delivery(_headers(request), await _body(request))
                 until = asyncio.get_running_loop().time() + _REFUSAL_SECONDS
                 found = _PATH.fullmatch(request.rel_url.raw_path)
-                known = None
                 if found is not None and request.method == "POST":
-                    known = await self._find(unquote(found["namespace"]), unquote(found["name"]), delivery)
+                    namespace = unquote(found["namespace"])
+                    signed = await self._receiver.authenticate(namespace, unquote(found["name"]), delivery)
         except TimeoutError:
-            message = f"the request took more than {_READ_SECONDS:.0f} s, or there are too many requests; retry later"
-            raise _RejectedError(HTTPStatus.REQUEST_TIMEOUT, "Limited", message, 1.0) from None
-        if known is None:
+            message = f"the request took more than {self._seconds:.0f} s, or there are too many requests; retry later"
+            raise RejectedError(HTTPStatus.REQUEST_TIMEOUT, "Limited", message, 1.0) from None
+        if signed is None:
             await self._delay_rejection(until)
-            raise _RejectedError(HTTPStatus.UNAUTHORIZED, "Unauthenticated", _UNAUTHENTICATED)
-        return known, delivery
-
-    async def _find(self, namespace: str, name: str, delivery: Delivery) -> KnownWebhook | None:
-        try:
-            return await self._webhooks.authenticate(namespace, name, delivery)
-        except kube.RequestError as error:  # a sender without the secret must not notice
-            self._log.warning(
-                "Could not read the secret of a Webhook", namespace=namespace, name=name, error=repr(error)
-            )
-            return None
+            raise RejectedError(HTTPStatus.UNAUTHORIZED, "Unauthenticated", _UNAUTHENTICATED)
+        return namespace, signed
 
     async def _delay_rejection(self, until: float) -> None:
         if self._refusals.free(None):
             with self._refusals.take(None):
                 await asyncio.sleep(max(0.0, until - asyncio.get_running_loop().time()))
 
-    async def _receive(self, known: KnownWebhook, delivery: Delivery) -> Receipt:
-        self._throttle(known)
-        with self._place(known.metadata["namespace"]):
-            return await self._process(known, delivery)
+
+class WebhookReceiver:
+    """Authenticates and processes requests by the Webhooks that this operator knows."""
+
+    def __init__(self, webhooks: Webhooks, ready: Callable[[], Awaitable[None]]) -> None:
+        """Create it.
+
+        Args:
+            webhooks: The Webhooks.
+            ready: Waits until this operator can process requests.
+        """
+        self._webhooks = webhooks
+        self._ready = ready
+        self._signed = Shares(_REQUESTS)
+        self._throttles: dict[str, Throttle] = {}
+        """The throttles by UID of the Webhook."""
+        self._log = structlog.get_logger("perdure.webhooks")
+
+    async def authenticate(self, namespace: str, name: str, delivery: Delivery) -> SignedRequest | None:
+        """Check the signature of a request to a Webhook; None if it has no valid one, or the Webhook does not exist."""
+        await self._ready()
+        try:
+            known = await self._webhooks.authenticate(namespace, name, delivery)
+        except kube.RequestError as error:  # a sender without the secret must not notice
+            self._log.warning(
+                "Could not read the secret of a Webhook", namespace=namespace, name=name, error=repr(error)
+            )
+            return None
+        return None if known is None else _Signed(self, known, delivery)
+
+    async def receive(self, known: KnownWebhook, delivery: Delivery) -> WebhookAnswer:
+        """Process a request with a valid signature."""
+        try:
+            self._throttle(known)
+            with self._place(known.metadata["namespace"]):
+                receipt = await self._process(known, delivery)
+        except RejectedError as error:
+            return error.answer()
+        created = {"kind": receipt.kind, "name": receipt.name} if receipt.name else {}
+        return WebhookAnswer(
+            status=_STATUSES[receipt.outcome],
+            outcome=receipt.outcome,
+            content={"outcome": receipt.outcome, **created},
+        )
 
     @contextmanager
     def _place(self, namespace: str) -> Iterator[None]:
         """Hold a place for a signed request of a namespace within the block."""
         if not self._signed.fits(namespace, 1):
-            raise _RejectedError(HTTPStatus.TOO_MANY_REQUESTS, "Limited", "too many requests; retry later", 1.0)
+            raise RejectedError(HTTPStatus.TOO_MANY_REQUESTS, "Limited", "too many requests; retry later", 1.0)
         self._signed.add(namespace, 1)
         try:
             yield
@@ -198,15 +258,15 @@ class WebhookGateway:
         try:
             body: Any = orjson.loads(delivery.body) if delivery.body else None
         except orjson.JSONDecodeError as error:
-            raise _RejectedError(HTTPStatus.BAD_REQUEST, "Unusable", f"the body is not JSON: {error}") from None
+            raise RejectedError(HTTPStatus.BAD_REQUEST, "Unusable", f"the body is not JSON: {error}") from None
         try:
             return await self._webhooks.receive(known, delivery, body)
         except UnusableRequestError as error:
-            raise _RejectedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Unusable", str(error)) from None
+            raise RejectedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Unusable", str(error)) from None
         except kube.RequestError as error:
             self._log.warning("Could not process a webhook request", error=repr(error), **_place(known))
             message = "the Kubernetes API request failed; retry later"
-            raise _RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "Failed", message, 5.0) from None
+            raise RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "Failed", message, 5.0) from None
 
     def _throttle(self, known: KnownWebhook) -> None:
         assert known.program is not None, "it has authenticated the request"
@@ -219,8 +279,21 @@ class WebhookGateway:
         wait = throttle.wait(time)
         if wait:
             message = f"more than {per_minute} requests per minute"
-            raise _RejectedError(HTTPStatus.TOO_MANY_REQUESTS, "Limited", message, wait)
+            raise RejectedError(HTTPStatus.TOO_MANY_REQUESTS, "Limited", message, wait)
         throttle.count(time)
+
+
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    """A request with a valid signature to a Webhook of this operator."""
+
+    receiver: WebhookReceiver
+    known: KnownWebhook
+    delivery: Delivery
+
+    async def answer(self) -> WebhookAnswer:
+        """Process the request."""
+        return await self.receiver.receive(self.known, self.delivery)
 
 
 def _place(known: KnownWebhook) -> dict[str, str]:
@@ -235,16 +308,10 @@ async def _body(request: web.BaseRequest) -> bytes:
     """Read the body.
 
     Raises:
-        _RejectedError: It is too large.
+        RejectedError: It is too large.
     """
     body = await read_body(request, MAX_BODY)
     if body is None:
         message = f"the body must have at most {MAX_BODY} bytes"
-        raise _RejectedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Unusable", message)
+        raise RejectedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Unusable", message)
     return body
-
-
-def _json(status: HTTPStatus, body: dict[str, Any], headers: dict[str, str]) -> web.Response:
-    return web.Response(
-        status=status, body=orjson.dumps(body), headers={hdrs.CONTENT_TYPE: "application/json", **headers}
-    )

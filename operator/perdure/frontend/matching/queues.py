@@ -398,7 +398,10 @@ class TaskQueues:
         if poller in queue.waiting:
             queue.waiting.remove(poller)
         if through:
-            self._forwarded.get(through, {}).pop(poller, None)
+            forwarded = self._forwarded.get(through, {})
+            forwarded.pop(poller, None)
+            if not forwarded:
+                self._forwarded.pop(through, None)
 
     def end_polls(self, member: str) -> None:
         """End the polls that a member has forwarded, because it leaves: a task that one of them got would be lost with it."""

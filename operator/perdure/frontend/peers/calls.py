@@ -1,7 +1,8 @@
 """A call from one member of the fleet to another, whatever carries it."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, Protocol
 
 import grpc
@@ -28,6 +29,8 @@ CALL: Final = "perdure-call"
 """Header with the ID of a forwarded call, for `RECHECK`."""
 VERSION: Final = "perdure-state-version"
 """Header with the state version of the message."""
+FRONTEND: Final = "perdure-frontend"
+"""Header of calls from a frontend that is a process of its own. It is ignored with authentication, which tells callers apart."""
 AUTHORIZATION: Final = "authorization"
 """Header with the token of the calling member."""
 HANDLED, NOT_OWNER = "handled", "not-owner"
@@ -58,6 +61,24 @@ class CallFailedError(Exception):
 class PeerLostError(Exception):
     """A member could not be reached, or stopped before it responded."""
 
+    def __init__(self, message: str, *, may_have_acted: bool = False) -> None:
+        """`may_have_acted`: whether the member may have got the call, and done all of it or a part."""
+        super().__init__(message)
+        self.may_have_acted = may_have_acted
+
+
+class Caller(Enum):
+    """Who calls a member."""
+
+    MEMBER = "member"
+    """Another member of the fleet, or an operator of an earlier version."""
+    FRONTEND = "frontend"
+    """A frontend that is a process of its own. It forwards the RPCs of its callers, which it has authenticated, and no more."""
+
+
+Ask = Callable[[str], Awaitable[Failure | None]]
+"""Asks the caller of a forwarded call whether its client still waits, and may still make the call. Returns why not."""
+
 
 @dataclass(frozen=True, slots=True)
 class PeerCall:
@@ -69,6 +90,9 @@ class PeerCall:
     body: bytes
     until: float | None
     """When the caller gives up, on the monotonic clock, in seconds; None: never."""
+    caller: Caller = Caller.MEMBER
+    ask: Ask | None = None
+    """Asks the caller over the connection of the call; None if it knows no such questions."""
 
     def header(self, name: str) -> str:
         """A header; empty if the caller has not sent it."""

@@ -13,16 +13,18 @@ from temporalio.api.common.v1 import GrpcStatus
 
 from perdure.api.stored import MessageStruct
 from perdure.controller.state_versions import state_versions
-from perdure.frontend.errors import RpcError, unavailable
+from perdure.frontend.errors import STATUS_DETAILS, RpcError, unavailable
 from perdure.frontend.matching.queues import Kind, Offer, Poller
 from perdure.frontend.peers.calls import (
     AUTHORIZATION,
     CALL,
+    FRONTEND,
     HANDLED,
     MEMBER,
     NOT_OWNER,
     PRINCIPAL,
     VERSION,
+    Ask,
     CallFailedError,
     Connection,
     Failure,
@@ -33,7 +35,9 @@ from perdure.frontend.peers.frames import FrameConnection
 from perdure.frontend.peers.over_grpc import GrpcConnection
 from perdure.frontend.transport.tls import ServerCertificate
 
-_RESERVED: Final = frozenset({AUTHORIZATION, "user-agent", "te", "content-type", CALL, MEMBER, PRINCIPAL, VERSION})
+_RESERVED: Final = frozenset(
+    {AUTHORIZATION, "user-agent", "te", "content-type", CALL, FRONTEND, MEMBER, PRINCIPAL, VERSION}
+)
 """Headers of a caller that are not passed on."""
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _OF_CALLS: Final = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED})
@@ -96,6 +100,8 @@ class PeerIdentity:
     """File with a token of the ServiceAccount for the audience of members; None without authentication."""
     served: ServerCertificate | None = None
     """The certificate, which all members share; None without encryption."""
+    is_frontend: bool = False
+    """Whether this process is a frontend, and not a member."""
 
 
 class _Token:
@@ -132,9 +138,11 @@ _Key = tuple[str, bytes, bool]
 """The address of a member, the certificate, and whether it takes calls over gRPC only."""
 
 
-def open_connection(address: str, served: ServerCertificate | None, *, over_grpc: bool) -> Connection:
+def open_connection(
+    address: str, served: ServerCertificate | None, *, over_grpc: bool, asked: Ask | None = None
+) -> Connection:
     """Open a connection to an address: encrypted with a certificate, or not encrypted without one."""
-    return GrpcConnection(address, served) if over_grpc else FrameConnection(address, served)
+    return GrpcConnection(address, served) if over_grpc else FrameConnection(address, served, asked)
 
 
 class PeerClient:
@@ -221,6 +229,7 @@ class PeerClient:
             (PRINCIPAL, principal.encode()),
             (CALL, call_id),
             (VERSION, str(state_versions().writes)),
+            *([(FRONTEND, "true")] if self._identity.is_frontend else ()),
         ]
 
     def _connection(self, member: str, address: str) -> _Open:
@@ -251,15 +260,26 @@ class PeerClient:
 
 def _error(member: str, failure: Failure) -> Exception:
     """What a caller gets for a failure."""
-    code = _CODES.get(failure.code, grpc.StatusCode.UNKNOWN)
     if failure.answer == NOT_OWNER:
         return NotOwnerError(member)
-    if failure.answer != HANDLED and code not in _OF_CALLS:
-        return PeerLostError(f"{member}: {code.name}: {failure.message}")
+    error = error_of(failure)
+    if failure.answer != HANDLED and error.code not in _OF_CALLS:
+        return PeerLostError(f"{member}: {error.code.name}: {failure.message}")
+    return error
+
+
+def error_of(failure: Failure) -> RpcError:
+    """The error that a process has sent as a failure."""
     status = None
     if failure.details:
         try:
             status = GrpcStatus.FromString(failure.details)
         except DecodeError:
             status = None
-    return ForwardedError(code, failure.message, status)
+    return ForwardedError(_CODES.get(failure.code, grpc.StatusCode.UNKNOWN), failure.message, status)
+
+
+def failure_of(error: RpcError, answer: str = "") -> Failure:
+    """An error as a failure."""
+    details = dict(error.trailers()).get(STATUS_DETAILS, b"")
+    return Failure(int(error.code.value[0]), error.message, answer, details)

@@ -2,7 +2,8 @@
 
 A connection begins with `PREAMBLE`, in the clear, which tells it from one of gRPC. All else is encrypted, if the fleet is. Each
 frame is a length in four bytes and one message in MessagePack. The caller first says who it is; then it sends requests, which the
-other side answers in any order. Both sides send pings, and close a connection on which nothing has arrived for some seconds.
+other side answers in any order. A frontend has no port for members, so that side asks it over the same connection whether the
+client of a call still waits. Both sides send pings, and close a connection on which nothing has arrived for some seconds.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ import msgspec
 
 from perdure.frontend.peers.calls import (
     AUTHORIZATION,
+    Ask,
+    Caller,
     CallFailedError,
     Failure,
     Headers,
@@ -90,9 +93,25 @@ class _Failed(_Frame, frozen=True, tag=6):
     failure: Failure
 
 
+class _Asked(_Frame, frozen=True, tag=7):
+    """The member asks whether the client of a call still waits and may still make it. Only frontends are asked."""
+
+    number: int
+    """Identifies the question on this connection."""
+    call_id: str
+
+
+class _Told(_Frame, frozen=True, tag=8):
+    """The answer to a question."""
+
+    number: int
+    refused: Failure | None
+    """Why not; None if it does and may."""
+
+
 _encoder: Final = msgspec.msgpack.Encoder()
-_requests: Final = msgspec.msgpack.Decoder(_Hello | _Request | _Cancel | _Ping)
-_responses: Final = msgspec.msgpack.Decoder(_Response | _Failed | _Ping)
+_requests: Final = msgspec.msgpack.Decoder(_Hello | _Request | _Cancel | _Ping | _Told)
+_responses: Final = msgspec.msgpack.Decoder(_Response | _Failed | _Ping | _Asked)
 _Received = TypeVar("_Received")
 
 
@@ -192,8 +211,10 @@ class _Link(asyncio.Protocol, Generic[_Received]):
 
 
 class _CallingLink(_Link[Any]):
-    def __init__(self) -> None:
+    def __init__(self, asked: Ask | None) -> None:
         super().__init__(_responses, MAX_ANSWER + _HEAD)
+        self._asked = asked
+        self._telling: set[asyncio.Task[None]] = set()
         self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._number = 0
         self._shown: str | None = None
@@ -217,8 +238,17 @@ class _CallingLink(_Link[Any]):
             if self._calls.pop(number, None) is not None:
                 self.send_now(_Cancel(number))
 
+    async def _tell(self, asked: _Asked) -> None:
+        assert self._asked is not None, "only a frontend is asked"
+        await self.send(_Told(asked.number, await self._asked(asked.call_id)))
+
     def _handle(self, frame: Any) -> None:
         if isinstance(frame, _Ping):
+            return
+        if isinstance(frame, _Asked):
+            task = asyncio.get_running_loop().create_task(self._tell(frame), name="question of an operator")
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
             return
         if isinstance(frame, _Failed) and not frame.number:
             self._fail(CallFailedError(frame.failure))
@@ -234,7 +264,10 @@ class _CallingLink(_Link[Any]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._fail(PeerLostError(f"the connection broke: {exc!r}" if exc else "the connection was closed"))
+        why = f"the connection broke: {exc!r}" if exc else "the connection was closed"
+        self._fail(PeerLostError(why, may_have_acted=True))
+        for task in self._telling:
+            task.cancel()
 
     def _fail(self, error: Exception) -> None:
         calls, self._calls = self._calls, {}
@@ -246,13 +279,15 @@ class _CallingLink(_Link[Any]):
 class FrameConnection:
     """A connection to another member, which is opened again when a call needs it."""
 
-    def __init__(self, address: str, served: ServerCertificate | None) -> None:
+    def __init__(self, address: str, served: ServerCertificate | None, asked: Ask | None = None) -> None:
         """Create it without connecting.
 
         Args:
             address: IP address and port.
             served: The certificate that all members share; None without encryption.
+            asked: Answers the questions of the member about the calls of a frontend; None if this process is none.
         """
+        self._asked = asked
         self._address = address
         self._name = "" if served is None else served.name
         self._secured = None if served is None else _trusting(served)
@@ -324,7 +359,7 @@ class FrameConnection:
                 await loop.sock_sendall(opened, PREAMBLE)
                 name = None if self._secured is None else self._name
                 _, link = await loop.create_connection(
-                    _CallingLink, sock=opened, ssl=self._secured, server_hostname=name
+                    partial(_CallingLink, self._asked), sock=opened, ssl=self._secured, server_hostname=name
                 )
         except BaseException as error:
             opened.close()
@@ -346,8 +381,8 @@ def _trusting(served: ServerCertificate) -> ssl.SSLContext:
 
 # The member that is called
 
-Refuse = Callable[[Headers, Peer], Awaitable[Failure | None]]
-"""Returns why a caller is not admitted; None if it is."""
+Admit = Callable[[Headers, Peer], Awaitable[Caller | Failure]]
+"""Returns who a caller is, or why it is not admitted."""
 Answer = Callable[[PeerCall], Awaitable[bytes | Failure]]
 """Answers a call."""
 
@@ -360,6 +395,8 @@ class _ServingLink(_Link[Any]):
         self._token: Headers | None = None
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._admitting: asyncio.Task[None] | None = None
+        self._questions: dict[int, asyncio.Future[Failure | None]] = {}
+        self._number = 0
 
     @property
     def tasks(self) -> set["asyncio.Task[None]"]:
@@ -375,6 +412,8 @@ class _ServingLink(_Link[Any]):
         self._server.links.discard(self)
         for task in self.tasks:
             task.cancel()
+        for told in self._questions.values():
+            told.cancel()
 
     def _handle(self, frame: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -387,6 +426,10 @@ class _ServingLink(_Link[Any]):
             task = self._calls.get(frame.number)
             if task is not None:
                 task.cancel()
+        elif isinstance(frame, _Told):
+            told = self._questions.pop(frame.number, None)
+            if told is not None and not told.done():
+                told.set_result(frame.refused)
         elif isinstance(frame, _Request):
             if self._token is None:
                 self.abort()
@@ -405,11 +448,22 @@ class _ServingLink(_Link[Any]):
             else:
                 self._transport.resume_reading()
 
+    async def _ask(self, call_id: str) -> Failure | None:
+        self._number += 1
+        number = self._number
+        told: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
+        self._questions[number] = told
+        try:
+            self.send_now(_Asked(number, call_id))
+            return await told
+        finally:
+            self._questions.pop(number, None)
+
     async def _admit(self, token: Headers) -> None:
-        refused = await self._server.refuse(token, self._peer)
+        admitted = await self._server.admit(token, self._peer)
         self._admitting = None
-        if refused is not None:
-            await self.send(_Failed(0, refused))
+        if isinstance(admitted, Failure):
+            await self.send(_Failed(0, admitted))
             self.close()
             return
         self._longest = MAX_READ + _HEAD
@@ -418,10 +472,14 @@ class _ServingLink(_Link[Any]):
 
     async def _answer(self, request: _Request, token: Headers) -> None:
         # Again for each call: its token may have been revoked. What is known of it is cached.
-        found: bytes | Failure | None = await self._server.refuse(token, self._peer)
-        if found is None:
+        admitted = await self._server.admit(token, self._peer)
+        found: bytes | Failure
+        if isinstance(admitted, Failure):
+            found = admitted
+        else:
             until = None if request.seconds is None else monotonic() + request.seconds
-            found = await self._server.answer(PeerCall(request.path, request.headers, request.body, until))
+            call = PeerCall(request.path, request.headers, request.body, until, admitted, self._ask)
+            found = await self._server.answer(call)
         if isinstance(found, bytes):
             found = is_too_large(found, response=True) or found
         answer = _Response(request.number, found) if isinstance(found, bytes) else _Failed(request.number, found)
@@ -434,16 +492,16 @@ class _ServingLink(_Link[Any]):
 class FrameServer:
     """The connections of other members to this one."""
 
-    def __init__(self, refuse: Refuse, answer: Answer, served: ServerCertificate | None) -> None:
+    def __init__(self, admit: Admit, answer: Answer, served: ServerCertificate | None) -> None:
         """Create a server without connections.
 
         Args:
-            refuse: Authenticates a caller.
+            admit: Authenticates a caller.
             answer: Answers a call.
             served: The certificate that all members share; None without encryption.
         """
         self._secured = None if served is None else served.context()
-        self.refuse = refuse
+        self.admit = admit
         self.answer = answer
         self.links: set[_ServingLink] = set()
         self.stopping = False

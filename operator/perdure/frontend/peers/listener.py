@@ -7,7 +7,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
-from perdure.frontend.peers.frames import PREAMBLE, Answer, FrameServer, Refuse
+from perdure.frontend.peers.frames import PREAMBLE, Admit, Answer, FrameServer
 from perdure.frontend.peers.over_grpc import serving_grpc
 from perdure.frontend.transport.door import peer_at
 from perdure.frontend.transport.sockets import accepting, listening
@@ -20,25 +20,25 @@ _STOP_SECONDS: Final = 0.5
 
 @asynccontextmanager
 async def listening_to_members(
-    address: str, refuse: Refuse, answer: Answer, served: ServerCertificate | None
+    address: str, admit: Admit, answer: Answer, served: ServerCertificate | None
 ) -> AsyncIterator[None]:
     """Serve other members within the block.
 
     Args:
         address: The address to listen at, such as ``[::]:7234``.
-        refuse: Authenticates a caller.
+        admit: Authenticates a caller.
         answer: Answers a call.
         served: The certificate that all members share; None without encryption.
 
     Raises:
         RuntimeError: The address is not available.
     """
-    frames = FrameServer(refuse, answer, served)
+    frames = FrameServer(admit, answer, served)
     try:
         listener = listening(address)
     except OSError as error:
         raise RuntimeError(f"other operators cannot be served at {address}: {error}") from error
-    async with serving_grpc(refuse, answer, served) as carry:
+    async with serving_grpc(admit, answer, served) as carry:
 
         async def opened(connection: socket.socket, found: Any) -> None:
             with suppress(OSError), ExitStack() as owned:

@@ -21,7 +21,7 @@ from perdure.frontend.peers.calls import (
     Headers,
     PeerCall,
 )
-from perdure.frontend.peers.frames import Answer, Refuse
+from perdure.frontend.peers.frames import Admit, Answer
 from perdure.frontend.transport.door import MAX_ANSWER, MAX_READ, Peer, peer_of
 from perdure.frontend.transport.tls import ServerCertificate
 from perdure.kube.clock import monotonic
@@ -111,8 +111,8 @@ def _failure(error: grpc.aio.AioRpcError) -> Failure:
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
     """Answers the calls of all paths."""
 
-    def __init__(self, refuse: Refuse, answer: Answer, peers: dict[str, Peer]) -> None:
-        self._refuse = refuse
+    def __init__(self, admit: Admit, answer: Answer, peers: dict[str, Peer]) -> None:
+        self._admit = admit
         self._answer = answer
         self._peers = peers
         """The peers whose connections are passed on, by gRPC's name of the connection within the process."""
@@ -128,14 +128,17 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no typ
     async def _serve(self, path: str, context: Any) -> bytes:
         headers = tuple(context.invocation_metadata() or ())
         peer = self._peers.get(context.peer()) or peer_of(context.peer())
-        found: bytes | Failure | None = await self._refuse(headers, peer)
-        if found is None:
+        admitted = await self._admit(headers, peer)
+        found: bytes | Failure
+        if isinstance(admitted, Failure):
+            found = admitted
+        else:
             raw = await context.read()  # only now, so that nothing is read from unauthenticated callers
             left = context.time_remaining()
             until = None if left is None else monotonic() + left
             passed = tuple((key, value) for key, value in headers if key != AUTHORIZATION)
             if isinstance(raw, bytes):
-                found = await self._answer(PeerCall(path, passed, raw, until))
+                found = await self._answer(PeerCall(path, passed, raw, until, admitted))
             else:
                 found = Failure(grpc.StatusCode.INVALID_ARGUMENT.value[0], "the call has no message", HANDLED)
         if isinstance(found, bytes):
@@ -153,11 +156,11 @@ Carry = Callable[[bytes, socket.socket, Peer], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
-async def serving_grpc(refuse: Refuse, answer: Answer, served: ServerCertificate | None) -> AsyncIterator[Carry]:
+async def serving_grpc(admit: Admit, answer: Answer, served: ServerCertificate | None) -> AsyncIterator[Carry]:
     """Serve members that know no frames within the block; yield what passes their connections on.
 
     Args:
-        refuse: Authenticates a caller.
+        admit: Authenticates a caller.
         answer: Answers a call.
         served: The certificate that all members share; None without encryption.
     """
@@ -167,7 +170,7 @@ async def serving_grpc(refuse: Refuse, answer: Answer, served: ServerCertificate
     port = (
         server.add_insecure_port(address) if served is None else server.add_secure_port(address, served.credentials())
     )
-    server.add_generic_rpc_handlers((_Handlers(refuse, answer, peers),))
+    server.add_generic_rpc_handlers((_Handlers(admit, answer, peers),))
     await server.start()
 
     async def carry(first: bytes, connection: socket.socket, peer: Peer) -> None:

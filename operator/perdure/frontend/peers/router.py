@@ -1,10 +1,9 @@
 """Route each RPC to the member of the fleet that owns its shard."""
 
 import asyncio
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -14,43 +13,31 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from perdure.api.names import schedule_name
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards, shard_of
-from perdure.frontend.errors import RpcError, not_found, unavailable
+from perdure.frontend.errors import RpcError, unavailable
 from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.matching.queues import queue_shard
 from perdure.frontend.messages.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
-from perdure.frontend.peers.calls import END_POLLS, RECHECK, RELOAD, PeerLostError
+from perdure.frontend.peers.calls import RECHECK, RELOAD, PeerLostError
 from perdure.frontend.peers.client import NotOwnerError, PeerClient
+from perdure.frontend.peers.forwarding import RETRY_SECONDS, Forwarding
 from perdure.frontend.transport.door import POLLS, WAITING
-from perdure.frontend.transport.rpc import CallContext, Handler, response_of, service_of
+from perdure.frontend.transport.rpc import CallContext, Handler
 from perdure.kube.clock import monotonic
 from perdure.observe import metrics
 
 _PATIENCE_SECONDS: Final = 20.0
 """How long an RPC waits for an owner, which is longer than taking over the shards of a killed member."""
-_RECHECK_INTERVAL: Final = 0.2
-"""How long an RPC waits before it checks for an owner again, unless the fleet changes earlier."""
 _BROADCAST_SECONDS: Final = 2.0
 """How long a member waits for the others to read settings that it has changed."""
-_CHECKED_SECONDS: Final = 5.0
+CHECKED_SECONDS: Final = 5.0
 """How long after a poll was forwarded the check at its beginning is sufficient."""
-_RECHECK_SECONDS: Final = 5.0
+RECHECK_SECONDS: Final = 5.0
 """How long another check may take."""
 _FINISH_SECONDS: Final = 2.0
 """How long an RPC whose run another member owns now may take to finish here."""
-_DRAIN_SECONDS: Final = 2.0
-"""How long a leaving member waits for the responses to the polls that it has forwarded."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ForwardedPoll:
-    """A poll that another member handles."""
-
-    call: CallContext
-    """The call of the worker."""
-    member: str
-
-
-class Router:
+class Router(Forwarding):
     """Forwards RPCs, and handles the RPCs of shards that this member owns."""
 
     def __init__(self, shards: Shards, directory: Directory, client: PeerClient) -> None:
@@ -61,15 +48,11 @@ class Router:
             directory: The entries of all runs.
             client: Calls the other members.
         """
+        super().__init__(client)
         self._shards = shards
         self._directory = directory
-        self._client = client
         self._handled: dict[asyncio.Future[None], int] = {}
         """The future that ends each RPC in progress, with the shard of the RPC."""
-        self._polls: dict[str, _ForwardedPoll] = {}
-        """The forwarded polls, by the IDs of their calls."""
-        self._changed = asyncio.Event()
-        self._draining = False
 
     def routed(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
         """Return handlers that forward each RPC to the member that can handle it."""
@@ -113,46 +96,14 @@ class Router:
                 owner = self._shards.owner(shard)
                 if not owner:
                     return await self._handle_locally(shard, rpc, handler, request, now_left)
-                return await self._forward(owner, rpc, request, now_left)
+                return await self.forward(owner, rpc, request, now_left)
             except (NotOwnerError, PeerLostError) as error:
                 metrics.FLEET_OWNER_MISMATCHES.inc()
-                if self._draining and rpc in POLLS:
+                if self.draining and rpc in POLLS:
                     raise unavailable("this operator is shutting down; retry") from None
-                if monotonic() + _RECHECK_INTERVAL >= until:
+                if monotonic() + RETRY_SECONDS >= until:
                     raise unavailable(f"no operator owns shard {shard} at the moment: {error}; retry later") from None
-            await self._wait_for_change()
-
-    async def _forward(self, member: str, rpc: str, request: Any, call: CallContext) -> Any:
-        response = response_of(rpc)
-        metrics.FLEET_FORWARDED_RPCS.labels(rpc=rpc).inc()
-        call_id = uuid.uuid4().hex if rpc in POLLS else ""
-        if call_id:
-            self._polls[call_id] = _ForwardedPoll(call, member)
-        try:
-            return await self._client.call(
-                member,
-                f"/{service_of(rpc)}/{rpc}",
-                request,
-                encode=type(request).SerializeToString,
-                decode=response.FromString,
-                seconds=call.seconds_left,
-                metadata=tuple(call.metadata),
-                principal=call.principal,
-                call_id=call_id,
-            )
-        finally:
-            self._polls.pop(call_id, None)
-
-    async def recheck(self, call_id: str) -> None:
-        """Check whether the client of a forwarded poll still waits and may still poll.
-
-        Raises:
-            RpcError: The client no longer waits, or may no longer poll.
-        """
-        poll = self._polls.get(call_id)
-        if poll is None:
-            raise not_found("the worker no longer waits")
-        await poll.call.recheck()
+            await self.wait_for_change()
 
     async def recheck_at(self, member: str, call_id: str, began: float) -> None:
         """Have the member that forwarded a poll check again whether the worker may poll, unless it did so a moment ago.
@@ -165,35 +116,18 @@ class Router:
         Raises:
             RpcError: The worker may no longer poll, or the member cannot be reached.
         """
-        if not call_id or monotonic() - began < _CHECKED_SECONDS:
+        if not call_id or monotonic() - began < CHECKED_SECONDS:
             return
         try:
-            await self._client.call(member, RECHECK, call_id, encode=str.encode, decode=bytes, seconds=_RECHECK_SECONDS)
+            await self._client.call(member, RECHECK, call_id, encode=str.encode, decode=bytes, seconds=RECHECK_SECONDS)
         except (NotOwnerError, PeerLostError) as error:
             raise unavailable(str(error)) from error
-
-    async def drain(self) -> None:
-        """Have their owners respond to the forwarded polls, because this member leaves. No new ones may arrive.
-
-        If they were cancelled instead, a task whose response is on its way here would be lost: it counts as handed out. Each
-        poll gets its task, or none.
-        """
-        self._draining = True
-        until = monotonic() + _DRAIN_SECONDS
-        while self._polls and monotonic() < until:
-            # Again, because a poll may have arrived at its owner only after the last call.
-            await asyncio.gather(*map(self._end_polls, {poll.member for poll in self._polls.values()}))
-            await self._wait_for_change()
-
-    async def _end_polls(self, member: str) -> None:
-        with suppress(NotOwnerError, PeerLostError, RpcError):  # a lost member responds to nothing
-            await self._client.call(member, END_POLLS, "", encode=str.encode, decode=bytes, seconds=_DRAIN_SECONDS)
 
     async def _call_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
         """Let all other members handle an RPC, too. An unreachable member does not need it, or loses the affected state."""
         short = replace(call, seconds_left=call.within(_BROADCAST_SECONDS))
         others = list(self._shards.others)
-        await asyncio.gather(*(self._forward(each, rpc, request, short) for each in others), return_exceptions=True)
+        await asyncio.gather(*(self.forward(each, rpc, request, short) for each in others), return_exceptions=True)
 
     async def announce(self, namespace: str) -> None:
         """Let all other members reload the settings of a namespace."""
@@ -205,12 +139,6 @@ class Router:
                 )
 
         await asyncio.gather(*map(reload, list(self._shards.others)))
-
-    async def _wait_for_change(self) -> None:
-        self._changed.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_RECHECK_INTERVAL):
-                await self._changed.wait()
 
     # Handling
 
@@ -262,7 +190,7 @@ class Router:
 
     def reassign(self) -> None:
         """Apply a change of the fleet: end RPCs that others handle now, and look for owners again."""
-        self._changed.set()
+        self.changed.set()
         for lost, shard in self._handled.items():
             if not lost.done() and not self._shards.owns_shard(shard):
                 lost.set_result(None)

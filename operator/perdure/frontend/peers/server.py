@@ -1,22 +1,25 @@
 """Serve other members of the fleet at a separate port."""
 
+import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
-import grpc
 from msgspec.structs import replace
 
 from perdure.api.state_versions import unreadable, version_in
 from perdure.controller.state_versions import state_versions
 from perdure.frontend.core import Frontend
-from perdure.frontend.errors import STATUS_DETAILS, RpcError, denied, unavailable, unimplemented
+from perdure.frontend.errors import RpcError, denied, unavailable, unimplemented
 from perdure.frontend.matching.queues import OfferBatch
 from perdure.frontend.peers.calls import (
     CALL,
     END_POLLS,
+    FRONTEND,
     HANDLED,
     MEMBER,
     NOT_OWNER,
@@ -28,21 +31,32 @@ from perdure.frontend.peers.calls import (
     RETURN,
     TAKE,
     VERSION,
+    Caller,
     Failure,
     Headers,
     PeerCall,
 )
-from perdure.frontend.peers.client import NotOwnerError, OfferTaken, PeerClient, PeerIdentity, pack, unpack
+from perdure.frontend.peers.client import (
+    NotOwnerError,
+    OfferTaken,
+    PeerClient,
+    PeerIdentity,
+    error_of,
+    failure_of,
+    pack,
+    unpack,
+)
 from perdure.frontend.peers.listener import listening_to_members
 from perdure.frontend.peers.offers import FleetMembers
-from perdure.frontend.peers.router import Router
+from perdure.frontend.peers.router import CHECKED_SECONDS, RECHECK_SECONDS, Router, shard_of_rpc
 from perdure.frontend.transport.door import Door, Peer
 from perdure.frontend.transport.guard import claims_of
 from perdure.frontend.transport.rpc import CallContext, Handler, request_of, service_of, status_of
 from perdure.frontend.transport.tls import ServerCertificate
 from perdure.kube.clock import monotonic, now
 
-_Answer = Callable[[PeerCall], Awaitable[bytes]]
+PeerAnswer = Callable[[PeerCall], Awaitable[bytes]]
+"""Answers a call of a member or a frontend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +71,22 @@ class PeerSettings:
     """The audience of the tokens of members."""
     token: str
     """Path of this member's token."""
+    frontend_user: str = ""
+    """The user of frontends that are processes of their own; empty if there are none, or without authentication."""
 
 
 class PeerServer:
     """Handles the calls of other members."""
 
     def __init__(
-        self, frontend: Frontend, router: Router, handlers: Mapping[str, Handler], door: Door, user: str
+        self,
+        frontend: Frontend,
+        router: Router,
+        handlers: Mapping[str, Handler],
+        door: Door,
+        user: str,
+        frontend_user: str = "",
+        answers_to_frontends: Mapping[str, PeerAnswer] = MappingProxyType({}),
     ) -> None:
         """Create a server without starting it.
 
@@ -73,61 +96,81 @@ class PeerServer:
             handlers: The handlers by RPC.
             door: Authenticates members.
             user: The user of all members; empty without authentication.
+            frontend_user: The user of frontends that are processes of their own; empty if there are none.
+            answers_to_frontends: What only these may call, by path.
         """
         self._frontend = frontend
         self._router = router
         self._door = door
-        self._user = user
-        self._answers: dict[str, _Answer] = {
+        self._callers = {
+            name: caller for name, caller in ((frontend_user, Caller.FRONTEND), (user, Caller.MEMBER)) if name
+        }
+        self._routed = router.routed(handlers)
+        self._answers: dict[str, PeerAnswer] = {
+            END_POLLS: self._end_polls,
+            **{f"/{service_of(rpc)}/{rpc}": self._forwarded(rpc, each) for rpc, each in handlers.items()},
+        }
+        """What members and frontends may call, by path."""
+        self._answers_to_frontends = answers_to_frontends
+        self._answers_to_members: dict[str, PeerAnswer] = {
             OFFER: self._offer,
             PLACE: self._place,
             TAKE: self._take,
             RETURN: self._reclaim,
             RELOAD: self._reload,
             RECHECK: self._recheck,
-            END_POLLS: self._end_polls,
-            **{f"/{service_of(rpc)}/{rpc}": self._forwarded(rpc, each) for rpc, each in handlers.items()},
         }
-        """By path."""
+        """What only members may call, by path."""
 
-    async def refuse(self, headers: Headers, peer: Peer) -> Failure | None:
-        """Say why a caller is not a member; None if it is.
+    async def admit(self, headers: Headers, peer: Peer) -> Caller | Failure:
+        """Say who a caller is, or why it is neither a member nor a frontend of the fleet.
 
-        This rejects the member, not the user whose RPC it forwards: it is not a response to the RPC.
+        This rejects the caller, not the user whose RPC it forwards: it is not a response to the RPC.
         """
         try:
             user = await self._door.authenticate(headers, peer)
-            if user is not None and user.name != self._user:
-                raise denied(f"{user.name} is not an operator of this release")  # noqa: TRY301 (returned like the others)
+            caller = Caller.MEMBER if user is None else self._callers.get(user.name)
+            if caller is None:
+                raise denied(f"{user.name if user else ''} is not an operator of this release")  # noqa: TRY301 (returned like the others)
         except Exception as error:  # noqa: BLE001 (each becomes a status)
-            return _failure(status_of("", error))
-        return None
+            return failure_of(status_of("", error))
+        return caller
 
     async def answer(self, call: PeerCall) -> bytes | Failure:
-        """Answer the call of a member."""
-        answer = self._answers.get(call.path)
+        """Answer the call of a member or a frontend."""
+        if not self._callers and call.header(FRONTEND):
+            call = dataclasses.replace(call, caller=Caller.FRONTEND)
+        others = self._answers_to_members if call.caller is Caller.MEMBER else self._answers_to_frontends
+        answer = self._answers.get(call.path) or others.get(call.path)
         try:
             if answer is None:
                 raise unimplemented(f"this operator has no {call.path}")
             _check_version(call.header(VERSION))
         except RpcError as error:
-            return _failure(error)
+            return failure_of(error)
         try:
             return await answer(call)
         except NotOwnerError as error:
-            return Failure(_number(grpc.StatusCode.UNAVAILABLE), str(error), NOT_OWNER)
+            return failure_of(unavailable(str(error)), NOT_OWNER)
         except Exception as error:  # noqa: BLE001 (each becomes a status)
-            return _failure(status_of(call.path.rpartition("/")[2], error), HANDLED)
+            return failure_of(status_of(call.path.rpartition("/")[2], error), HANDLED)
 
-    def _forwarded(self, rpc: str, handler: Handler) -> _Answer:
+    def _forwarded(self, rpc: str, handler: Handler) -> PeerAnswer:
         request_type = request_of(rpc)
 
         async def answer(forwarded: PeerCall) -> bytes:
             principal, member = forwarded.header(PRINCIPAL), forwarded.header(MEMBER)
-            recheck = partial(self._router.recheck_at, member, forwarded.header(CALL), monotonic())
+            if forwarded.caller is Caller.FRONTEND:
+                recheck = partial(_ask, forwarded, monotonic())
+            else:
+                recheck = partial(self._router.recheck_at, member, forwarded.header(CALL), monotonic())
             call = CallContext(forwarded.seconds_left, forwarded.headers, principal, recheck, member)
             await self._frontend.ready()
-            response = await self._router.handle(rpc, handler, request_type.FromString(forwarded.body), call)
+            request = request_type.FromString(forwarded.body)
+            if forwarded.caller is Caller.FRONTEND and shard_of_rpc(rpc, request, lambda _: "") is None:
+                response = await self._routed[rpc](request, call)  # the frontend does not know the member that owns it
+            else:
+                response = await self._router.handle(rpc, handler, request, call)
             made: bytes = response.SerializeToString()
             return made
 
@@ -180,6 +223,26 @@ class PeerServer:
         return b""
 
 
+async def _ask(forwarded: PeerCall, began: float) -> None:
+    """Check again whether the worker whose poll a frontend has forwarded may poll, unless it did so a moment ago.
+
+    Raises:
+        RpcError: The worker no longer waits, or may no longer poll, or the frontend has not answered.
+    """
+    call_id = forwarded.header(CALL)
+    if not call_id or monotonic() - began < CHECKED_SECONDS:
+        return
+    if forwarded.ask is None:
+        raise unavailable("the frontend cannot be asked whether the worker still waits")
+    try:
+        async with asyncio.timeout(RECHECK_SECONDS):
+            refused = await forwarded.ask(call_id)
+    except TimeoutError:
+        raise unavailable("the frontend has not answered whether the worker still waits") from None
+    if refused is not None:
+        raise error_of(refused)
+
+
 def _check_version(sent: str) -> None:
     """Check that this member can read a message with a state version.
 
@@ -188,15 +251,6 @@ def _check_version(sent: str) -> None:
     """
     if why := unreadable(version_in(sent), state_versions().reads):
         raise unavailable(f"an operator of a newer version has sent a message that this one cannot read ({why})")
-
-
-def _failure(error: RpcError, answer: str = "") -> Failure:
-    details = dict(error.trailers()).get(STATUS_DETAILS, b"")
-    return Failure(_number(error.code), error.message, answer, details)
-
-
-def _number(code: grpc.StatusCode) -> int:
-    return int(code.value[0])
 
 
 def connect(frontend: Frontend, client: PeerClient) -> tuple[Router, FleetMembers]:
@@ -231,6 +285,7 @@ async def serve_peers(
     settings: PeerSettings,
     served: ServerCertificate | None,
     door: Door,
+    answers_to_frontends: Mapping[str, PeerAnswer] = MappingProxyType({}),
 ) -> AsyncIterator[Router]:
     """Serve other members within the block; yield what forwards RPCs to them.
 
@@ -239,16 +294,17 @@ async def serve_peers(
         handlers: The handlers by RPC, for the shards of this member.
         settings: The address and credentials of this member.
         served: The certificate that all members share; None without encryption.
-        door: Authenticates members.
+        door: Authenticates members and frontends.
+        answers_to_frontends: What only frontends that are processes of their own may call, by path.
     """
     shards, token = frontend.shards, Path(settings.token) if settings.token else None
     identity = PeerIdentity(name=settings.member, token=token, served=served)
     client = PeerClient(identity, lambda: shards.others, over_grpc=lambda: shards.others_over_grpc)
     user = claims_of(token.read_text(encoding="ascii").strip(), now()).subject if token else ""
     router, members = connect(frontend, client)
-    server = PeerServer(frontend, router, handlers, door, user)
+    server = PeerServer(frontend, router, handlers, door, user, settings.frontend_user, answers_to_frontends)
     try:
-        async with listening_to_members(settings.address, server.refuse, server.answer, served):
+        async with listening_to_members(settings.address, server.admit, server.answer, served):
             try:
                 yield router
             finally:

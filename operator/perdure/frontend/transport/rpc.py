@@ -317,6 +317,15 @@ SERVICES: Final[dict[str, ModuleType]] = {
 }
 
 
+SERVED: Final = frozenset(
+    name.removesuffix("Request")
+    for module in SERVICES.values()
+    for name in vars(module)
+    if name.endswith("Request") and name.removesuffix("Request") not in UNSERVED
+)
+"""The RPCs that operators serve."""
+
+
 def service_of(rpc: str) -> str:
     """The service that an RPC belongs to.
 

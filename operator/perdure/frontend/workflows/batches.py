@@ -124,7 +124,7 @@ class Batches:
             raise invalid(f"job_id: must be set, with at most {MAX_ID} characters")
         if kind not in _TYPES:
             raise invalid(f"operation: `{kind}` is not supported in a batch; it must be one of {', '.join(_TYPES)}")
-        if (rpc := _DELETIONS.get(_TYPES[kind])) is not None:
+        if (rpc := rpc_of_batch(request)) is not None:
             await call.permit(rpc)
         wanted = run_request(request, kind)
         entries = await self._entries(request, _TYPES[kind])
@@ -292,6 +292,11 @@ class Batches:
         if not of_job:
             raise not_found(f"batch operation not found: {job_id}")
         return of_job
+
+
+def rpc_of_batch(request: StartBatchOperationRequest) -> str | None:
+    """The RPC that a client must be allowed to call for each run of a batch; None if the right to start the batch is enough."""
+    return _DELETIONS.get(_TYPES.get(request.WhichOneof("operation") or "", ""))
 
 
 def _execution_type(batch_type: str) -> ExecutionType.ValueType:

@@ -95,10 +95,13 @@ class TasksInTransit:
 
     def add(self, member: str, entry: Entry, token: WorkflowTaskToken) -> None:
         """Record a task that is sent to a worker of a member."""
-        sent, time = self._sent.setdefault(member, deque()), monotonic()
-        sent.append(_Sent(entry, token, time))
-        while sent[0].time < time - _TRANSIT_SECONDS:
-            sent.popleft()
+        time = monotonic()
+        self._sent.setdefault(member, deque()).append(_Sent(entry, token, time))
+        for other, sent in list(self._sent.items()):  # also of frontends that are gone, which nobody reports
+            while sent and sent[0].time < time - _TRANSIT_SECONDS:
+                sent.popleft()
+            if not sent:
+                del self._sent[other]
 
     def lost(self, member: str) -> list[tuple[Entry, WorkflowTaskToken]]:
         """Return the tasks that may not have arrived because a member is lost."""

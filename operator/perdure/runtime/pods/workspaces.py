@@ -17,7 +17,7 @@ from perdure.api.labels import API_VERSION
 from perdure.api.names import claim_name, label_value
 from perdure.api.pods import WORKSPACE_VOLUME
 from perdure.engine import events as ev
-from perdure.runtime.attempts import KubeObject, RunRef, without_reserved
+from perdure.runtime.attempts import KubeObject, RunRef, definition_name, without_reserved
 from perdure.runtime.pods.commands import list_in, script_container
 
 _ANY_NODE: Final = {AccessMode.READ_WRITE_MANY, AccessMode.READ_ONLY_MANY}
@@ -35,6 +35,16 @@ class Volume:
     """A label for the pods that use it; empty if it is not shared."""
     one_node: bool = False
     """Whether pods that use it at the same time must be on the same node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceUse:
+    """Which activities of a run mount which workspaces."""
+
+    activities: Mapping[str, Activity]
+    """The definitions of the activities, by `definition_name`."""
+    workspaces: Mapping[str, Workspace]
+    """The workspaces, by name."""
 
 
 def build_claim(run: RunRef, original: tuple[str, str], workspace: Workspace) -> KubeObject:
@@ -210,7 +220,7 @@ def writers(events: Iterable[ev.AnyEvent], activities: Mapping[str, Activity]) -
 
     Args:
         events: A history, or a part of it that contains the events that scheduled its activities.
-        activities: The definitions of the activities, by name.
+        activities: The definitions of the activities, by `definition_name`.
 
     Returns:
         The paths of the steps, by name of the workspace.
@@ -219,7 +229,7 @@ def writers(events: Iterable[ev.AnyEvent], activities: Mapping[str, Activity]) -
     for event in events:
         match event:
             case ev.ActivityTaskScheduled():
-                types[event.event_id] = event.activity_type
+                types[event.event_id] = definition_name(event)
             case ev.ActivityTaskCompleted():
                 definition = activities.get(types.get(event.scheduled_event_id, ""))
                 for mount in definition.workspaces if definition is not None else ():
@@ -244,7 +254,7 @@ def needed_files(
         before: The events of the old run that the new one takes over.
         later: The later events of the old run.
         kept: IDs of later completions whose results are kept.
-        activities: The definitions of the activities, by name.
+        activities: The definitions of the activities, by `definition_name`.
 
     Returns:
         The paths of the steps, by name of the workspace.
@@ -253,7 +263,7 @@ def needed_files(
     mounted = {
         mount.name
         for each in _repeated(taken, later)
-        if (definition := activities.get(each.activity_type)) is not None
+        if (definition := activities.get(definition_name(each))) is not None
         for mount in definition.workspaces
     }
     return {name: paths for name, paths in writers(taken, activities).items() if name in mounted}

@@ -704,6 +704,20 @@ def test_a_child_that_waits_for_the_limit_of_its_parent_is_reported(option: str,
 
 
 @pytest.mark.parametrize(
+    ("selector", "warns"),
+    [("appliesTo: {}", True), ("appliesTo: {takers: Activities}", False), ("capacity: 500", False)],
+    ids=["runs", "activities", "those that name it"],
+)
+def test_a_rate_of_attempts_for_runs_is_reported(selector: str, warns: bool, tmp_path: Path) -> None:
+    rate = "rate: {count: 30, period: 1m, counts: Attempts}"
+    head = "apiVersion: perdure.dev/v1alpha1\nkind: WorkflowLimit\nmetadata: {name: calls}\n"
+    (tmp_path / "limit.yaml").write_text(f"{head}spec:\n  {rate}\n  {selector}\n")
+    want = "spec.rate.counts: has no effect: `appliesTo` selects runs, and only activities have attempts"
+    found = [str(each.finding).partition("; ")[0] for each in lint([str(tmp_path)]).found]
+    assert found == ([want] if warns else [])
+
+
+@pytest.mark.parametrize(
     ("allowed", "namespace", "want"),
     [
         ("[bank]", "shop", "has only `bank`, so runs of this namespace cannot use it"),

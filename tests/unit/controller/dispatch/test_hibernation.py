@@ -7,12 +7,15 @@ from typing import Any
 import orjson
 import pytest
 
+from perdure.controller.dispatch.hibernation import HibernationSettings
 from perdure.controller.manager import Manager
+from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.runtime.commits import OF_RUNS, committed
 from simulated.loop import START
 from simulated.scenarios.hibernation import SUBSCRIPTION
 from simulated.world import Setting, World, simulate
 from support.clock import stopped_clock
+from support.managers import client_without_server
 from support.memory import traced
 
 Json = dict[str, Any]
@@ -77,6 +80,17 @@ async def test_only_an_intact_run_whose_next_timer_is_far_away_hibernates(manage
         manager.runs.update_listed(restored)  # it has the status of another object
     assert not manager.runs.hibernation.uids()
     assert len(manager.runs.all()) == 4
+
+
+async def test_only_some_runs_stay_in_memory_because_they_are_due_soon() -> None:
+    options = OperatorOptions(hibernation=HibernationSettings(most=3))
+    async with client_without_server() as client:
+        manager, _ = assemble(client, options)
+        with stopped_clock(START + timedelta(days=29, hours=23, minutes=58)):
+            for number in range(10):
+                manager.runs.update_listed(copy(number))  # due in some minutes
+    assert len(manager.runs.all()) == 3
+    assert len(manager.runs.hibernation) == 7
 
 
 async def test_hibernated_runs_count_as_open(manager: Manager) -> None:

@@ -5,7 +5,7 @@ from the API server, because a watch may lag. If its node is lost, it counts as 
 what holds a WorkflowLimit must not run twice, so such an attempt waits until Kubernetes removes the pod.
 
 An activity takes all of its limits together, or none. It keeps them across retries and restarts of the operator, because the
-status of a limit has its holders. `controller.limits` releases them.
+status of a limit has its holders. `controller.limits` releases them. A rate that counts attempts must also permit each attempt.
 
 `Blocked` has the attempts that may not start, and those whose pods the API server rejects: temporarily, with the time of the next
 try, or permanently.
@@ -309,24 +309,49 @@ class Admission:
         if not required:
             self._blocked.clear_shared(PodKey.of(activity))
             return True
-        priority, uses = self._record.object["spec"].get("priority", 0), dict[str, ActivityLimit | StepLimit]()
-        wanted = []
-        for use, key in required:
-            uses[use.name] = use
-            entry = limit_entry(self._run, activity, key, priority, activity.first_scheduled_time, now)
-            queues = use.overflow_policy is ActivityOverflowPolicy.QUEUE
-            wanted.append(Wanted(use.name, Claim(self._run, entry, queues=queues)))
-        group, namespace = taken_together(wanted), self._run.namespace
+        group, namespace = self._places(activity, required, now), self._run.namespace
         if not self._limits.lists_all(namespace, group):
             await self._record.confirm()  # an outdated state must not take a limit for an activity that has ended
         missing = await self._limits.acquire(namespace, group)
         if missing and self._selecting(activity) != selecting:  # one was deleted or changed in the meantime
             return await self.acquire_limits(activity, now)
         if missing:
-            self._wait(activity, group, missing, uses, now)
+            self._wait(activity, group, missing, {use.name: use for use, _ in required}, now)
             return False
         self._blocked.clear_shared(PodKey.of(activity))
         return True
+
+    async def permits_start(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether the rates of its limits permit an attempt to start now; otherwise, this notes that it waits.
+
+        Call it right before the pod is created: the attempt counts, and a permission expires soon. The `waitTimeout` and the
+        `overflowPolicy` of a limit do not apply, because the activity holds it.
+
+        Raises:
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        if activity.started_time is not None or PodKey.of(activity) in self._held.pods:
+            return True
+        group = self._places(activity, self._required(activity, self._selecting(activity)), now)
+        missing = await self._limits.permit(self._run.namespace, group, activity.attempt)
+        if not missing:
+            return True
+        place, full = missing[0]
+        until = min((each.until for _, each in missing if each.until is not None), default=None)
+        reason = full.reason(place.limit, place.claim.entry.key, "holder")
+        self._blocked.by_limit(PodKey.of(activity), reason, until, queued=True)
+        return False
+
+    def _places(
+        self, activity: PendingActivity, required: Iterable[tuple[ActivityLimit | StepLimit, str]], now: datetime
+    ) -> tuple[Wanted, ...]:
+        """The places in the limits that an activity takes together."""
+        priority, wanted = self._record.object["spec"].get("priority", 0), []
+        for use, key in required:
+            entry = limit_entry(self._run, activity, key, priority, activity.first_scheduled_time, now)
+            queues = use.overflow_policy is ActivityOverflowPolicy.QUEUE
+            wanted.append(Wanted(use.name, Claim(self._run, entry, queues=queues)))
+        return taken_together(wanted)
 
     def _selecting(self, activity: PendingActivity) -> list[tuple[str, str]]:
         """The limits that select the activity, with its keys."""

@@ -107,7 +107,6 @@ class RunAttempts:
     def define(self, definition: Definition | None) -> None:
         """Set the definition of the run; None if it has none of its own."""
         self.definitions.define(definition)
-        self._workspaces.define(definition.program.spec.workspaces if definition is not None else ())
 
     # Observing
 
@@ -230,6 +229,8 @@ class RunAttempts:
             if waits and await self._has_result(activity, now):
                 return
             await self._record.confirm()
+            if not await self._admission.permits_start(activity, now):
+                return
             await self._ensure(activity)
         except AttemptBlockedError as error:
             self.blocked.by_api(activity, error, now)
@@ -266,7 +267,8 @@ class RunAttempts:
         if pod is None:
             definition = self.definitions.of(activity)
             await self._artifacts.expect(definition, self._pods.settings.sidecar_image)
-            volumes = await self._workspaces.of(definition, self._writers)
+            workspaces = self.definitions.workspaces_of(activity)
+            volumes = await self._workspaces.of(definition, workspaces, self._writers)
             pod = await self._pods.ensure(self._run, attempt, definition, volumes, self._record.confirm)
         elif attempt.needs_lease and not api_pods.has_ended(pod):
             await self._pods.leases.ensure(self._run, attempt, pod)
@@ -285,7 +287,7 @@ class RunAttempts:
             past = await past_of(self._client, self._record.latest())
         except NewerStateError as error:
             raise AttemptBlockedError(message_for(str(error))) from error
-        return self.definitions.writers(decode_events(past.events)).get(workspace, ())
+        return (await self.definitions.writers(decode_events(past.events))).get(workspace, ())
 
     def _note_started(self, key: PodKey) -> None:
         """Record that an attempt has its pod and, if it needs one, its Lease."""

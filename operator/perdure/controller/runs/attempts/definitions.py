@@ -2,24 +2,26 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import msgspec
 
 from perdure.api.kinds.workflow import Activity, ResultSize
+from perdure.api.kinds.workspace import Workspace
 from perdure.controller.retry_policies import Policies
-from perdure.controller.workflows.definitions import Definition, Definitions
+from perdure.controller.workflows.definitions import CalledActivity, Definition, Definitions
 from perdure.engine import inputs
 from perdure.engine.commands import Command, ScheduleActivityTask
 from perdure.engine.events import AnyEvent
 from perdure.engine.failures import Failure
 from perdure.engine.payloads import plain
-from perdure.engine.retry import PolicyReference
+from perdure.engine.retry import PolicyChoice, PolicyReference
 from perdure.engine.state import PODS_QUEUE, PendingActivity, RunState
-from perdure.engine.versioning import DeploymentVersion
+from perdure.engine.versioning import DeploymentVersion, Versioning
 from perdure.kube.clock import now
 from perdure.language.program import retry_policy
 from perdure.language.step_paths import Path
-from perdure.runtime.attempts import Attempt
+from perdure.runtime.attempts import Attempt, definition_name
 from perdure.runtime.pods.workspaces import writers
 
 
@@ -45,21 +47,35 @@ class ActivityDefinitions:
         self._policies = policies
         self._namespace = namespace
         self._refuse = refuse
+        self._definition: Definition | None = None
+        """The run's own definition; None if it has none."""
         self._known: Mapping[str, Activity] = {}
         """Those of the run's own definition, by name; and the last ones of the activities that code has scheduled."""
+        self._version: DeploymentVersion | None = None
+        """The version of the workers that a run of code is pinned to."""
         self._chosen: Mapping[int, _Chosen] = {}
         """Those of the open activities that code has scheduled, by the ID of the event that did so."""
         self._run_limited = False
 
     def define(self, definition: Definition | None) -> None:
         """Set the definition of the run; None if it has none of its own."""
+        self._definition = definition
         self._known = definition.program.activities if definition is not None else {}
         self._run_limited = definition is not None and bool(definition.program.spec.limits)
 
     def of(self, activity: PendingActivity) -> Activity:
         """The definition of an activity that runs in pods."""
         chosen = self._chosen.get(activity.scheduled_event_id)
-        return self._known[_name(activity)] if chosen is None else chosen.definition
+        return self._known[definition_name(activity)] if chosen is None else chosen.called.definition
+
+    def workspaces_of(self, activity: PendingActivity) -> Mapping[str, Workspace]:
+        """The workspaces that an activity can mount, by name."""
+        chosen = self._chosen.get(activity.scheduled_event_id)
+        if chosen is not None:
+            return chosen.called.workspaces
+        return (
+            {} if self._definition is None else {each.name: each for each in self._definition.program.spec.workspaces}
+        )
 
     def limited(self, activity: PendingActivity, state: RunState) -> bool:
         """Whether an activity, a step around it, or the run holds a WorkflowLimit."""
@@ -89,9 +105,15 @@ class ActivityDefinitions:
             service=service,
         )
 
-    def writers(self, events: Iterable[AnyEvent]) -> Mapping[str, list[str]]:
-        """The completed steps in a history of the run that may have written to a workspace, by its name."""
-        return writers(events, self._known)
+    async def writers(self, events: Sequence[AnyEvent]) -> Mapping[str, list[str]]:
+        """The completed steps in a history of the run that may have written to a workspace, by its name.
+
+        Raises:
+            NotYetError: A definition is being compiled.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        use = await self._definitions.workspace_use(self._namespace, self._definition, events, self._version)
+        return writers(events, use.activities)
 
     async def with_policies(self, observed: Sequence[inputs.RunInput], state: RunState) -> Sequence[inputs.RunInput]:
         """The inputs, with the retry policies of their definitions for the activities that code schedules in pods without one.
@@ -100,25 +122,34 @@ class ActivityDefinitions:
             NotYetError: A definition is being compiled.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
+        if state.code is None:
+            return observed
+        versioning = state.code.versioning
         return [
-            replace(each, commands=tuple([await self._with_policy(command, each, state) for command in each.commands]))
+            await self._with_policies(each, versioning.completed(each.versioning_behavior, each.deployment_version))
             if isinstance(each, inputs.TaskCompleted) and any(map(_lacks_policy, each.commands))
             else each
             for each in observed
         ]
 
-    async def _with_policy(self, command: Command, item: inputs.TaskCompleted, state: RunState) -> Command:
-        if not isinstance(command, ScheduleActivityTask) or not _lacks_policy(command) or state.code is None:
-            return command
-        decided = state.code.versioning.completed(item.versioning_behavior, item.deployment_version)
-        workflow = command.task_queue.removeprefix(PODS_QUEUE)
-        found = await self._definitions.activity(self._namespace, workflow, command.activity_type, decided.pinned_to)
+    async def _with_policies(self, item: inputs.TaskCompleted, versioning: Versioning) -> inputs.TaskCompleted:
+        kinds = {(each.task_queue, each.activity_type) for each in item.commands if _lacks_policy(each)}
+        policies = {kind: await self._policy_of(*kind, versioning.pinned_to) for kind in sorted(kinds)}
+        commands = (
+            replace(each, retry_policy=policies[each.task_queue, each.activity_type]) if _lacks_policy(each) else each
+            for each in item.commands
+        )
+        return replace(item, commands=tuple(commands))
+
+    async def _policy_of(self, queue: str, activity: str, version: DeploymentVersion | None) -> PolicyChoice | None:
+        """The retry policy of an activity of another Workflow; None without a definition: it fails when its attempt is due."""
+        found = await self._definitions.activity(self._namespace, queue.removeprefix(PODS_QUEUE), activity, version)
         if isinstance(found, Failure):
-            return command  # the activity fails with that when its attempt is due
-        chosen = retry_policy(found.retry_policy)
+            return None
+        chosen = retry_policy(found.definition.retry_policy)
         if isinstance(chosen, PolicyReference):
             await self._policies.missing(self._namespace, [chosen.name])  # reads it if no watch has shown it yet
-        return replace(command, retry_policy=chosen)
+        return chosen
 
     async def in_pods(self, state: RunState) -> RunState:
         """The state with only the activities that run in pods, or that take the limits of a step.
@@ -141,14 +172,15 @@ class ActivityDefinitions:
         An attempt that is due keeps its definition if the run then moves to another version; the next one gets the new one.
         """
         chosen: dict[int, _Chosen] = {}
-        found: dict[str, Activity | Failure] = {}
+        found: dict[str, CalledActivity | Failure] = {}
+        self._version = version
         for activity in activities:
             known = self._chosen.get(activity.scheduled_event_id)
             is_due = activity.started_time is not None or activity.scheduled_time <= now()
             if known is not None and known.attempt == activity.attempt and (known.version == version or is_due):
                 chosen[activity.scheduled_event_id] = known
                 continue
-            name = _name(activity)
+            name = definition_name(activity)
             if name not in found:
                 workflow = activity.task_queue.removeprefix(PODS_QUEUE)
                 found[name] = await self._definitions.activity(
@@ -160,24 +192,22 @@ class ActivityDefinitions:
             else:
                 chosen[activity.scheduled_event_id] = _Chosen(activity.attempt, version, definition)
         self._chosen = chosen
-        self._known = {**self._known, **{name: each for name, each in found.items() if not isinstance(each, Failure)}}
+        called = {name: each.definition for name, each in found.items() if not isinstance(each, Failure)}
+        self._known = {**self._known, **called}
 
     def _is_known(self, activity: PendingActivity) -> bool:
-        return activity.scheduled_event_id in self._chosen if activity.task_queue else _name(activity) in self._known
+        if activity.task_queue:
+            return activity.scheduled_event_id in self._chosen
+        return definition_name(activity) in self._known
 
 
-def _lacks_policy(command: Command) -> bool:
+def _lacks_policy(command: Command) -> TypeGuard[ScheduleActivityTask]:
     """Whether code schedules an activity in a pod without a retry policy."""
     return (
         isinstance(command, ScheduleActivityTask)
         and command.retry_policy is None
         and command.task_queue.startswith(PODS_QUEUE)
     )
-
-
-def _name(activity: PendingActivity) -> str:
-    """The name of an activity's definition in its own Workflow, or in the Workflow that its task queue names."""
-    return f"{activity.task_queue}/{activity.activity_type}" if activity.task_queue else activity.activity_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,4 +217,4 @@ class _Chosen:
     attempt: int
     version: DeploymentVersion | None
     """The version of the workers from which it is."""
-    definition: Activity
+    called: CalledActivity

@@ -72,7 +72,7 @@ class Upgrades:
         self._recorded = versions.writes
         """The version that the last known record allows."""
         self._lowest_seen = versions.reads
-        """The lowest version that an operator reads which was seen since the last recorded look; it may be gone by the next one."""
+        """The lowest version that an operator reads which was seen since the last recorded look; it may be gone by now."""
         self._trouble = ""
         self._has_read = False
         """Whether the record was read: it names the latest release for reports of what this one cannot read."""
@@ -114,7 +114,9 @@ class Upgrades:
         counted, self._lowest_seen = self._lowest_seen, self._lowest_now()
         is_recorded = False
         try:
-            after = advance(before, [counted], self._settings.hold_back, now, release=self._versions.release, is_new=is_new)
+            after = advance(
+                before, [counted], self._settings.hold_back, now, release=self._versions.release, is_new=is_new
+            )
             is_recorded = after == before or await self._write(found, before, after)
         finally:  # others may have come and gone during the write
             if is_recorded:

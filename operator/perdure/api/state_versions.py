@@ -46,7 +46,8 @@ FIELD: Final = "stateVersion"
 _FIRST_WITH_FIELD: Final = 2
 _UNKNOWN: Final = NEWEST + 1
 """What a version that is not valid counts as: no known operator has written it."""
-_FORM: Final = re.compile(r"\d{1,9}", re.ASCII)
+_FORM: Final = re.compile(r"\d{1,3}", re.ASCII)
+"""The form of a version. One with more digits would take more changes than there will ever be."""
 
 
 def version_of(part: Mapping[str, Any]) -> int:

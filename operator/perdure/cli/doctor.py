@@ -19,7 +19,6 @@ from perdure.client.errors import ForbiddenError
 from perdure.client.selection import created, phase_of
 from perdure.kube import clock, paths
 from perdure.lazy import lazily
-from perdure.runtime.upgrades import UpgradeRecord
 
 with lazily():
     from rich import text as rich_text
@@ -453,9 +452,8 @@ async def check_upgrade(api: Diagnosis, system: str, leases: Awaitable[Sequence[
         return warning(
             "State version", f"No operator has recorded in namespace `{system}` which state version it writes", fix
         )
-    lines = [fleet.upgrade_line(members, UpgradeRecord.read(each), now) for each in records]
-    _, older = fleet.behind(members)
-    if older:
+    lines = fleet.upgrade_lines(members, records, now)
+    if any(fleet.behind(fleet.of_record(members, each))[1] for each in records):
         fix = "`kubectl rollout status` shows the progress of the upgrade; operators of two versions should not run for long"
         return warning("State version", " ".join(lines), fix)
     return ok("State version", " ".join(lines).rstrip("."))

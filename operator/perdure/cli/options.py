@@ -201,13 +201,13 @@ def seconds_of(text: str, option: str) -> float:
     """Parse a duration from an option, in seconds.
 
     Args:
-        text: The duration, such as ``90s``.
+        text: The duration, such as ``90s``; also ``0``.
         option: Name of the option, for the message.
 
     Raises:
         BadParameter: The text is not a duration.
     """
     try:
-        return parse_duration(text).total_seconds()
+        return 0.0 if text == "0" else parse_duration(text).total_seconds()
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=option) from error

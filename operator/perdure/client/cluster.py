@@ -263,6 +263,16 @@ class ConfigMaps:
         else:
             await self._requests.perform(self._requests.client.create(self._path(), body))
 
+    async def replace(self, body: Object) -> bool:
+        """Replace a ConfigMap; return whether it was done: not if another client has changed or deleted it since it was read.
+
+        Raises:
+            ClientError: The API server rejected it.
+        """
+        name = body["metadata"]["name"]
+        replacing = _or_none(self._requests.client.replace(self._path(name), body))
+        return await self._requests.perform(_or_conflict(replacing), name, "ConfigMap") is not None
+
     def _path(self, name: str | None = None) -> str:
         return str(paths.path(paths.CORE, self._requests.namespace, "configmaps", name))
 

@@ -48,6 +48,10 @@ from perdure.runtime.attempts import PodSettings, RunRef
 _log = structlog.get_logger("perdure.artifacts")
 
 
+class NewerSetError(kube.RequestError):
+    """A newer version has stored an ArtifactSet, and this one must not change it: what needs its artifacts is retried."""
+
+
 class RunArtifacts:
     """The artifacts that one run uploads, and those that it needs."""
 
@@ -70,7 +74,7 @@ class RunArtifacts:
             image: An image with `perdure.runner`.
 
         Raises:
-            AttemptBlockedError: A quota or a missing permission prevents it for now.
+            AttemptBlockedError: A quota, a missing permission, or an ArtifactSet of a newer version prevents it for now.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         artifacts = definition.artifacts
@@ -80,7 +84,10 @@ class RunArtifacts:
         try:
             await self._client.create(_url(self._run.namespace), body)
         except kube.AlreadyExistsError:
-            await _add(self._client, self._run.namespace, self._run.uid, self._holder, store=artifacts.store)
+            try:
+                await _add(self._client, self._run.namespace, self._run.uid, self._holder, store=artifacts.store)
+            except NewerSetError as error:
+                raise AttemptBlockedError(message_for(str(error))) from error
         except kube.ApiError as error:
             if is_temporary(error):
                 raise AttemptBlockedError(f"the ArtifactSet of the run cannot be created: {error.message}") from error
@@ -128,6 +135,10 @@ async def _add(
     """Add a holder, and a store if one is given, to the ArtifactSet of a run; return False if that is not possible.
 
     Artifacts without an ArtifactSet are never deleted, or were deleted together with it.
+
+    Raises:
+        NewerSetError: Only a newer version can read the ArtifactSet.
+        RequestError: The Kubernetes API request failed. Call again to retry.
     """
     url = _url(namespace, artifact_set_name(uploader))
     while True:
@@ -136,6 +147,8 @@ async def _add(
         except kube.NotFoundError:
             return False
         spec = found["spec"]
+        if why := _newer_part(spec):
+            raise NewerSetError(f"ArtifactSet `{found['metadata']['name']}`: {why}")
         holders, stores = list(spec["holders"]), list(spec["stores"])
         if all(each["uid"] != holding["uid"] for each in holders):
             holders.append(dict(holding))
@@ -168,6 +181,13 @@ def _url(namespace: str, name: str | None = None) -> str:
 
 
 _FIELDS: Final = json_fields(ArtifactSetSpec)
+
+
+def _newer_part(spec: Mapping[str, Any]) -> str:
+    """Say what only a newer version can read in the spec of an ArtifactSet; empty if this one can read all of it."""
+    return state_versions().unreadable(spec) or unknown_in(spec, _FIELDS)
+
+
 LOOK_SECONDS: Final = 60.0
 """Seconds between two checks."""
 UNHELD_FOR: Final = timedelta(minutes=5)
@@ -359,7 +379,7 @@ class ArtifactCollector:
     def _is_newer(self, artifacts: kube.Object) -> bool:
         """Whether only a newer version can read an ArtifactSet. It is left to that version, and reported once."""
         meta, spec = artifacts["metadata"], artifacts["spec"]
-        why = state_versions().unreadable(spec) or unknown_in(spec, _FIELDS)
+        why = _newer_part(spec)
         if why and meta["uid"] not in self._newer:
             self._newer.add(meta["uid"])
             metrics.NEWER_STATES.labels(meta["namespace"], "ArtifactSet").inc()

@@ -32,13 +32,14 @@ class UpgradeRecord:
     until: datetime | None = None
     """When the hold-back ends."""
     finish: int = OLDEST
-    """A version that `perdure fleet --finish-upgrade` allows before the end of the hold-back."""
+    """The version that `perdure fleet --finish-upgrade` allows before the end of the hold-back. A request for any other
+    version than the next one is dropped: it was made before an upgrade or a rollback."""
     release: str = ""
     """The latest release whose operators have worked here: it can read everything; empty if none has recorded itself."""
 
     @classmethod
     def read(cls, config_map: Mapping[str, Any]) -> Self:
-        """Read the ConfigMap. An entry that is not valid counts as missing, which delays an upgrade."""
+        """Read the ConfigMap. An entry that is not valid counts as missing, which delays an upgrade; valid ones are believed."""
         data = config_map.get("data") or {}
         follows = parse_version(data.get("next"))
         return cls(
@@ -97,12 +98,12 @@ def advance(
         record = UpgradeRecord(writes=lowest if is_new else OLDEST)
     record = replace(record, release=later(record.release, release))
     finished = UpgradeRecord(writes=lowest, release=record.release)
-    if lowest <= max(record.writes, record.finish):
+    if lowest <= record.writes or lowest == record.finish:
         return finished
     until = now + hold_back
     if record.follows == lowest and record.until is not None:
         until = min(until, record.until)  # the earlier one if the hold-back was shortened, or the clock was set back
-    return finished if now >= until else replace(record, follows=lowest, until=until)
+    return finished if now >= until else replace(record, follows=lowest, until=until, finish=OLDEST)
 
 
 def later(one: str, other: str) -> str:

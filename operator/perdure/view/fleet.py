@@ -14,6 +14,8 @@ from perdure.runtime.upgrades import UpgradeRecord
 from perdure.view import tables, text
 from perdure.view.page import Page
 
+_RECORD_SUFFIX: Final = "-state-version"
+"""What the name of an upgrade record has after that of the release, which is also the name of the fleet."""
 _HEADING: Final = ("FLEET", "OPERATOR", "SHARDS", "RENEWED", "VERSION", "READS", "WRITES", "ADDRESS", "MEMBERS")
 
 
@@ -97,22 +99,43 @@ def behind(members: Iterable[Member]) -> tuple[int, list[str]]:
     return newest, [each.name for each in live if each.newest_read < newest]
 
 
-def upgrade_line(members: Sequence[Member], record: UpgradeRecord, now: datetime) -> str:
-    """Say which state version the operators write, and when they write the next one.
+def of_record(members: Iterable[Member], record: Mapping[str, Any]) -> list[Member]:
+    """The operators to which an upgrade record belongs: those of its release, if several are in one namespace."""
+    release = str(record["metadata"]["name"]).removesuffix(_RECORD_SUFFIX)
+    return [each for each in members if each.fleet == release]
+
+
+def upgrade_lines(members: Sequence[Member], records: Sequence[Mapping[str, Any]], now: datetime) -> list[str]:
+    """Say which state version the operators write, and when they write the next one: a sentence or two for each upgrade record.
 
     Args:
         members: The operators; none if a single one does all the work.
-        record: The upgrade record.
+        records: The ConfigMaps with the records.
         now: The time.
     """
-    line = f"The operators write state version {record.writes}"
-    if record.follows is not None and record.until is not None:
+    lines = []
+    for each in records:
+        release = str(each["metadata"]["name"]).removesuffix(_RECORD_SUFFIX)
+        who = f"The operators of `{release}`" if len(records) > 1 else "The operators"
+        lines.append(_upgrade_line(who, of_record(members, each), UpgradeRecord.read(each), now))
+    return lines
+
+
+def _upgrade_line(who: str, members: Sequence[Member], record: UpgradeRecord, now: datetime) -> str:
+    line, live = f"{who} write state version {record.writes}", [each for each in members if not each.expired]
+    can_follow = record.follows is not None and all(each.newest_read >= record.follows for each in live)
+    if can_follow and record.until is not None:
         left = text.duration(max(record.until - now, timedelta(0)))
         return f"{line}, and version {record.follows} in {left}, or after `perdure fleet --finish-upgrade`."
     newest, older = behind(members)
     if newest <= record.writes:
         return f"{line}."
-    return f"{line}. Version {newest} follows when these are replaced: {', '.join(older)}."
+    if older:
+        return f"{line}. Version {newest} follows when these are replaced: {', '.join(older)}."
+    return (
+        f"{line}. Version {newest} follows after the hold-back, which begins when the operators look at the upgrade record the "
+        "next time, within 10s."
+    )
 
 
 def as_json(members: Sequence[Member]) -> list[dict[str, object]]:

@@ -8,11 +8,12 @@ import pytest
 from click.testing import Result
 
 from perdure.api.labels import FLEET_LABEL
+from perdure.api.state_versions import NEWEST
 from perdure.controller.fleet.membership import MemberSettings, lease, renewal
 from perdure.controller.fleet.shards import shard_of, shards_of
 from perdure.controller.state_versions import StateVersions
 from perdure.kube import clock
-from perdure.runtime.upgrades import UpgradeRecord
+from perdure.runtime.upgrades import UpgradeRecord, advance
 from support.apiserver import ApiServer
 from support.cli import perdure
 
@@ -206,3 +207,147 @@ def test_an_upgrade_without_a_record_cannot_be_finished(server: ApiServer) -> No
     done = run("--finish-upgrade")
     assert done.exit_code == 2
     assert "there is no upgrade record that you can read in namespace `perdure-system`" in done.stderr
+
+
+def operated(server: ApiServer, stored: dict[str, Any], *, reads: int) -> None:
+    """Have a single operator look at the upgrade record after each change of it."""
+
+    def read() -> dict[str, Any]:
+        found = server.answers[RECORDS]["items"][0]
+        record = UpgradeRecord.read(found)
+        if record.finish > 1:
+            after = advance(record, [reads], timedelta(days=1), clock.now(), release="0.2.0", is_new=False)
+            found["data"] = after.config_map("perdure-state-version", found)["data"]
+        return found
+
+    def replace(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        del path
+        stored["data"] = body["data"]
+        return 200, body
+
+    server.answers[RECORD] = read
+    server.replace = replace  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("writes", "reads"), [(2, NEWEST), (NEWEST, NEWEST), (NEWEST, NEWEST + 1), (2, NEWEST + 1)])
+def test_the_upgrade_of_a_single_operator_is_finished_before_its_first_look(
+    server: ApiServer, writes: int, reads: int
+) -> None:
+    """It has no Lease, so the command does not know what it reads, which may be a later version than that of the command."""
+    stored = upgrading(server, writes=writes)
+    operated(server, stored, reads=reads)
+    done = run("--finish-upgrade", "--timeout", "10s")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert UpgradeRecord.read(stored).writes == reads
+    assert f"The operators write state version {reads}." in done.stdout
+
+
+def test_the_upgrade_of_a_single_operator_that_is_older_than_the_command_is_not_finished(server: ApiServer) -> None:
+    stored = upgrading(server, writes=2)
+    operated(server, stored, reads=2)
+    done = run("--finish-upgrade", "--timeout", "10s")
+    assert done.exit_code == 1
+    assert f"the operator does not read state version {NEWEST}" in done.stderr
+
+
+def test_without_an_operator_the_command_waits(server: ApiServer) -> None:
+    upgrading(server)
+    server.answers[RECORD] = server.answers[RECORDS]["items"][0]
+    done = run("--finish-upgrade", "--timeout", "2s")
+    assert done.exit_code == 124
+    assert f"timed out waiting for the operators to write state version {NEWEST}" in done.stderr
+
+
+def test_a_request_that_loses_against_another_client_is_repeated(server: ApiServer) -> None:
+    stored = upgrading(server, member("op-1", 0, "op-1"), follows=2, until=clock.now() + timedelta(hours=3))
+    replace, tries = server.replace, []
+
+    def lose(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        tries.append(body["data"]["finish"])
+        if len(tries) == 1:
+            return 409, {"kind": "Status", "reason": "Conflict", "message": "the object has been modified"}
+        server.answers[PATH] = {"metadata": {}, "items": [member("op-1", 0, "op-1", writes=2)]}
+        status = replace(path, body)
+        server.answers[RECORD] = {**stored, "data": {"writes": "2"}}
+        return status
+
+    server.replace = lose  # type: ignore[method-assign]
+    done = run("--finish-upgrade", "--timeout", "10s")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    assert tries == ["2", "2"]
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_record_that_is_deleted_while_the_command_waits(server: ApiServer, comes_back: bool) -> None:
+    stored = upgrading(server, member("op-1", 0, "op-1"), follows=2, until=clock.now() + timedelta(hours=3))
+    again = {**stored, "data": {"writes": "2"}}
+    looks = iter(
+        [(404, {"reason": "NotFound", "message": 'configmaps "perdure-state-version" not found'})] * comes_back
+    )
+
+    def lose(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        del path
+        server.answers[PATH] = {"metadata": {}, "items": [member("op-1", 0, "op-1", writes=2 if comes_back else 1)]}
+        server.answers[RECORD] = lambda: next(looks, again)
+        if not comes_back:
+            del server.answers[RECORD]
+        return 200, body
+
+    server.replace = lose  # type: ignore[method-assign]
+    done = run("--finish-upgrade", "--timeout", "3s")
+    assert done.exit_code == (0 if comes_back else 124)
+    if not comes_back:
+        assert "the upgrade record `perdure-state-version` was deleted" in done.stderr
+
+
+def test_leases_expire_by_the_clock_of_the_api_server(server: ApiServer) -> None:
+    live = ("op-1", "op-2")
+    stored = upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live, reads=1))
+    ahead = clock.now() + timedelta(hours=1)
+    token = clock.source.set(lambda: ahead)
+    try:
+        done = run("--finish-upgrade", "--timeout", "3s")
+    finally:
+        clock.source.reset(token)
+    assert done.exit_code == 1
+    assert "these operators do not read state version 2: op-2" in done.stderr
+    assert "finish" not in stored["data"]
+
+
+def test_an_operator_of_another_release_in_the_namespace_does_not_hold_an_upgrade_back(server: ApiServer) -> None:
+    other = member("op-9", 0, "op-9", reads=1)
+    other["metadata"]["labels"][FLEET_LABEL] = "other"
+    upgrading(server, member("op-1", 0, "op-1", reads=2, writes=2), other, writes=2)
+    done = run("--finish-upgrade", "--timeout", "3s")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    theirs = UpgradeRecord(writes=1).config_map("other-state-version")
+    server.answers[RECORDS]["items"].append(theirs)
+    assert run().stdout.splitlines()[-2:] == [
+        "The operators of `perdure` write state version 2.",
+        "The operators of `other` write state version 1.",
+    ]
+
+
+def test_an_upgrade_that_no_operator_has_noticed_waits_for_their_next_look(server: ApiServer) -> None:
+    upgrading(server, member("op-1", 0, "op-1"))
+    *_, line = run().stdout.splitlines()
+    assert line == (
+        "The operators write state version 1. Version 2 follows after the hold-back, which begins when the operators look at "
+        "the upgrade record the next time, within 10s."
+    )
+
+
+def test_an_older_operator_that_came_back_during_the_hold_back_is_named(server: ApiServer) -> None:
+    live, waiting = ("op-1", "op-2"), {"follows": 2, "until": clock.now() + timedelta(hours=3)}
+    upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live, reads=1), **waiting)
+    *_, line = run().stdout.splitlines()
+    assert line == "The operators write state version 1. Version 2 follows when these are replaced: op-2."
+
+
+def test_a_timeout_of_zero_needs_no_unit(server: ApiServer) -> None:
+    upgrading(server, member("op-1", 0, "op-1"))
+    assert (
+        run("--finish-upgrade", "--timeout", "0").exit_code
+        == run("--finish-upgrade", "--timeout", "0s").exit_code
+        == 124
+    )

@@ -1,5 +1,6 @@
 """When the operators of a release write a new state version."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -63,8 +64,16 @@ def test_a_request_does_not_override_an_older_operator() -> None:
 
 
 def test_a_request_for_an_earlier_version_does_not_allow_a_later_one() -> None:
-    waiting = UpgradeRecord(writes=2, follows=4, until=NOW + DAY, finish=3)
-    assert look(waiting, 4, 4) == waiting
+    waiting = UpgradeRecord(writes=2, follows=4, until=NOW + DAY)
+    assert look(replace(waiting, finish=3), 4, 4) == waiting
+
+
+def test_a_request_that_was_pending_at_a_rollback_does_not_end_the_hold_back_of_an_earlier_version() -> None:
+    pending = UpgradeRecord(writes=2, follows=4, until=NOW + DAY, finish=4)
+    rolled_back = look(pending, 3, 3, after=DAY / 2)
+    assert rolled_back == UpgradeRecord(writes=2, follows=3, until=NOW + 3 * DAY / 2)
+    again = look(rolled_back, 4, 4, after=DAY)
+    assert again == UpgradeRecord(writes=2, follows=4, until=NOW + 2 * DAY)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +104,7 @@ def test_entries_of_a_newer_version_are_kept() -> None:
         {"writes": "-1"},
         {"writes": "two", "next": "x", "until": "soon", "finish": "", "release": "soon"},
         {"writes": "²"},
+        {"writes": "999999999", "next": "1000", "finish": "1000"},
         dict.fromkeys(("writes", "next", "until", "finish", "release"), "9" * 5000),
     ],
 )

@@ -12,7 +12,7 @@ from click.exceptions import Exit
 
 from perdure.api.labels import UPGRADE_RECORD_LABEL
 from perdure.api.names import SYSTEM_NAMESPACE
-from perdure.api.state_versions import OLDEST, parse_version
+from perdure.api.state_versions import NEWEST, OLDEST, parse_version
 from perdure.cli.command import Decorator, option, packed, verb
 from perdure.cli.connection import connect
 from perdure.cli.doctor import CheckResult, Result, check_all, finding_lines
@@ -37,6 +37,8 @@ with lazily():
     from perdure.view import fleet as view
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from perdure.client.cluster import Cluster
 
 _FINISHED_WITHIN: Final = "60s"
@@ -154,17 +156,17 @@ def fleet(
         raise click.BadParameter("cannot be combined with --owner-of", param_hint="--finish-upgrade")
     seconds = seconds_of(timeout, "--timeout")
 
-    async def read() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    async def read() -> tuple[list[dict[str, Any]], list[dict[str, Any]], datetime]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             if finish_upgrade:
                 await _finish(found, seconds)
-            return await found.leases(), await _records(found)
+            return await found.leases(), await _records(found), found.diagnosis.server_time() or clock.now()
 
-    leases, records = asyncio.run(read())
+    leases, records, now = asyncio.run(read())
 
     screen = Screen(color)
     page = page_of(context, screen)
-    members = view.members_of(leases, page.now)
+    members = view.members_of(leases, now)
     if owner_of:
         members = view.owners_of(members, of, workflow_id)
     if not is_for_users(output):
@@ -175,8 +177,8 @@ def fleet(
     else:
         click.echo(f"No operators share the work in namespace `{namespace}`.", err=True)
     if not owner_of:
-        for record in records:
-            screen.write(view.upgrade_line(members, UpgradeRecord.read(record), page.now))
+        for line in view.upgrade_lines(members, records, now):
+            screen.write(line)
 
 
 async def _records(cluster: Cluster) -> list[dict[str, Any]]:
@@ -204,33 +206,52 @@ async def _finish(cluster: Cluster, seconds: float) -> None:
 
 
 async def _finish_record(cluster: Cluster, stored: dict[str, Any], seconds: float) -> None:
-    """The same for one record. An operator that still counts on an older one drops the request, which is then repeated."""
-    version = OLDEST
+    """The same for one record. An operator that still counts on an older one drops the request, which is then repeated.
+
+    A single operator has no Lease, so only what it makes of a request tells what it reads. It writes the requested version if it
+    is the newest one that it reads. Otherwise it drops the request, and the record has the next version, if there is one.
+    """
+    name, found, version, was_requested = stored["metadata"]["name"], stored, OLDEST, False
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while True:
                 record = UpgradeRecord.read(stored)
-                members = view.members_of(await cluster.leases(), clock.now())
+                leases = await cluster.leases()
+                members = view.of_record(
+                    view.members_of(leases, cluster.diagnosis.server_time() or clock.now()), stored
+                )
                 newest, older = view.behind(members)
                 if older:
-                    click.echo(
-                        f"Error: these operators do not read state version {newest}: {', '.join(older)}; wait until the "
-                        "upgrade has replaced them",
-                        err=True,
-                    )
-                    raise Exit(ExitCode.NO)
-                # `next` follows with the operators' next look. Without Leases, only it tells which version the operator reads.
-                version = max(version, newest, record.follows or 0)
+                    raise _left(f"these operators do not read state version {newest}: {', '.join(older)}")
                 writes = [parse_version(each.writes) for each in members if not each.expired]
-                if min([record.writes, *writes]) >= version:
+                # `next` follows with the operators' next look.
+                version = max(version, newest, record.follows or (OLDEST if writes else NEWEST))
+                is_dropped = was_requested and record.finish == OLDEST and found is not None
+                if writes and min([record.writes, *writes]) >= version:
                     return
-                if version > max(record.writes, record.finish):
-                    stored["data"] = {**(stored.get("data") or {}), "finish": str(version)}
-                    await cluster.config_maps.store(stored)
+                if not writes and is_dropped and record.follows is None:
+                    if record.writes < version:
+                        raise _left(f"the operator does not read state version {version}")
+                    return
+                is_needed = record.finish != version and (version > record.writes or not writes)
+                if found is not None and is_needed:
+                    data = {**(stored.get("data") or {}), "finish": str(version)}
+                    was_requested |= await cluster.config_maps.replace({**stored, "data": data})
                 await asyncio.sleep(_LOOK_SECONDS)
-                stored = await cluster.config_maps.read(stored["metadata"]["name"]) or stored
-    click.echo(f"Error: timed out waiting for the operators to write state version {version}; see their log", err=True)
+                found = await cluster.config_maps.read(name)
+                stored = found or stored
+    if found is None:
+        problem = f"the upgrade record `{name}` was deleted, and no operator has created it again"
+    else:
+        problem = f"timed out waiting for the operators to write state version {version}"
+    click.echo(f"Error: {problem}; see their log", err=True)
     raise Exit(ExitCode.TIMEOUT)
+
+
+def _left(problem: str) -> Exit:
+    """Report that an operator of an earlier version is left."""
+    click.echo(f"Error: {problem}; wait until the upgrade has replaced them", err=True)
+    return Exit(ExitCode.NO)
 
 
 @verb()

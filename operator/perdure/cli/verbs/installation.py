@@ -211,7 +211,8 @@ async def _finish_record(cluster: Cluster, stored: dict[str, Any], seconds: floa
     A single operator has no Lease, so only what it makes of a request tells what it reads. It writes the requested version if it
     is the newest one that it reads. Otherwise it drops the request, and the record has the next version, if there is one.
     """
-    name, found, version, was_requested = stored["metadata"]["name"], stored, OLDEST, False
+    name, version, was_requested = stored["metadata"]["name"], OLDEST, False
+    found: dict[str, Any] | None = stored
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while True:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.api.labels import FLEET_LABEL
@@ -334,10 +333,7 @@ class Diagnosis:
 
     def server_time(self) -> datetime | None:
         """Return the time of the API server's last answer, to the second."""
-        try:
-            return parsedate_to_datetime(self._requests.client.date)
-        except ValueError:
-            return None
+        return clock.read_http_time(self._requests.client.date)
 
 
 async def _or_none(answer: Awaitable[Any]) -> Any:

@@ -12,11 +12,12 @@ from typing import Final
 import structlog
 
 from perdure.api.reasons import EventReason
+from perdure.api.state_versions import OLDEST
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.state_versions import StateVersions
 from perdure.kube import client as kube
-from perdure.kube.clock import now
+from perdure.kube import clock
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.upgrades import UpgradeRecord, advance, later
@@ -68,21 +69,23 @@ class Upgrades:
         self._versions = versions
         self._settings = settings
         self._url = kube.path(kube.CORE, client.access.namespace, "configmaps")
+        self._recorded = versions.writes
+        """The version that the last known record allows."""
         self._lowest_seen = versions.reads
-        """The lowest version that another operator reads which was seen since the last look; it may be gone by the next one."""
+        """The lowest version that an operator reads which was seen since the last recorded look; it may be gone by now."""
         self._trouble = ""
         self._has_read = False
         """Whether the record was read: it names the latest release for reports of what this one cannot read."""
         self._log = structlog.get_logger("perdure.upgrades")
         metrics.STATE_VERSION.labels("read").set(versions.reads)
-        self._write_from_now_on(versions.writes)
+        self._follow()
         shards.subscribe(self._lower)
 
     async def run(self) -> None:
         """Look at the record and at the other operators, until cancelled."""
         while True:
             try:
-                await self._look()
+                await self.look()
                 self._trouble = ""
             except kube.RequestError as error:
                 if repr(error) != self._trouble:  # such as a missing permission, which does not end by itself
@@ -90,7 +93,7 @@ class Upgrades:
                     self._log.warning("Could not read or write the upgrade record, retrying", error=self._trouble)
             await asyncio.sleep(_LOOK_SECONDS if self._shards.active else _FIRST_LOOK_SECONDS)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         """Update the record, and write the version in it from now on."""
         if self._has_read and not self._shards.active:
             return
@@ -98,26 +101,43 @@ class Upgrades:
             found = await self._client.get(f"{self._url}/{self._settings.record}")
         except kube.NotFoundError:
             found = None
+        now = self._client.server_time() or clock.now()  # the clocks of several operators differ
         self._has_read = True
         before = None if found is None else UpgradeRecord.read(found)
         self._versions.latest = later(self._versions.release, before.release if before is not None else "")
         if not self._shards.active:
             return  # the other operators are not known
+        self._recorded = OLDEST if before is None else before.writes
+        self._follow()
         is_new = before is None and await self._is_new()
-        reads = [self._versions.reads, self._lowest_seen, *self._shards.others_read.values()]
-        after = advance(before, reads, self._settings.hold_back, now(), release=self._versions.release, is_new=is_new)
-        if after == before or await self._write(found, before, after):
-            self._lowest_seen = min([self._versions.reads, *self._shards.others_read.values()])
-        self._write_from_now_on(min(after.writes, self._versions.reads))
+        self._lower()
+        counted, self._lowest_seen = self._lowest_seen, self._lowest_now()
+        is_recorded = False
+        try:
+            after = advance(
+                before, [counted], self._settings.hold_back, now, release=self._versions.release, is_new=is_new
+            )
+            is_recorded = after == before or await self._write(found, before, after)
+        finally:  # others may have come and gone during the write
+            if is_recorded:
+                self._recorded = after.writes
+            else:
+                self._lowest_seen = min(self._lowest_seen, counted)
+            self._follow()
 
     def _lower(self) -> None:
         """Write nothing that another operator cannot read, as soon as that one is known: the next look may be seconds away."""
-        self._lowest_seen = min([self._lowest_seen, *self._shards.others_read.values()])
-        self._write_from_now_on(min(self._versions.writes, self._lowest_seen))
+        self._lowest_seen = min(self._lowest_seen, self._lowest_now())
+        self._follow()
 
-    def _write_from_now_on(self, version: int) -> None:
-        self._versions.writes = version
-        metrics.STATE_VERSION.labels("written").set(version)
+    def _lowest_now(self) -> int:
+        """The lowest of the versions that the live operators read."""
+        return min([self._versions.reads, *self._shards.others_read.values()])
+
+    def _follow(self) -> None:
+        """Write what the record allows and all operators can read that may not have been counted in it."""
+        self._versions.writes = min(self._recorded, self._lowest_seen)
+        metrics.STATE_VERSION.labels("written").set(self._versions.writes)
 
     async def _is_new(self) -> bool:
         """Whether nothing is stored yet."""

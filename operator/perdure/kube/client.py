@@ -7,6 +7,7 @@ If a request fails, the client raises a `RequestError`: an `ApiError` if the API
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final, Self
 
@@ -15,6 +16,7 @@ import msgspec
 import orjson
 
 from perdure.kube.access import Access
+from perdure.kube.clock import read_http_time
 from perdure.kube.errors import (
     AlreadyExistsError,
     ApiError,
@@ -88,6 +90,8 @@ class Connection:
     def __init__(self, access: Access, session: aiohttp.ClientSession) -> None:
         self.access = access
         self.session = session
+        self.date = ""
+        """The `Date` header of the last response."""
         self._server = access.server.rstrip("/")  # it may contain a path, because some clusters share an address
 
     def authorization(self) -> dict[str, str]:
@@ -131,6 +135,7 @@ class Connection:
             async with self.session.request(
                 method, f"{self._server}{url}", params=query, data=data, headers=sent, allow_redirects=False
             ) as response:
+                self.date = response.headers.get("Date", "")
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
                     raise error_of(response.status, await response.read())
                 if not limit_bytes:
@@ -155,6 +160,7 @@ class Connection:
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
+                self.date = response.headers.get("Date", "")
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:  # an API server redirects nothing
                     raise error_of(response.status, await response.read())
                 yield response
@@ -306,6 +312,10 @@ class Client:
             trace_configs=list(traces),
         ) as session:
             yield cls(access, session)
+
+    def server_time(self) -> datetime | None:
+        """The time of the API server's last response, to the second; None if it did not send it."""
+        return read_http_time(self.connection.date)
 
     async def get(self, url: str) -> Object:
         """Read one object."""

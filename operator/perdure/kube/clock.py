@@ -5,6 +5,11 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
+from perdure.lazy import lazily
+
+with lazily():
+    from email import utils
+
 
 def _wall_clock() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - the exception that makes the rule possible
@@ -20,6 +25,14 @@ source: ContextVar[Callable[[], datetime]] = ContextVar("clock", default=_wall_c
 def now() -> datetime:
     """The wall-clock time, UTC, to the microsecond, for deadlines and events."""
     return source.get()()
+
+
+def read_http_time(header: str) -> datetime | None:
+    """The time in a `Date` header of an API server, UTC, to the second; None if it has none."""
+    try:
+        return utils.parsedate_to_datetime(header).replace(tzinfo=UTC)  # always GMT (RFC 9110)
+    except ValueError:
+        return None
 
 
 def monotonic() -> float:

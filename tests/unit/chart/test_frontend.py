@@ -159,6 +159,15 @@ def test_alerts_about_rpcs_select_what_serves_them(render: Render) -> None:
     assert jobs(APART) == {"perdure-frontend"}
 
 
+def test_an_alert_fires_if_no_frontend_answers(render: Render) -> None:
+    def queries(*settings: str) -> dict[str, str]:
+        (rule,) = of_kind(render("prometheusRule.enabled=true", *settings), "PrometheusRule")
+        return {each["alert"]: each["expr"] for group in rule["spec"]["groups"] for each in group["rules"]}
+
+    assert queries(APART)["PerdureFrontendDown"] == 'absent(up{job="perdure-frontend"} == 1)'
+    assert "PerdureFrontendDown" not in queries()
+
+
 def test_without_a_temporal_frontend_there_is_none_of_its_own(render: Render) -> None:
     manifests = render(APART, "temporal.enabled=false", "replicas=1")
     assert "perdure-frontend" not in [each["metadata"]["name"] for each in of_kind(manifests, "Deployment")]

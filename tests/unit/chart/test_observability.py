@@ -75,7 +75,8 @@ def test_every_query_selects_this_release(render: Render) -> None:
 
 
 def test_every_alert_has_a_runbook(render: Render) -> None:
-    rules = alerts(render(ALERTS, 'prometheusRule.runbookUrl="https://docs.example.com/alerts/"'))
+    address = 'prometheusRule.runbookUrl="https://docs.example.com/alerts/"'
+    rules = alerts(render(ALERTS, "frontend.replicas=2", address))
     sections = re.findall(r"^## (\w+)$", (REPOSITORY / "docs" / "alerts.md").read_text(), re.MULTILINE)
     assert [rule["alert"] for rule in rules] == sections
     assert rules[0]["annotations"]["runbook_url"] == "https://docs.example.com/alerts/#perduredown"

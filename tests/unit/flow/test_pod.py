@@ -38,3 +38,13 @@ def test_the_log_of_a_pod_has_what_the_function_logs(tmp_path: Path) -> None:
 def test_a_module_decides_about_its_log(tmp_path: Path) -> None:
     own = MODULE.replace("import perdure", 'logging.basicConfig(level="INFO", format="%(message)s")\nimport perdure', 1)
     assert log_of(tmp_path, own) == "charging 7\n"
+
+
+def test_a_pod_has_its_workspaces(tmp_path: Path) -> None:
+    mounted = MODULE.replace(
+        "@shop.activity()", "files = pf.Workspace('files', size='1Gi')\n\n\n@shop.activity(workspace=files)"
+    )
+    mounted = mounted.replace("def charge(", "async def charge(").replace(
+        '"charging %d", amount', '"files in %s", files.path'
+    )
+    assert log_of(tmp_path, mounted).endswith("INFO shop: files in /workspaces/files\n")

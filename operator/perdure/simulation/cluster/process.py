@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from datetime import datetime, timedelta
+from email.utils import format_datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -30,7 +31,7 @@ class Session:
 
     def __init__(self, server: ApiServer, actor: str) -> None:
         """Open the connections of a client named `actor`."""
-        self._server = server
+        self.server = server
         self._actor = actor
         self.dead = False
         self.headers: dict[str, str] = {}
@@ -63,7 +64,7 @@ class Session:
 
     def arrive(self, request: Request) -> Response:
         """Pass a request that has arrived to the API server."""
-        return self._server.handle(request)
+        return self.server.handle(request)
 
 
 class _Exchange:
@@ -86,6 +87,11 @@ class _Exchange:
     @property
     def status(self) -> int:
         return self._answer.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the operator reads of them: the time of the API server."""
+        return {"Date": format_datetime(self._session.server.loop.now(), usegmt=True)}
 
     @property
     def content(self) -> Self:

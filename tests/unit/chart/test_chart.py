@@ -558,7 +558,10 @@ def test_the_crds_of_the_chart_are_those_of_the_repository(render: Render) -> No
 
 def test_the_crds_of_the_chart_can_serve_one_version_alone(render: Render) -> None:
     for crd in of_kind(render("crds.v1beta1=false"), "CustomResourceDefinition"):
-        assert {each["name"]: each["served"] for each in crd["spec"]["versions"]} == {"v1beta1": False, "v1alpha1": True}
+        assert {each["name"]: each["served"] for each in crd["spec"]["versions"]} == {
+            "v1beta1": False,
+            "v1alpha1": True,
+        }
 
 
 def test_by_default_a_network_policy_restricts_the_port_of_operators_and_nothing_else(render: Render) -> None:

@@ -500,10 +500,14 @@ def chart_template(crd: str) -> str:
         crd: The text of the file in `crds/`.
 
     Returns:
-        The same, installed if `crds.enabled` is true, and kept on uninstall if `crds.keep` is true.
+        The same, installed if `crds.enabled` is true, and kept on uninstall if `crds.keep` is true. `crds.v1beta1` says whether
+        this version is served.
     """
     # Text in a description that looks like a template must stay unchanged.
     body = crd.removeprefix(HEADER).replace("{{", '{{ "{{" }}')
+    body = body.replace(
+        "  - name: v1beta1\n    served: true\n", "  - name: v1beta1\n    served: {{ .Values.crds.v1beta1 }}\n", 1
+    )
     head, metadata, rest = body.partition("metadata:\n")
     return (
         f"{HEADER}{{{{- if .Values.crds.enabled }}}}\n{head}{metadata}"

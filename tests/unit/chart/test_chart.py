@@ -556,6 +556,14 @@ def test_the_crds_of_the_chart_are_those_of_the_repository(render: Render) -> No
     assert not of_kind(render("crds.enabled=false"), "CustomResourceDefinition")
 
 
+def test_the_crds_of_the_chart_can_serve_one_version_alone(render: Render) -> None:
+    for crd in of_kind(render("crds.v1beta1=false"), "CustomResourceDefinition"):
+        assert {each["name"]: each["served"] for each in crd["spec"]["versions"]} == {
+            "v1beta1": False,
+            "v1alpha1": True,
+        }
+
+
 def test_by_default_a_network_policy_restricts_the_port_of_operators_and_nothing_else(render: Render) -> None:
     (policy,) = of_kind(render("console.enabled=true", "ui.enabled=true"), "NetworkPolicy")
     assert policy["spec"]["policyTypes"] == ["Ingress"]

@@ -51,7 +51,7 @@ def run_here() -> None:
     assert_type(run.folder_of(files), Path)
     assert_type(files.path, Path)
     nightly.run_local("2026-11-27")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    _ = extract(day=date(2026, 11, 27))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    _ = extract(day=date(2026, 11, 27))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue, reportUnknownVariableType]
     pf.mapp(extract, [])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 

@@ -40,6 +40,11 @@ async def nightly(day: date, sources: tuple[str, ...] = ("eu",)) -> int:
     approved = assert_type(await pf.signal("approve", bool, timeout="1d"), bool)
     first = assert_type(await pf.race(extract("eu", day), extract("us", day)), Part)
     assert_type(await count([*parts, first]), int)
+    assert_type(await pf.gather(extract("eu", day), extract("us", day)), tuple[Part, Part])
+    mixed = await pf.gather(extract("eu", day), count([]), pf.signal("note", str))
+    assert_type(mixed, tuple[Part, int, str])  # type: ignore[assert-type]  # mypy has Any
+    assert_type(await pf.gather(*(extract(each, day) for each in sources)), list[Part])
+    assert_type(await pf.race(extract("eu", day), count([]), pf.sleep("1h")), Part | int | None)
     return len(parts) if approved else 0
 
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -132,8 +136,21 @@ async def map(  # noqa: A001 - used as `pf.map`
     return results
 
 
-async def gather(*calls: Awaitable[Any]) -> list[Any]:
-    """Wait for all calls, and return their results in order. When one fails, cancel the others and raise its error."""
+@overload
+async def gather(first: Awaitable[A], second: Awaitable[B], /) -> tuple[A, B]: ...
+@overload
+async def gather(first: Awaitable[A], second: Awaitable[B], third: Awaitable[C], /) -> tuple[A, B, C]: ...
+@overload
+async def gather(
+    first: Awaitable[A], second: Awaitable[B], third: Awaitable[C], fourth: Awaitable[D], /
+) -> tuple[A, B, C, D]: ...
+@overload
+async def gather(*calls: Awaitable[R]) -> list[R]: ...
+async def gather(*calls: Awaitable[Any]) -> Any:
+    """Wait for all calls, and return the list of their results. When one fails, cancel the others and raise its error.
+
+    Checkers see a tuple of a few results, as with `asyncio.gather`.
+    """
     tasks = [asyncio.ensure_future(each) for each in calls]
     try:
         return list(await asyncio.gather(*tasks))
@@ -141,7 +158,13 @@ async def gather(*calls: Awaitable[Any]) -> list[Any]:
         await _cancel(tasks)
 
 
-async def race(*calls: Awaitable[R]) -> R:
+@overload
+async def race(first: Awaitable[A], second: Awaitable[B], /) -> A | B: ...
+@overload
+async def race(first: Awaitable[A], second: Awaitable[B], third: Awaitable[C], /) -> A | B | C: ...
+@overload
+async def race(*calls: Awaitable[R]) -> R: ...
+async def race(*calls: Awaitable[Any]) -> Any:
     """Wait for the first call that ends, cancel the others, and return its result or raise its error."""
     tasks = [asyncio.ensure_future(each) for each in calls]
     try:

@@ -570,7 +570,7 @@ def test_a_timeout_in_a_function_is_a_failure_of_that_type() -> None:
 
 @etl.flow
 async def twice() -> list[str]:
-    return await pf.gather(pf.signal("name", str), pf.signal("name", str, timeout="2h"))
+    return list(await pf.gather(pf.signal("name", str), pf.signal("name", str, timeout="2h")))
 
 
 def test_a_signal_is_for_one_of_those_who_wait() -> None:
@@ -682,7 +682,7 @@ async def chosen_by_chance(rounds: int = 0) -> list[float]:
 
 @etl.flow
 async def parent_of_chance() -> list[list[float]]:
-    return await pf.gather(chosen_by_chance(1), chosen_by_chance(0))
+    return list(await pf.gather(chosen_by_chance(1), chosen_by_chance(0)))
 
 
 def test_each_run_has_random_numbers_of_its_own_and_children_that_continue_stay_children() -> None:

@@ -131,7 +131,7 @@ BUGS = (
         commit="046d8ea5",
         changes=(Change(file="engine/relations.py", good="child.restarted or item.failure", bad="item.failure"),),
         scenario="mixed_with_code",
-        first_seed=337,
+        first_seed=470,
         found="that names another start than",
     ),
     Bug(
@@ -222,7 +222,7 @@ BUGS = (
         scenario="retention",
         operators=3,
         fleet=True,
-        first_seed=25,
+        first_seed=87,
         found="is created 2 times",
     ),
     Bug(
@@ -436,7 +436,13 @@ BUGS = (
     Bug(
         name="a fleet writes a form that not all of its operators read",
         commit="67df5dc",
-        changes=(Change(file="runtime/upgrades.py", good="lowest = min(reads)", bad="lowest = max(reads)"),),
+        changes=(
+            Change(
+                file="controller/upgrades.py",
+                good="return min([self._versions.reads,",
+                bad="return max([self._versions.reads,",
+            ),
+        ),
         scenario="upgrades",
         operators=3,
         fleet=True,

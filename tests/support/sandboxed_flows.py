@@ -5,6 +5,7 @@ import time
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import perdure.flow as pf
 
@@ -34,6 +35,12 @@ async def today() -> str:
 
 
 @box.flow
+async def zoned(name: str) -> list[str]:
+    day = pf.now().astimezone(ZoneInfo(name)).date()
+    return [day.isoformat(), datetime(day.year, day.month, day.day, 2, tzinfo=ZoneInfo(name)).isoformat()]
+
+
+@box.flow
 async def chance() -> float:
     return random.random()
 
@@ -57,6 +64,11 @@ async def sized(size: int, *, large: bool) -> int:
 async def remembering() -> int:
     imports.append(1)
     return len(imports)
+
+
+@box.flow(name="2nd flow-ü")
+async def named() -> int:
+    return await remembering()
 
 
 @box.flow

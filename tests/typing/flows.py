@@ -1,10 +1,11 @@
 """A user's program with flows, for type checkers."""
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import perdure.flow as pf
 from perdure.client import AsyncClient, AsyncRun, Client, Run
@@ -32,11 +33,18 @@ async def count(parts: list[Part]) -> int:
 
 @etl.flow
 async def nightly(day: date, sources: tuple[str, ...] = ("eu",)) -> int:
-    assert_type(extract("eu", day), Awaitable[Part])
+    _ = assert_type(extract("eu", day), Coroutine[Any, Any, Part])
+    extract("eu", day)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+    asyncio.create_task(count([])).cancel()
     parts = assert_type(await pf.map(extract, sources, day=day, at_most=4), list[Part])
     approved = assert_type(await pf.signal("approve", bool, timeout="1d"), bool)
     first = assert_type(await pf.race(extract("eu", day), extract("us", day)), Part)
     assert_type(await count([*parts, first]), int)
+    assert_type(await pf.gather(extract("eu", day), extract("us", day)), tuple[Part, Part])
+    mixed = await pf.gather(extract("eu", day), count([]), pf.signal("note", str))
+    assert_type(mixed, tuple[Part, int, str])  # type: ignore[assert-type]  # mypy has Any
+    assert_type(await pf.gather(*(extract(each, day) for each in sources)), list[Part])
+    assert_type(await pf.race(extract("eu", day), count([]), pf.sleep("1h")), Part | int | None)
     return len(parts) if approved else 0
 
 
@@ -48,7 +56,7 @@ def run_here() -> None:
     assert_type(run.folder_of(files), Path)
     assert_type(files.path, Path)
     nightly.run_local("2026-11-27")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    extract(day=date(2026, 11, 27))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    _ = extract(day=date(2026, 11, 27))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue, reportUnknownVariableType]
     pf.mapp(extract, [])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 

@@ -407,3 +407,7 @@ if not TYPE_CHECKING:  # checkers know the names from the imports above, and rep
                 if found is not None:
                     return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """Return the public names too, for completion in notebooks."""
+        return sorted({*globals(), *__all__})

@@ -39,9 +39,11 @@ class Codec:
             ValueTypeError: The value does not fit the type, or JSON cannot represent it.
         """
         try:
-            return self._to_json(value)
+            found = self._to_json(value)
+            json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # refuses NaN, and half a surrogate pair
         except (TypeError, ValueError) as error:
             raise ValueTypeError(f"{subject}: {_reason(error)}") from error
+        return found
 
     def decode(self, value: Any, subject: str) -> Any:
         """Return a value of the type.
@@ -68,11 +70,11 @@ def codec_of(hint: Any) -> Codec:
     Raises:
         TypeError: Neither pydantic nor msgspec can represent the type.
     """
-    from pydantic import PydanticSchemaGenerationError, TypeAdapter  # noqa: PLC0415 - 0.1 s of each import of flows
+    from pydantic import PydanticUserError, TypeAdapter  # noqa: PLC0415 - 0.1 s of each import of flows
 
     try:
         adapter = TypeAdapter(hint)
-    except PydanticSchemaGenerationError as error:
+    except PydanticUserError as error:  # a type that it does not know, or a TypedDict before Python 3.12
         return _msgspec_codec(hint, error)
 
     def to_json(value: Any) -> Any:

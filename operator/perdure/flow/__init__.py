@@ -94,3 +94,7 @@ if not TYPE_CHECKING:  # checkers know the names from the imports above, and rep
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_LATER[name]), name)
+
+    def __dir__() -> list[str]:
+        """Return the public names too, for completion in notebooks."""
+        return sorted({*globals(), *__all__})

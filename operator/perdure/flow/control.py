@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, overload
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
@@ -20,7 +20,7 @@ from temporalio.exceptions import (
 )
 
 from perdure.api.times import format_duration
-from perdure.api.values import codec_of
+from perdure.api.values import ValueTypeError, codec_of
 from perdure.engine.failures import FailureKind, shorten
 from perdure.flow.definitions import CALLS, Activity, Duration, duration, text_of
 from perdure.flow.workflow import FlowCalls
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -81,8 +85,18 @@ async def map(  # noqa: A001 - used as `pf.map`
 
     Raises:
         MapError: Calls have failed.
-        TypeError: The arguments do not fit the parameters.
+        TypeError: The arguments do not fit the parameters, or this is not an activity.
+        ValueError: `at_most` or `failure_policy` is not valid.
     """
+    called: object = activity
+    if not isinstance(called, Activity):
+        raise TypeError(f"map calls an activity, not {called!r}: for others, use `pf.gather`")
+    if at_most is not None and at_most < 1:
+        raise ValueError(f"`at_most` of map must be at least 1, or None for all, not {at_most!r}")
+    if failure_policy not in get_args(FailurePolicy):
+        raise ValueError(
+            f"`failure_policy` of map must be {', '.join(get_args(FailurePolicy))}, not {failure_policy!r}"
+        )
     parameter = next((name for name in activity.signature.names if name not in arguments), None)
     if parameter is None:
         raise TypeError(f"map: all arguments of {activity.name} are given, none is left for the items")
@@ -100,7 +114,7 @@ async def map(  # noqa: A001 - used as `pf.map`
             try:
                 completed[label] = await activity.called(bound, label)
                 return completed[label]
-            except FailureError as error:
+            except (FailureError, ValueTypeError) as error:
                 if is_cancelled_exception(error):
                     raise
                 failures[label] = error
@@ -112,7 +126,7 @@ async def map(  # noqa: A001 - used as `pf.map`
     results: list[R] = []
     try:
         results = await gather(*calls)
-    except FailureError:
+    except (FailureError, ValueTypeError):
         if not failures:
             raise
     if failures:
@@ -122,8 +136,21 @@ async def map(  # noqa: A001 - used as `pf.map`
     return results
 
 
-async def gather(*calls: Awaitable[Any]) -> list[Any]:
-    """Wait for all calls, and return their results in order. When one fails, cancel the others and raise its error."""
+@overload
+async def gather(first: Awaitable[A], second: Awaitable[B], /) -> tuple[A, B]: ...
+@overload
+async def gather(first: Awaitable[A], second: Awaitable[B], third: Awaitable[C], /) -> tuple[A, B, C]: ...
+@overload
+async def gather(
+    first: Awaitable[A], second: Awaitable[B], third: Awaitable[C], fourth: Awaitable[D], /
+) -> tuple[A, B, C, D]: ...
+@overload
+async def gather(*calls: Awaitable[R]) -> list[R]: ...
+async def gather(*calls: Awaitable[Any]) -> Any:
+    """Wait for all calls, and return the list of their results. When one fails, cancel the others and raise its error.
+
+    Checkers see a tuple of a few results, as with `asyncio.gather`.
+    """
     tasks = [asyncio.ensure_future(each) for each in calls]
     try:
         return list(await asyncio.gather(*tasks))
@@ -131,7 +158,13 @@ async def gather(*calls: Awaitable[Any]) -> list[Any]:
         await _cancel(tasks)
 
 
-async def race(*calls: Awaitable[R]) -> R:
+@overload
+async def race(first: Awaitable[A], second: Awaitable[B], /) -> A | B: ...
+@overload
+async def race(first: Awaitable[A], second: Awaitable[B], third: Awaitable[C], /) -> A | B | C: ...
+@overload
+async def race(*calls: Awaitable[R]) -> R: ...
+async def race(*calls: Awaitable[Any]) -> Any:
     """Wait for the first call that ends, cancel the others, and return its result or raise its error."""
     tasks = [asyncio.ensure_future(each) for each in calls]
     try:
@@ -158,19 +191,19 @@ async def signal(name: str, type_: Any = Any, *, timeout: Duration | None = None
     Args:
         name: Its name.
         type_: The type of its value.
-        timeout: Maximum wait; None: without end.
+        timeout: Maximum wait; None: without end; zero: only one that has arrived.
 
     Raises:
         TimeoutError: It did not arrive in time.
         ValueTypeError: Its value does not fit the type.
     """
-    waiting = _calls().take_signal(name)
-    if timeout is None:
-        value = await waiting
+    calls = _calls()
+    limit = None if timeout is None else duration(timeout)
+    if limit is None or (limit <= timedelta() and calls.has_signal(name)):
+        value = await calls.take_signal(name)
     else:
-        limit = duration(timeout)
         try:
-            value = await asyncio.wait_for(waiting, limit.total_seconds())
+            value = await asyncio.wait_for(calls.take_signal(name), limit.total_seconds())
         except builtins.TimeoutError:
             raise builtins.TimeoutError(f"the signal {name} did not arrive within {format_duration(limit)}") from None
     return codec_of(type_).decode(value, f"the signal {name}")
@@ -228,7 +261,12 @@ class Saga:
         for each in reversed(self._compensations):
             try:
                 await each()
-            except FailureError as failure:
+            except (
+                workflow.NondeterminismError,
+                workflow.ReadOnlyContextError,
+            ):  # the run cannot continue on this code
+                raise
+            except Exception as failure:  # noqa: BLE001 - also an error of the flow's code
                 error.add_note(f"a compensation failed: {_reason(failure)}")
 
 

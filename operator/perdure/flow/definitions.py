@@ -49,10 +49,10 @@ class Secret:
 class Calls(Protocol):
     """Runs what a flow calls."""
 
-    def run_activity(self, activity: Activity[..., Any], arguments: Mapping[str, Any], label: str) -> Awaitable[Any]:
+    async def run_activity(self, activity: Activity[..., Any], arguments: Mapping[str, Any], label: str) -> Any:
         """Run an activity in a pod."""
 
-    def run_child(self, flow: Flow[..., Any], arguments: Mapping[str, Any]) -> Awaitable[Any]:
+    async def run_child(self, flow: Flow[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Run a flow as a child."""
 
 
@@ -62,6 +62,8 @@ CALLS: ContextVar[Calls | None] = ContextVar("perdure.flow", default=None)
 _LONGEST_TEXT: Final = 40
 _LONGEST_LABEL: Final = 60
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_ACTIVITY_NAME = re.compile(r"[A-Za-z][-_A-Za-z0-9]{0,62}")
+"""The name of an activity in a Workflow."""
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """The name of an object of Kubernetes."""
 _OPTIONS: Final = {
@@ -78,9 +80,14 @@ def duration(value: Duration) -> timedelta:
     """Return a duration.
 
     Raises:
-        ValueError: The text is not a duration.
+        ValueError: It is not a duration.
     """
-    return value if isinstance(value, timedelta) else parse_duration(value)
+    if isinstance(value, timedelta):
+        return value
+    text: object = value
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} must be a duration such as `90s`, `1h30m` or `30d`, or a timedelta")  # noqa: TRY004
+    return parse_duration(text)
 
 
 def _checked(value: Duration | None, what: str, *, positive: bool = True) -> timedelta | None:
@@ -93,7 +100,7 @@ def _checked(value: Duration | None, what: str, *, positive: bool = True) -> tim
         return None
     try:
         found = duration(value)
-    except (ValueError, TypeError):
+    except ValueError:
         raise ValueError(f"{what} must be a duration such as `90s` or `1h30m`, not {value!r}") from None
     if found < timedelta() or (positive and not found):
         raise ValueError(f"{what} must be longer than zero, not {value!r}")
@@ -322,7 +329,7 @@ class Activity(Generic[P, R]):
         self.signature = Signature(function, name)
         update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Run the activity, with arguments as those of the function.
 
         Raises:
@@ -332,7 +339,7 @@ class Activity(Generic[P, R]):
         arguments = self.signature.bind(args, kwargs)
         return self.called(arguments, self.signature.label(arguments))
 
-    def called(self, arguments: Mapping[str, Any], label: str = "") -> Awaitable[R]:
+    def called(self, arguments: Mapping[str, Any], label: str = "") -> Coroutine[Any, Any, R]:
         """Run the activity.
 
         Args:
@@ -394,7 +401,7 @@ class Flow(Generic[P, R]):
         self.signature = Signature(function, name)
         update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Run the flow as a child of the current one.
 
         Raises:
@@ -532,6 +539,9 @@ class Environment:
 
         def decorate(function: Callable[..., Any]) -> Activity[..., Any]:
             name = function.__name__.strip("_").replace("_", "-")
+            if not _ACTIVITY_NAME.fullmatch(name):
+                rule = "at most 63 letters, digits, `-`, and `_`, and begins with a letter"
+                raise ValueError(f"the name of an activity has {rule}, not {name!r}: rename its function")
             if name in self.activities:
                 raise ValueError(f"the environment {self.name} has two activities named {name}")
             of = f"of the activity `{name}`"

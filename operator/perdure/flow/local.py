@@ -242,6 +242,8 @@ class LocalRun:
         self._numbers = itertools.count()
         self.max_actions = 1_000_000
         """The number of events after which a flow counts as endless."""
+        self.max_attempts = 1_000
+        """The number of attempts after which an activity counts as endless whose function fails, and that has no other limit."""
         self._executions: list[_Execution] = []
         self._root: _Execution | None = None
         self.sandbox = True
@@ -757,7 +759,8 @@ class LocalRun:
         """End the activity, or repeat a failed attempt."""
         if not task.open:
             return
-        if ending.calls:
+        called = ending.calls
+        if called:
             ending = await self._called(task)
         ending = _fitting(ending, self._activity(task))
         error = ending.error
@@ -768,6 +771,11 @@ class LocalRun:
         after = self._after_failure(task, error)
         if isinstance(after, BaseException):
             await self._resolve(task, error=after)
+        elif called and task.attempt - task.losses >= self.max_attempts and not self._policy(task).maximum_attempts:
+            raise StuckError(
+                f"{task.attempt:,} attempts of {task.command.activity_id} have failed, and it is repeated without end: "
+                f"{type_of(error)}: {error}; give it `retries`, or set `LocalRun.max_attempts`"
+            ) from error
         else:
             self._after(after, lambda: self._attempt(task))
 

@@ -105,7 +105,7 @@ def _activity(activity: Activity[..., Any], placement: Placement) -> Object:
     container: Object = {
         "name": "main",
         "image": environment.image or placement.image,
-        "command": ["python", "-m", "perdure.flow.pod", placement.target],
+        "command": ["python", "-m", "perdure.flow.pod", placement.target, environment.name],
         "env": [*_variables(environment), *_secrets(environment)],
     }
     asked = environment.resources

@@ -1,4 +1,7 @@
-"""The entry point of activities' pods: `python -m perdure.flow.pod etl.py` runs the function that the pod is for."""
+"""The entry point of activities' pods: `python -m perdure.flow.pod etl.py etl` runs the function that the pod is for.
+
+It has the name of the environment too, because another one of the module may have an activity of the same name.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the activity of this pod, and exit."""
     module = load_in_container(sys.argv[1])
-    known = [each for environment in environments_of(module) for each in environment.activities.values()]
+    chosen = sys.argv[2:]  # runs that began with 0.1.0 have no environment there
+    environments = [each for each in environments_of(module) if not chosen or each.name in chosen]
+    known = [each for environment in environments for each in environment.activities.values()]
     activity.main({each.name: partial(_run, each) for each in known})
 
 

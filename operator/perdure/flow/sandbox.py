@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 RESTRICTED = "RestrictedWorkflowAccessError"
 """The type of the failure of a flow that did what the sandbox forbids."""
+
+_PERDURE = __name__.partition(".")[0]
+_LIBRARIES = frozenset({"site-packages", "dist-packages"})
+"""Folders of installed packages, such as those of a virtual environment beside the flow."""
 
 _INSTEAD = (
     (("time.sleep",), "use `await pf.sleep(…)`"),
@@ -69,21 +74,25 @@ def advice(failure: Failure, flow: Flow[..., object]) -> str:
 
 
 def _restrictions(flows: Iterable[Flow[..., object]]) -> SandboxRestrictions:
-    """Import again, for each run, only the modules next to the flow: the others are libraries, and hold no state of runs."""
+    """Import again, for each run, only the modules next to the flow: the others are libraries, and hold no state of runs.
+
+    The SDK restricts methods of `ZoneInfo` by a proxy of the class, whose objects `datetime` rejects.
+    """
     ours = {flow.function.__module__ for flow in flows}
     folders = {str(Path(found).parent) for each in ours if (found := _file_of(each))}
     packages = {each.partition(".")[0] for each in ours}
     libraries = set()
     for name, module in list(sys.modules.items()):
-        if (
+        package = name.partition(".")[0]
+        if package != _PERDURE and (
             name == "__main__"
             or _is_in(getattr(module, "__file__", None), folders)
             or any(f"{each}.".startswith(f"{name}.") for each in ours)
         ):
             continue
-        package = name.partition(".")[0]
         libraries.add(name if package in packages else package)  # what is passed through includes what is in it
-    return SandboxRestrictions.default.with_passthrough_modules(*libraries)
+    members = SandboxRestrictions.default.invalid_module_members.with_child_unrestricted("zoneinfo", "ZoneInfo")
+    return replace(SandboxRestrictions.default, invalid_module_members=members).with_passthrough_modules(*libraries)
 
 
 def _file_of(module: str) -> str | None:
@@ -91,7 +100,14 @@ def _file_of(module: str) -> str | None:
 
 
 def _is_in(file: str | None, folders: set[str]) -> bool:
-    return file is not None and any(str(parent) in folders for parent in Path(file).parents)
+    """Return whether a module is in one of some folders, and not in an installed package."""
+    if file is None:
+        return False
+    path = Path(file)
+    return any(
+        str(parent) in folders and _LIBRARIES.isdisjoint((parent.name, *path.relative_to(parent).parts))
+        for parent in path.parents
+    )
 
 
 def _place(flow: Flow[..., object]) -> None:

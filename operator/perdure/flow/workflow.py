@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
 from perdure.flow.definitions import CALLS, duration
 from perdure.flow.files import with_files
@@ -67,6 +67,10 @@ class FlowCalls:
         """Keep a signal until the flow takes it."""
         self._signals[name].append(value)
 
+    def has_signal(self, name: str) -> bool:
+        """Return whether a signal has arrived that nobody has taken."""
+        return bool(self._signals[name])
+
     async def take_signal(self, name: str) -> Any:
         """Wait for a signal, and return its value."""
         received = self._signals[name]
@@ -109,7 +113,7 @@ class _FlowWorkflow:
 
 def workflow_class(flow: Flow[..., Any]) -> type:
     """Return a flow as a workflow class, in the module of the flow."""
-    name = f"{flow.name}_workflow"
+    name = f"{_identifier(flow.name)}_workflow"
 
     async def run(self, arguments: Any = None) -> Any:  # type: ignore[no-untyped-def]  # noqa: ANN001 - the SDK would count it
         CALLS.set(self.calls)
@@ -122,14 +126,30 @@ def workflow_class(flow: Flow[..., Any]) -> type:
     return workflow.defn(name=flow.name)(type(name, (_FlowWorkflow,), {**place, "run": workflow.run(run)}))
 
 
+def _identifier(name: str) -> str:
+    """Return a name as one that the sandbox can import, such as for `nightly-etl`."""
+    return name if name.isidentifier() else f"flow_{name.encode().hex()}"
+
+
 async def _run(flow: Flow[..., Any], arguments: Any) -> Any:
     """Run the function; an exception of its own fails the flow, as it would fail a program."""
     try:
         result = await flow.function(**flow.signature.decode_arguments(arguments))
         return flow.signature.encode_result(result)
-    except (FailureError, workflow.NondeterminismError, workflow.ReadOnlyContextError):
-        raise
-    except Exception as error:  # noqa: BLE001 - raised again, as the failure of the flow
+    except Exception as raised:
+        error = _first(raised)
+        if isinstance(error, FailureError | workflow.NondeterminismError | workflow.ReadOnlyContextError):
+            if error is raised:
+                raise
+            raise error from error.__cause__
         kind = type(error).__name__
         failure = ApplicationError(str(error) or kind, type=kind, non_retryable=True)
         raise failure.with_traceback(error.__traceback__) from error.__cause__  # as its cause, it would be told twice
+
+
+def _first(error: Exception) -> Exception:
+    """Return the error for which an `asyncio.TaskGroup` has failed: the first that is not a cancellation; others unchanged."""
+    while isinstance(error, ExceptionGroup):
+        parts = error.exceptions
+        error = next((each for each in parts if not is_cancelled_exception(each)), parts[0])
+    return error

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from perdure import api
+from perdure import api, client, flow
 from perdure.api.crdgen import KINDS
 from perdure.api.models import ApiModel
 
@@ -38,6 +38,11 @@ def test_each_model_that_users_write_is_public_by_its_own_name() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Workfow"):
         _ = api.Workfow  # type: ignore[attr-defined]
+
+
+def test_notebooks_complete_the_public_names() -> None:
+    for module in (api, client, flow):
+        assert set(module.__all__) <= set(dir(module))
 
 
 def test_the_package_imports_pydantic_with_the_first_model() -> None:

@@ -46,13 +46,13 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     monkeypatch.syspath_prepend(str(REPOSITORY / "examples" / "flow"))
     before = set(sys.modules)
     yield importlib.import_module
-    for name in ("files", "release", "subscription"):
+    for name in ("files", "delivery", "subscription"):
         if name not in before:
             sys.modules.pop(name, None)
 
 
 def test_activities_share_a_workspace(example: Callable[[str], Any]) -> None:
-    found = example("release")
+    found = example("delivery")
     run = pf.LocalRun()
     run.lose(found.build)
     size = run.run(found.release, ["shop", "bank"])

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 import pydantic
@@ -314,6 +315,27 @@ def test_a_saga_undoes_in_reverse_order() -> None:
     assert [call.arguments["what"] for call in run.calls if call.activity == "undo"] == ["car", "hotel"]
 
 
+@etl.flow
+async def trip_with_mistakes() -> None:
+    async def forget() -> None:
+        raise KeyError("itinerary")
+
+    async with pf.Saga() as saga:
+        saga.compensate(undo, "hotel")
+        saga.compensate(forget)
+        saga.compensate(undo)
+        saga.compensate(undo, ["car"])
+        await book("flight")
+
+
+def test_a_compensation_with_a_mistake_does_not_stop_the_others() -> None:
+    run = pf.LocalRun()
+    with pytest.raises(ActivityError) as caught:
+        run.run(trip_with_mistakes)
+    assert "no seats" in str(caught.value.cause)
+    assert [call.arguments["what"] for call in run.calls if call.activity == "undo"] == ["hotel"]
+
+
 def test_a_cancelled_flow_compensates_too() -> None:
     run = pf.LocalRun()
     run.set_duration(book, "1m")
@@ -390,6 +412,11 @@ def test_names_are_unique_and_durations_checked() -> None:
         etl.activity()(load.function)
     with pytest.raises(ValueError, match="soon"):
         etl.activity(timeout="soon")(print)
+    for name in ("_", "naïve", "x" * 64):
+        load.function.__name__ = name
+        with pytest.raises(ValueError, match=rf"the name of an activity has at most 63 .*'{name.strip('_')}': rename"):
+            etl.activity()(load.function)
+    load.function.__name__ = "load"
     with pytest.raises(ValueError, match="DNS label"):
         pf.Environment("ETL jobs")
     with pytest.raises(TypeError, match="async def plain"):
@@ -543,7 +570,7 @@ def test_a_timeout_in_a_function_is_a_failure_of_that_type() -> None:
 
 @etl.flow
 async def twice() -> list[str]:
-    return await pf.gather(pf.signal("name", str), pf.signal("name", str, timeout="2h"))
+    return list(await pf.gather(pf.signal("name", str), pf.signal("name", str, timeout="2h")))
 
 
 def test_a_signal_is_for_one_of_those_who_wait() -> None:
@@ -551,6 +578,85 @@ def test_a_signal_is_for_one_of_those_who_wait() -> None:
     run.send_signal("name", "ada", after="1h")
     run.send_signal("name", "bob", after="90m")
     assert run.run(twice) == ["ada", "bob"]
+
+
+@etl.activity()
+def diverge(rate: float) -> float:
+    return rate / 0.0 if rate == 0 else rate * float("inf")
+
+
+@etl.flow
+async def diverging(rate: float) -> float:
+    return await diverge(rate)
+
+
+@pytest.mark.parametrize(
+    ("rate", "error"),
+    [
+        (0.0, "ZeroDivisionError: float division by zero"),
+        (1.0, "ValueTypeError: the result of diverge: Out of range float values are not JSON compliant"),
+    ],
+)
+def test_an_activity_that_fails_without_end_is_reported(rate: float, error: str) -> None:
+    run = pf.LocalRun()
+    with pytest.raises(pf.StuckError, match=rf"1,000 attempts of diverge\[rate={rate}\] have failed.*: {error}"):
+        run.run(diverging, rate)
+    assert len(run.calls) == 1000
+    with pytest.raises(pf.ValueTypeError, match="argument `rate` of diverging: Out of range float values"):
+        diverging.run_local(float("nan"))
+
+
+@etl.flow
+async def polling() -> list[str]:
+    await pf.sleep("1s")
+    found = [await pf.signal("name", str, timeout="0s")]
+    try:
+        found.append(await pf.signal("name", str, timeout="0s"))
+    except TimeoutError:
+        found.append("none")
+    return found
+
+
+def test_a_timeout_of_zero_takes_a_signal_that_has_arrived() -> None:
+    run = pf.LocalRun()
+    run.send_signal("name", "ada")
+    assert run.run(polling) == ["ada", "none"]
+
+
+@etl.flow
+async def grouped(things: list[str]) -> list[str]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(book(thing)) for thing in things]
+    return [task.result() for task in tasks]
+
+
+def test_a_task_group_fails_with_the_error_of_its_task() -> None:
+    assert grouped.run_local(["hotel", "car"]) == ["hotel", "car"]
+    with pytest.raises(ActivityError) as caught:
+        grouped.run_local(["flight", "hotel"])
+    assert "no seats" in str(caught.value.cause)
+    run = pf.LocalRun()
+    run.set_duration(book, "1h")
+    run.cancel(after="1m")
+    with pytest.raises(CancelledError):
+        run.run(grouped, ["hotel"])
+
+
+@etl.flow
+async def mapping(items: list[Any], at_most: int | None = None, policy: Any = "Continue") -> int:
+    try:
+        return len(await pf.map(book, items, at_most=at_most, failure_policy=policy))
+    except pf.MapError as error:
+        return -len(error.results)
+
+
+def test_an_item_of_another_type_is_a_failure_of_its_call() -> None:
+    run = pf.LocalRun()
+    assert run.run(mapping, ["hotel", ["car"], "bus"]) == -2
+    with pytest.raises(ApplicationError, match="`at_most` of map must be at least 1, or None for all, not 0"):
+        mapping.run_local(["hotel"], at_most=0)
+    with pytest.raises(ApplicationError, match="must be CancelRunning, FinishRunning, Continue, not 'continue'"):
+        mapping.run_local(["hotel"], policy="continue")
 
 
 def test_signals_have_values_with_declared_types() -> None:
@@ -576,7 +682,7 @@ async def chosen_by_chance(rounds: int = 0) -> list[float]:
 
 @etl.flow
 async def parent_of_chance() -> list[list[float]]:
-    return await pf.gather(chosen_by_chance(1), chosen_by_chance(0))
+    return list(await pf.gather(chosen_by_chance(1), chosen_by_chance(0)))
 
 
 def test_each_run_has_random_numbers_of_its_own_and_children_that_continue_stay_children() -> None:

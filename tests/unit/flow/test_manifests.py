@@ -82,7 +82,7 @@ def test_an_activity_has_the_fields_of_yaml() -> None:
         "podReplacementPolicy": "Failed",
     }
     assert container["image"] == "example.com/train:1"
-    assert container["command"] == ["python", "-m", "perdure.flow.pod", "shop.train"]
+    assert container["command"] == ["python", "-m", "perdure.flow.pod", "shop.train", "train"]
     assert container["resources"] == {
         "requests": {"cpu": "2", "memory": "4Gi"},
         "limits": {"memory": "4Gi", "nvidia.com/gpu": "1"},
@@ -122,7 +122,7 @@ def test_a_mounted_module_reaches_the_worker_and_the_activities() -> None:
     name = code["metadata"]["name"]
     for spec in (workflow["spec"]["activities"][0]["podTemplate"]["spec"], worker["spec"]["podTemplate"]["spec"]):
         assert {"name": "code", "configMap": {"name": name}} in spec["volumes"]
-        assert spec["containers"][0]["command"][-1] == "/flow/etl.py"
+        assert spec["containers"][0]["command"][3] == "/flow/etl.py"
 
 
 def test_an_environment_without_flows_needs_no_worker_and_labels_its_pods() -> None:

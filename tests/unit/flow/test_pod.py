@@ -21,14 +21,27 @@ def charge(amount: int) -> int:
 """
 
 
-def log_of(folder: Path, code: str) -> str:
+def log_of(folder: Path, code: str, *environments: str, result: str = "7") -> str:
     (folder / "shop.py").write_text(code)
     pod = {"PERDURE_ACTIVITY": "charge", "PERDURE_INPUT": '{"amount": 7}'}
-    command = [sys.executable, "-m", "perdure.flow.pod", str(folder / "shop.py")]
+    command = [sys.executable, "-m", "perdure.flow.pod", str(folder / "shop.py"), *environments]
     environment = {**os.environ, **pod, "PYTHONPATH": str(REPOSITORY / "operator")}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout == "7\n"
+    assert done.stdout == f"{result}\n"
     return done.stderr
+
+
+def test_a_pod_runs_the_activity_of_its_environment(tmp_path: Path) -> None:
+    other = """
+other = pf.Environment("vault")
+
+
+@other.activity()
+def charge_(amount: int) -> int:
+    return -amount
+"""
+    log_of(tmp_path, MODULE + other, "shop")
+    log_of(tmp_path, MODULE + other, "vault", result="-7")
 
 
 def test_the_log_of_a_pod_has_what_the_function_logs(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ def test_a_flow_that_a_replay_would_change_is_refused(flow: Any, name: str, inst
     with pytest.raises(pf.SandboxError, match=rf"sandboxed_flows.py:\d+: a flow must not use {name}, .*: ") as caught:
         flow.run_local()
     assert instead in str(caught.value)
+
+
+def test_a_flow_has_any_name() -> None:
+    assert flows.named.run_local() == 1
 
 
 def test_a_run_without_the_sandbox() -> None:
@@ -74,6 +79,40 @@ def test_a_script_starts_a_local_run_only_as_the_main_program(tmp_path: Path) ->
 
     assert output("if __name__ == '__main__':\n    print(f.run_local())\n") == "7\n"
     assert 'put that below `if __name__ == "__main__":`' in output("print(f.run_local())\n")
+
+
+def test_packages_in_a_virtual_environment_beside_the_flow_are_not_imported_again(tmp_path: Path) -> None:
+    packages = tmp_path / ".venv" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "perdure").symlink_to(REPOSITORY / "operator" / "perdure")
+    (packages / "library.py").write_text("used = []\n")
+    (tmp_path / "ours.py").write_text("used = []\n")
+    code = """
+        import library, ours
+        import perdure.flow as pf
+        e = pf.Environment("e")
+        @e.flow
+        async def f() -> list[int]:
+            library.used.append(1)
+            ours.used.append(1)
+            return [len(library.used), len(ours.used)]
+    """
+    for place in (tmp_path, packages):  # beside the environment, and installed in it
+        (place / "shop.py").write_text(textwrap.dedent(code))
+        done = subprocess.run(
+            [sys.executable, "-c", "import shop; print(shop.f.run_local(), shop.f.run_local())"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PYTHONPATH": f"{place}:{packages}:{tmp_path}"},
+        )
+        want_ours = [1, 1] if place == tmp_path else [1, 2]
+        assert done.stdout == f"[1, {want_ours[0]}] [2, {want_ours[1]}]\n", done.stderr
+
+
+def test_a_flow_has_time_zones() -> None:
+    run = pf.LocalRun(start=datetime(2026, 11, 26, 23, 30, tzinfo=UTC))
+    assert run.run(flows.zoned, "Europe/Berlin") == ["2026-11-27", "2026-11-27T02:00:00+01:00"]
 
 
 here = pf.Environment("here")

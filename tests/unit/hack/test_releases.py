@@ -68,6 +68,7 @@ NEW_IN_SPECS: dict[Key, Object] = {
         ("Schedule", name): {"intervals": [{"every": "1h"}], "workflowRunTemplate": {"spec": spec}}
         for name, spec in IN_RUNS.items()
     },
+    ("WorkflowLimit", "calls"): {"capacity": 5, "rate": {"count": 3, "period": "1m", "counts": "Attempts"}},
     ("Operation", "start-revised"): {
         "target": {"kind": "WorkflowRun", "workflowId": "signaled-first"},
         "signalWithStart": {"name": "go", "start": REVISED},
@@ -229,7 +230,7 @@ def test_the_newest_release_does_nothing_with_what_is_new_in_specs(cache: Cache)
     found = finished_by(source, list(stored.values()))
     for key in new:
         assert found[key]["spec"] == stored[key]["spec"]
-        if key[0] in {"Workflow", "Schedule"}:
+        if key[0] in {"Workflow", "Schedule", "WorkflowLimit"}:
             ready = ready_condition(found[key])
             assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec"), key
             assert ready_condition(stored[key])["status"] == "True", key
@@ -244,7 +245,7 @@ def test_the_newest_release_does_nothing_with_what_is_new_in_specs(cache: Cache)
     for kind, name in new:
         if kind == "Schedule":
             assert [each for each in runs if each.startswith(f"{name}-")], "after the next upgrade"
-        if kind == "Workflow":
+        if kind in {"Workflow", "WorkflowLimit"}:
             assert ready_condition(others[f"{kind}/{name}"])["status"] == "True"
     assert [run for run in runs.values() if run["spec"].get("workflowId") == "signaled-first"]
 
@@ -266,15 +267,27 @@ def test_all_new_fields_of_specs_are_in_the_test_of_the_newest_release(cache: Ca
             new = {path.removeprefix(".") for path in now - known if parent(path) in known}
             missing = {path for path in new if not any(has(each, path.split(".")) for each in specs)}
             assert missing == set(), f"{file}: add these fields to NEW_IN_SPECS"
+            filled = {path for path, schema in spec_of(after[file], version).items() if "default" in schema} & (
+                now - known
+            )
+            filled = {path for path in filled if parent(path) in known}
+            assert filled == set(), (
+                f"{file}: the API server writes these fields into all specs, which older operators reject"
+            )
 
 
 def fields_of(crd: Object, version: str) -> set[str]:
     """The paths of the fields that users write into the spec of a kind."""
+    return set(spec_of(crd, version))
+
+
+def spec_of(crd: Object, version: str) -> dict[str, Object]:
+    """The schemas of the fields that users write into the spec of a kind, by path."""
     (found,) = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"] if each["name"] == version]
     spec = found["properties"]["spec"]
     if spec.get("x-kubernetes-preserve-unknown-fields"):  # operators store it in a state version
-        return set()
-    return {path for path, _ in schemas_in(spec)}
+        return {}
+    return dict(schemas_in(spec))
 
 
 def parent(path: str) -> str:

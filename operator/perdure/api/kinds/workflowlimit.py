@@ -169,7 +169,9 @@ class StartRate(SpecModel):
     period: PositiveDuration
     """The period, such as `1m`."""
 
-    counts: RateUnit = RateUnit.ADMISSIONS
+    counts: RateUnit | None = (
+        None  # a default of the CRD would be in each limit, and operators of 0.1.0 reject the field
+    )
     """What is counted: Admissions, each run, activity, and step when it takes the limit; or Attempts, each attempt of an activity
     when its pod is created. Default: Admissions."""
 

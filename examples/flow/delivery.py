@@ -1,6 +1,6 @@
 """A release whose steps share a workspace: a volume of the run, which activities mount, also those of other images.
 
-perdure deploy examples/flow/release.py --image localhost/perdure:dev --mount
+perdure deploy examples/flow/delivery.py --image localhost/perdure:dev --mount
 perdure start --type release --task-queue release --input '{"modules": ["shop", "bank"]}' --name release-1
 perdure result release-1
 """

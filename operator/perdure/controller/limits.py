@@ -388,7 +388,7 @@ class WorkflowLimits:
         Raises:
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
-        places = [each for each in group if self._permitted(namespace, each, attempt, wall_clock()) is not None]
+        places = [each for each in group if self._counts(namespace, each)]
         late = [each for each in places if not self._may_start(namespace, each, attempt)]
         if len(late) > 1 and (full := [each for each in late if not self._has_start(namespace, each, attempt)]):
             return self._await_start(namespace, full, attempt)
@@ -405,17 +405,21 @@ class WorkflowLimits:
             namespace, [each for each in places if not self._may_start(namespace, each, attempt)], attempt
         )
 
+    def _counts(self, namespace: str, place: Wanted) -> bool:
+        """Whether a limit is held, and its rate counts attempts."""
+        known = self._known[namespace].get(place.limit)
+        rate = known.spec.rate if known is not None and known.spec is not None else None
+        return rate is not None and rate.counts_attempts and self._queue_of(namespace, place).holds(place.id)
+
     def _permitted(self, namespace: str, place: Wanted, attempt: int, now: datetime) -> LimitQueue | None:
         """The queue of a limit after it was asked to permit an attempt; None if it counts none, or is not held."""
         known = self._known[namespace].get(place.limit)
-        if known is None or known.spec is None or known.spec.rate is None or not known.spec.rate.counts_attempts:
-            return None
-        if not known.queue.holds(place.id):
+        if known is None or known.spec is None or known.spec.rate is None or not self._counts(namespace, place):
             return None
         return known.queue.permit(place.id, attempt, known.spec.capacity, now, known.spec.rate)
 
     def _may_start(self, namespace: str, place: Wanted, attempt: int) -> bool:
-        if self._permitted(namespace, place, attempt, wall_clock()) is None:
+        if not self._counts(namespace, place):
             return True
         entry = self._queue_of(namespace, place).entry(place.id)
         return entry is not None and may_start(entry, attempt, wall_clock())

@@ -154,6 +154,9 @@ class LimitQueue:
         holder = next((each for each in self.holders if each.id == id), None)
         if holder is None or may_start(holder, attempt, now):
             return self
+        waits = holder.attempt == attempt and holder.permitted is None
+        if waits and sum(each.key == holder.key for each in self._recent(rate, now)) >= rate.count:
+            return self  # hundreds of attempts may ask again when one is permitted
         waiting = holder.model_copy(update={"attempt": attempt, "permitted": None})
         holders = tuple(waiting if each is holder else each for each in self.holders)
         return replace(self, holders=holders).admit(capacity, now, rate)

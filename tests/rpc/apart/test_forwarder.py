@@ -22,13 +22,14 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.fleet.shards import ranked, shard_of
 from perdure.frontend.apart.forwarder import Forwarder
 from perdure.frontend.errors import RpcError, denied
-from perdure.frontend.peers.calls import NOT_OWNER, CallFailedError, Failure, Headers, PeerLostError, stopping
+from perdure.frontend.peers.calls import LOST, NOT_OWNER, CallFailedError, Failure, Headers, PeerLostError, stopping
 from perdure.frontend.peers.client import PeerClient, PeerIdentity
 from perdure.frontend.transport.rpc import CallContext
 
 OPERATORS = ("a", "b", "c")
 W = WorkflowExecution(workflow_id="w")
 NOT_OWNED = CallFailedError(Failure(14, "not mine", NOT_OWNER))
+SHARD_LOST = CallFailedError(Failure(14, "lost shard 7", LOST))
 BROKEN = PeerLostError("the connection broke", may_have_acted=True)
 Answer = Callable[[str, bytes], bytes]
 
@@ -114,9 +115,17 @@ def signal(operators: Operators, seconds: float | None = 10) -> SignalWorkflowEx
         ([NOT_OWNED], 2),
         ([NOT_OWNED, NOT_OWNED, NOT_OWNED, NOT_OWNED], 5),
         ([BROKEN], 2),
+        ([SHARD_LOST], 2),
         ([CallFailedError(stopping())], 2),
     ],
-    ids=["the owner", "not the owner", "no owner at first", "a broken connection", "an operator that stops"],
+    ids=[
+        "the owner",
+        "not the owner",
+        "no owner at first",
+        "a broken connection",
+        "a lost shard",
+        "an operator that stops",
+    ],
 )
 def test_an_rpc_goes_to_the_owner_or_to_the_next_one(errors: list[Exception], want: int) -> None:
     operators = Operators(failing(errors, SignalWorkflowExecutionResponse().SerializeToString()))
@@ -143,14 +152,23 @@ def test_an_rpc_waits_for_an_owner_until_shortly_before_its_deadline() -> None:
     assert len(operators.called) > len(OPERATORS)
 
 
-def test_an_rpc_that_could_count_twice_is_repeated_only_if_nothing_was_done() -> None:
+@pytest.mark.parametrize("error", [BROKEN, SHARD_LOST], ids=["a broken connection", "a lost shard"])
+def test_an_rpc_that_could_count_twice_is_repeated_only_if_nothing_was_done(error: Exception) -> None:
     request = TerminateWorkflowExecutionRequest(namespace="default", workflow_execution=W)
     response = TerminateWorkflowExecutionResponse().SerializeToString()
-    operators = Operators(failing([NOT_OWNED, BROKEN], response))
-    with pytest.raises(RpcError, match="the operator was lost, and may have handled the call") as error:
+    operators = Operators(failing([NOT_OWNED, error], response))
+    with pytest.raises(RpcError, match="the operator was lost, and may have handled the call") as refused:
         asyncio.run(operators.handlers["TerminateWorkflowExecution"](request, CallContext(10)))  # type: ignore[arg-type]
-    assert error.value.code is grpc.StatusCode.UNAVAILABLE
+    assert refused.value.code is grpc.StatusCode.UNAVAILABLE
     assert operators.called == owners()[:2]
+
+
+def test_thousands_of_waiting_calls_leave_operators_time_to_take_over() -> None:
+    operators = Operators(failing([NOT_OWNED] * 1_000, b""))
+    with pytest.raises(RpcError, match="no operator could handle the call"):
+        signal(operators, 5)
+    rounds = len(operators.called) / len(OPERATORS)
+    assert rounds <= 8, "after 0.2, 0.4, and 0.8 s, and then each second"
 
 
 def test_a_caller_sees_only_its_namespaces_page_by_page() -> None:

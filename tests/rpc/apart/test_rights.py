@@ -1,4 +1,4 @@
-"""Which callers of an operator may name users, and what a frontend of its own may call and repeat."""
+"""Which callers of an operator may name users, and what a frontend of its own may call."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,31 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
-    ExecuteMultiOperationRequest,
     GetSystemInfoRequest,
     GetSystemInfoResponse,
     PollActivityTaskQueueRequest,
     PollActivityTaskQueueResponse,
-    SignalWorkflowExecutionRequest,
-    StartWorkflowExecutionRequest,
-    TerminateWorkflowExecutionRequest,
-    UpdateWorkflowExecutionRequest,
 )
 
-from perdure.frontend.apart.forwarder import add_request_ids, is_repeatable
 from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.matching.queues import queue_shard
 from perdure.frontend.peers import server as peer_server
 from perdure.frontend.peers.calls import OFFER, RECHECK, RELOAD, RETURN, TAKE, Failure, PeerLostError
-from perdure.frontend.peers.client import PeerClient, PeerIdentity, failure_of, open_connection
+from perdure.frontend.peers.client import PeerClient, PeerIdentity, failure_of, open_connection, pack
+from perdure.frontend.peers.http_calls import DISPATCH, GET_ARCHIVED, LIST_ARCHIVED, NexusCall, answers
 from perdure.frontend.peers.server import PeerSettings, serve_peers
 from perdure.frontend.settings import Settings
 from perdure.frontend.transport.door import Door
 from perdure.frontend.transport.guard import Guard
 from perdure.frontend.transport.rpc import CallContext, request_of, response_of, service_of
+from perdure.frontend.visibility.archived import GetArchivedRunRequest, ListArchivedRunsRequest
 from support.callers import ApiServer, token
 from support.fleet import ServedFleet, in_memory_fleet
 from support.ports import free_port
@@ -93,7 +88,7 @@ async def served(fleet: ServedFleet, path: Path, user: str) -> AsyncIterator[Ser
     door = Door(Guard(api, AUDIENCE), refusal_seconds=0)  # type: ignore[arg-type] # stands in for the client
     settings = PeerSettings(member="m", address=address, audience=AUDIENCE, token=str(own), frontend_user=FRONTEND)
     identity = PeerIdentity(name="caller", token=shown, is_frontend=True)
-    async with serve_peers(member.frontend, handlers, settings, None, door):
+    async with serve_peers(member.frontend, handlers, settings, None, door, answers(member.frontend)):
         found = Served(identity, address)
         try:
             yield found
@@ -133,6 +128,31 @@ def test_a_frontend_cannot_act_as_an_operator(tmp_path: Path, path: str) -> None
         fleet.do(check(fleet)).result(60)
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            f"/{service_of('PollActivityTaskQueue')}/PollActivityTaskQueue",
+            PollActivityTaskQueueRequest(namespace="kube-system").SerializeToString(),
+        ),
+        (DISPATCH, pack(NexusCall(namespace="kube-system", task_queue="q", request=b""))),
+        (GET_ARCHIVED, pack(GetArchivedRunRequest("kube-system", "a", ""))),
+        (LIST_ARCHIVED, pack(ListArchivedRunsRequest("kube-system", "", "", 1, ""))),
+    ],
+    ids=["an RPC", "Nexus", "a run of the archive", "a list of the archive"],
+)
+def test_a_frontend_reaches_no_namespace_that_the_operator_does_not_serve(
+    tmp_path: Path, path: str, message: bytes
+) -> None:
+    async def check(fleet: ServedFleet) -> None:
+        async with served(fleet, tmp_path, FRONTEND) as member:
+            with pytest.raises(RpcError, match="Namespace kube-system is not found"):
+                await member.client.call("m", path, message, encode=bytes, decode=bytes, seconds=10)
+
+    with in_memory_fleet(1) as fleet:
+        fleet.do(check(fleet)).result(60)
+
+
 def test_an_operator_asks_a_frontend_whether_a_worker_still_may_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,27 +171,3 @@ def test_an_operator_asks_a_frontend_whether_a_worker_still_may_poll(
 
     with in_memory_fleet(1) as fleet:
         fleet.do(check(fleet)).result(60)
-
-
-def test_requests_without_an_id_get_one_and_can_be_repeated() -> None:
-    start, signal = StartWorkflowExecutionRequest(), SignalWorkflowExecutionRequest(request_id="given")
-    update, both = UpdateWorkflowExecutionRequest(), ExecuteMultiOperationRequest()
-    both.operations.add().start_workflow.SetInParent()
-    both.operations.add().update_workflow.SetInParent()
-    for request in (start, signal, update, both):
-        add_request_ids(request)
-    assert start.request_id
-    assert signal.request_id == "given"
-    assert update.request.meta.update_id
-    assert both.operations[0].start_workflow.request_id
-    assert both.operations[1].update_workflow.request.meta.update_id
-    for request in (start, signal, update, both):
-        assert is_repeatable(type(request).__name__.removesuffix("Request"), request)
-
-
-def test_only_reads_calls_of_workers_and_identified_requests_are_repeated() -> None:
-    terminate = TerminateWorkflowExecutionRequest(workflow_execution=WorkflowExecution(workflow_id="w"))
-    add_request_ids(terminate)
-    assert not is_repeatable("TerminateWorkflowExecution", terminate)
-    for rpc in ("ListWorkflowExecutions", "RespondWorkflowTaskCompleted", "PollWorkflowTaskQueue", "QueryWorkflow"):
-        assert is_repeatable(rpc, request_of(rpc)())

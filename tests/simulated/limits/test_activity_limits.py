@@ -125,6 +125,32 @@ def test_attempts_whose_operator_was_suspended_wait_for_their_rate_again() -> No
     _simulate(scenario)
 
 
+def test_attempts_whose_pods_took_long_to_prepare_wait_for_their_rate_again() -> None:
+    """The first pod with a Lease needs a ServiceAccount. Its creation takes longer than a permission is valid."""
+
+    async def scenario(world: World) -> None:
+        rate = {"count": 2, "period": "10s"}
+        PodRates(world, {"call": rate})
+        world.begin()
+        world.create("WorkflowLimit", "calls", {"capacity": 500, "rate": {**rate, "counts": "Attempts"}})
+
+        def suspend(write: Write) -> None:
+            if write.key.plural == "serviceaccounts" and not suspended:
+                suspended.append(write.time)
+                world.operators[0].freeze(9)
+
+        suspended: list[float] = []
+        world.server.observers.append(suspend)
+        for i in range(4):
+            world.create("WorkflowRun", f"run{i}", _run(limited("call", {"name": "calls"}, heartbeatTimeout="1m")))
+        await world.rest()
+        assert suspended
+        assert set(phases(world).values()) == {"Completed"}
+        check_free(world)
+
+    _simulate(scenario)
+
+
 def test_an_activity_holds_its_limit_across_retries_and_restarts_of_the_operator() -> None:
     async def scenario(world: World) -> None:
         watch = ActivityWatch(world)

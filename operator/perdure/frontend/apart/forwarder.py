@@ -1,34 +1,31 @@
 """Forward each RPC to the operator that can handle it, and wait for the next one if that operator is lost.
 
-An operator that is not the owner of a workflow or a task queue says so, and has done nothing: the next one is tried. If the
-connection breaks, the operator may have handled the RPC. Then only RPCs are repeated that have no other effect the second time:
-those that only read, those of workers, and those with a request ID, which the frontend adds if the client has sent none. For all
-others, the client gets UNAVAILABLE, as if it had been connected to that operator.
+What is repeated after a loss is the same for frontends and for operators that forward: see `peers.forwarding`. A frontend also
+tries the operators that are not the owner by its view, because theirs may be newer.
 """
 
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from random import SystemRandom
 from typing import Any, Final, Protocol, TypeVar
 
-from temporalio.api.workflowservice.v1 import (
-    ExecuteMultiOperationRequest,
-    ListNamespacesRequest,
-    ListNamespacesResponse,
-    UpdateWorkflowExecutionRequest,
-)
+from temporalio.api.workflowservice.v1 import ListNamespacesRequest, ListNamespacesResponse
 
 from perdure.frontend.errors import unavailable
 from perdure.frontend.matching.polls import LONGEST_POLL
 from perdure.frontend.messages.tokens import page_of
 from perdure.frontend.peers.calls import Failure, PeerLostError
 from perdure.frontend.peers.client import NotOwnerError, PeerClient, failure_of
-from perdure.frontend.peers.forwarding import RETRY_SECONDS, Forwarding
+from perdure.frontend.peers.forwarding import (
+    RETRY_SECONDS,
+    Forwarding,
+    add_request_ids,
+    check_repeatable,
+    is_repeatable,
+)
 from perdure.frontend.peers.router import shard_of_rpc
 from perdure.frontend.system import MAX_NAMESPACES
 from perdure.frontend.transport.door import POLLS
-from perdure.frontend.transport.rights import changes
 from perdure.frontend.transport.rpc import SERVED, CallContext, Handler, status_of
 from perdure.frontend.workflows.batches import rpc_of_batch
 from perdure.kube.clock import monotonic
@@ -36,6 +33,8 @@ from perdure.observe import metrics
 
 _PATIENCE_SECONDS: Final = LONGEST_POLL
 """How long an RPC without a deadline waits for an owner."""
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+"""The longest time between two rounds. Thousands of polls may wait for the next owner, and must not keep it from taking over."""
 
 Made = TypeVar("Made")
 
@@ -156,7 +155,7 @@ class Forwarder(Forwarding):
     ) -> Made:
         """Call the operators in turn, until one has handled the call."""
         began = monotonic()
-        until = began + call.within(_PATIENCE_SECONDS)
+        until, pause = began + call.within(_PATIENCE_SECONDS), RETRY_SECONDS
         while True:
             error: Exception = PeerLostError("no operator is known")
             for member in self._candidates(shard):
@@ -167,15 +166,15 @@ class Forwarder(Forwarding):
                     error = lost
                 metrics.FLEET_OWNER_MISMATCHES.inc()
                 self._fleet.outdated()
-                if isinstance(error, PeerLostError) and error.may_have_acted and not repeatable:
-                    raise unavailable(f"the operator was lost, and may have handled the call: {error}")
+                check_repeatable(error, repeatable=repeatable)
                 if monotonic() >= until:
                     break
             if self.draining and is_poll:
                 raise unavailable("this frontend is shutting down; retry")
             if monotonic() + RETRY_SECONDS >= until:
                 raise unavailable(f"no operator could handle the call: {error}; retry later")
-            await self.wait_for_change()
+            has_changed = await self.wait_for_change(min(pause, until - monotonic()))
+            pause = RETRY_SECONDS if has_changed else min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _candidates(self, shard: int | None) -> list[str]:
         """The operators to try, in this order."""
@@ -217,28 +216,3 @@ class Forwarder(Forwarding):
         if (rpc := rpc_of_batch(request)) is not None:
             await call.permit(rpc)
         return await self.to_owner("StartBatchOperation", request, call)
-
-
-# Repeated calls
-
-
-def add_request_ids(request: Any) -> None:
-    """Give a request the IDs that it can have and has not, so that it has no second effect if it is repeated."""
-    for message, field in _ids(request):
-        if not getattr(message, field):
-            setattr(message, field, uuid.uuid4().hex)
-
-
-def is_repeatable(rpc: str, request: Any) -> bool:
-    """Whether an RPC that an operator may have handled has no other effect if it is repeated."""
-    return not changes(rpc) or bool(_ids(request))
-
-
-def _ids(request: Any) -> list[tuple[Any, str]]:
-    """The messages and fields of a request by which an operator recognizes that it is repeated."""
-    if isinstance(request, UpdateWorkflowExecutionRequest):
-        return [(request.request.meta, "update_id")]
-    if isinstance(request, ExecuteMultiOperationRequest):
-        parts = [getattr(each, each.WhichOneof("operation") or "", None) for each in request.operations]
-        return [found for part in parts if part is not None for found in _ids(part)]
-    return [(request, "request_id")] if "request_id" in request.DESCRIPTOR.fields_by_name else []

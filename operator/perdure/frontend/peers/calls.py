@@ -33,9 +33,9 @@ FRONTEND: Final = "perdure-frontend"
 """Header of calls from a frontend that is a process of its own. It is ignored with authentication, which tells callers apart."""
 AUTHORIZATION: Final = "authorization"
 """Header with the token of the calling member."""
-HANDLED, NOT_OWNER = "handled", "not-owner"
-"""What a failure says: the error is the response to the RPC, or the member does not own the shard of the RPC and has done
-nothing."""
+HANDLED, NOT_OWNER, LOST = "handled", "not-owner", "lost"
+"""What a failure says: the error is the response to the RPC; the member does not own the shard of the RPC and has done nothing;
+or it has lost the shard while it handled the RPC, and may have done all of it or a part."""
 
 
 class Failure(MessageStruct, frozen=True, array_like=True):
@@ -45,7 +45,7 @@ class Failure(MessageStruct, frozen=True, array_like=True):
     """The gRPC code."""
     message: str
     answer: str = ""
-    """`HANDLED` or `NOT_OWNER`; empty if the failure is not an answer of the member, but one of the connection."""
+    """`HANDLED`, `NOT_OWNER`, or `LOST`; empty if the failure is not an answer of the member, but one of the connection."""
     details: bytes = b""
     """The status with the details of the error; empty if there are none."""
 
@@ -59,7 +59,7 @@ class CallFailedError(Exception):
 
 
 class PeerLostError(Exception):
-    """A member could not be reached, or stopped before it responded."""
+    """A member could not be reached, or it stopped, or lost the shard of the call, before it responded."""
 
     def __init__(self, message: str, *, may_have_acted: bool = False) -> None:
         """`may_have_acted`: whether the member may have got the call, and done all of it or a part."""

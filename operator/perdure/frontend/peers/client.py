@@ -20,6 +20,7 @@ from perdure.frontend.peers.calls import (
     CALL,
     FRONTEND,
     HANDLED,
+    LOST,
     MEMBER,
     NOT_OWNER,
     PRINCIPAL,
@@ -199,7 +200,7 @@ class PeerClient:
             call_id: The ID of a forwarded poll; empty for other calls.
 
         Raises:
-            PeerLostError: The member could not be reached or has stopped, or this member has no token.
+            PeerLostError: The member could not be reached, has stopped or lost the shard, or this member has no token.
             NotOwnerError: The member has rejected the RPC, and has done nothing.
             RpcError: The error that the member returned.
         """
@@ -264,7 +265,8 @@ def _error(member: str, failure: Failure) -> Exception:
         return NotOwnerError(member)
     error = error_of(failure)
     if failure.answer != HANDLED and error.code not in _OF_CALLS:
-        return PeerLostError(f"{member}: {error.code.name}: {failure.message}")
+        message = f"{member}: {error.code.name}: {failure.message}"
+        return PeerLostError(message, may_have_acted=failure.answer == LOST)
     return error
 
 

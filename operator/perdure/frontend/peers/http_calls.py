@@ -17,7 +17,7 @@ from perdure.frontend.http.webhooks import WebhookReceiver
 from perdure.frontend.nexus.tasks import DispatchNexusTaskRequest, NexusDispatch
 from perdure.frontend.peers.calls import PRINCIPAL, SERVICE, PeerCall
 from perdure.frontend.peers.client import pack, unpack
-from perdure.frontend.transport.rpc import CallContext
+from perdure.frontend.transport.rpc import CallContext, check_served
 from perdure.frontend.visibility.archived import ArchivedRuns, GetArchivedRunRequest, ListArchivedRunsRequest
 
 DISPATCH, FIND_ENDPOINT, GET_ARCHIVED, LIST_ARCHIVED, RECEIVE = (
@@ -64,6 +64,7 @@ def answers(frontend: Frontend) -> dict[str, Callable[[PeerCall], Awaitable[byte
     async def dispatched(call: PeerCall) -> bytes:
         await frontend.ready()
         sent = unpack(call.body, NexusCall)
+        check_served(sent.namespace, frontend.served)
         request = DispatchNexusTaskRequest(sent.namespace, sent.task_queue, Request.FromString(sent.request))
         answer = await dispatch.dispatch_nexus_task(request, _context(call))
         raw = answer.SerializeToString()
@@ -76,11 +77,15 @@ def answers(frontend: Frontend) -> dict[str, Callable[[PeerCall], Awaitable[byte
 
     async def got(call: PeerCall) -> bytes:
         await frontend.ready()
-        return await archived.get(unpack(call.body, GetArchivedRunRequest), _context(call))
+        sent = unpack(call.body, GetArchivedRunRequest)
+        check_served(sent.namespace, frontend.served)
+        return await archived.get(sent, _context(call))
 
     async def listed(call: PeerCall) -> bytes:
         await frontend.ready()
-        return await archived.list(unpack(call.body, ListArchivedRunsRequest), _context(call))
+        sent = unpack(call.body, ListArchivedRunsRequest)
+        check_served(sent.namespace, frontend.served)
+        return await archived.list(sent, _context(call))
 
     async def received(call: PeerCall) -> bytes:
         sent = unpack(call.body, WebhookRequest)

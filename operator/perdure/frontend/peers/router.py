@@ -19,7 +19,13 @@ from perdure.frontend.matching.queues import queue_shard
 from perdure.frontend.messages.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
 from perdure.frontend.peers.calls import RECHECK, RELOAD, PeerLostError
 from perdure.frontend.peers.client import NotOwnerError, PeerClient
-from perdure.frontend.peers.forwarding import RETRY_SECONDS, Forwarding
+from perdure.frontend.peers.forwarding import (
+    RETRY_SECONDS,
+    Forwarding,
+    add_request_ids,
+    check_repeatable,
+    is_repeatable,
+)
 from perdure.frontend.transport.door import POLLS, WAITING
 from perdure.frontend.transport.rpc import CallContext, Handler
 from perdure.kube.clock import monotonic
@@ -85,8 +91,10 @@ class Router(Forwarding):
         """Let the owner of the shard handle an RPC, and retry while the owner changes and the caller waits.
 
         Raises:
-            RpcError: The error of the owner; UNAVAILABLE if there is no owner for too long.
+            RpcError: The error of the owner; UNAVAILABLE if there is no owner for too long, or a lost one may have handled what
+                could have a second effect.
         """
+        add_request_ids(request)
         began = monotonic()
         until = began + call.within(LONGEST_POLL if rpc in WAITING else _PATIENCE_SECONDS)
         while True:
@@ -99,6 +107,7 @@ class Router(Forwarding):
                 return await self.forward(owner, rpc, request, now_left)
             except (NotOwnerError, PeerLostError) as error:
                 metrics.FLEET_OWNER_MISMATCHES.inc()
+                check_repeatable(error, repeatable=is_repeatable(rpc, request))
                 if self.draining and rpc in POLLS:
                     raise unavailable("this operator is shutting down; retry") from None
                 if monotonic() + RETRY_SECONDS >= until:
@@ -147,6 +156,7 @@ class Router(Forwarding):
 
         Raises:
             NotOwnerError: This member does not own the shard of the RPC.
+            PeerLostError: This member has lost the shard while it handled the RPC.
             RpcError: The RPC failed.
         """
         shard = self._shard_of(rpc, request)
@@ -175,7 +185,7 @@ class Router(Forwarding):
                 if not work.cancelled():
                     work.exception()
         if work.cancelled():
-            raise NotOwnerError(f"this operator has lost shard {shard}")
+            raise PeerLostError(f"this operator has lost shard {shard}", may_have_acted=True)
         return work.result()
 
     @contextmanager

@@ -21,6 +21,7 @@ from perdure.frontend.peers.calls import (
     END_POLLS,
     FRONTEND,
     HANDLED,
+    LOST,
     MEMBER,
     NOT_OWNER,
     OFFER,
@@ -35,6 +36,7 @@ from perdure.frontend.peers.calls import (
     Failure,
     Headers,
     PeerCall,
+    PeerLostError,
 )
 from perdure.frontend.peers.client import (
     NotOwnerError,
@@ -51,7 +53,16 @@ from perdure.frontend.peers.offers import FleetMembers
 from perdure.frontend.peers.router import CHECKED_SECONDS, RECHECK_SECONDS, Router, shard_of_rpc
 from perdure.frontend.transport.door import Door, Peer
 from perdure.frontend.transport.guard import claims_of
-from perdure.frontend.transport.rpc import CallContext, Handler, request_of, service_of, status_of
+from perdure.frontend.transport.rpc import (
+    CallContext,
+    Handler,
+    check_inside,
+    check_served,
+    namespace_of,
+    request_of,
+    service_of,
+    status_of,
+)
 from perdure.frontend.transport.tls import ServerCertificate
 from perdure.kube.clock import monotonic, now
 
@@ -152,6 +163,8 @@ class PeerServer:
             return await answer(call)
         except NotOwnerError as error:
             return failure_of(unavailable(str(error)), NOT_OWNER)
+        except PeerLostError as error:
+            return failure_of(unavailable(str(error)), LOST)
         except Exception as error:  # noqa: BLE001 (each becomes a status)
             return failure_of(status_of(call.path.rpartition("/")[2], error), HANDLED)
 
@@ -167,6 +180,10 @@ class PeerServer:
             call = CallContext(forwarded.seconds_left, forwarded.headers, principal, recheck, member)
             await self._frontend.ready()
             request = request_type.FromString(forwarded.body)
+            if forwarded.caller is Caller.FRONTEND:
+                namespace = namespace_of(rpc, request)
+                check_inside(rpc, namespace, request)
+                check_served(namespace, self._frontend.served)  # whatever the frontend has checked
             if forwarded.caller is Caller.FRONTEND and shard_of_rpc(rpc, request, lambda _: "") is None:
                 response = await self._routed[rpc](request, call)  # the frontend does not know the member that owns it
             else:

@@ -112,6 +112,16 @@ def check_inside(rpc: str, namespace: str | None, request: Any) -> None:
         inner.namespace = namespace
 
 
+def check_served(namespace: str | None, served: ServedNamespaces) -> None:
+    """Check that a namespace is served.
+
+    Raises:
+        RpcError: It is not.
+    """
+    if namespace and namespace not in served:
+        raise namespace_not_found(namespace)
+
+
 Handler = Callable[[Any, CallContext], Awaitable[Any]]
 
 
@@ -216,8 +226,7 @@ class Rpc:
                     shrink(size_of(request, raw))
                 check_inside(self.name, namespace, request)
                 values.name(getattr(request, "identity", ""), "Identity", required=False)
-                if namespace and namespace not in self.served:
-                    raise namespace_not_found(namespace)
+                check_served(namespace, self.served)
                 accepted.namespace = namespace or ""
 
                 async def recheck() -> None:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import assert_never
 
 import msgspec
@@ -52,6 +53,10 @@ from perdure.runtime.leases import Pulse, heartbeat
 from perdure.runtime.pods.builder import main_container_name
 from perdure.runtime.pods.services import address_of, is_ready, why_not_ready
 from perdure.runtime.pods.status import is_problem, waiting_reason
+
+
+class _LateError(Exception):
+    """Rates do not permit the start of an attempt any more."""
 
 
 class RunAttempts:
@@ -231,7 +236,9 @@ class RunAttempts:
             await self._record.confirm()
             if not await self._admission.permits_start(activity, now):
                 return
-            await self._ensure(activity)
+            await self._ensure(activity, now)
+        except _LateError:
+            return  # the rate permits it later
         except AttemptBlockedError as error:
             self.blocked.by_api(activity, error, now)
         except (AttemptRefusedError, AttemptImpossibleError, StepError) as error:
@@ -255,10 +262,11 @@ class RunAttempts:
         """Whether an attempt without a pod can use an earlier result."""
         return PodKey.of(activity) not in self.held.pods and await self._cached.find(activity, now)
 
-    async def _ensure(self, activity: PendingActivity) -> None:
+    async def _ensure(self, activity: PendingActivity, now: datetime) -> None:
         """Create a missing pod or Lease. An earlier process or another operator may have created the pod without its Lease.
 
         Raises:
+            _LateError: Preparing the pod has taken so long that a rate no longer permits it.
             AttemptRefusedError, AttemptImpossibleError: The pod can never be created.
             AttemptBlockedError: A temporary obstacle blocks the pod.
         """
@@ -269,12 +277,26 @@ class RunAttempts:
             await self._artifacts.expect(definition, self._pods.settings.sidecar_image)
             workspaces = self.definitions.workspaces_of(activity)
             volumes = await self._workspaces.of(definition, workspaces, self._writers)
-            pod = await self._pods.ensure(self._run, attempt, definition, volumes, self._record.confirm)
+            confirm = partial(self._confirm, activity, now)
+            pod = await self._pods.ensure(self._run, attempt, definition, volumes, confirm)
         elif attempt.needs_lease and not api_pods.has_ended(pod):
             await self._pods.leases.ensure(self._run, attempt, pod)
         elif attempt.service and not api_pods.has_ended(pod):
             await self._pods.services.ensure(pod)
         self.held.adopt(key, pod)
+
+    async def _confirm(self, activity: PendingActivity, now: datetime) -> None:
+        """Check right before a pod is created that its run still needs it, and that the rates of its limits still permit it.
+
+        Raises:
+            _LateError: A rate has permitted it too long ago, and does not permit it again now.
+            ConflictError: The run has changed.
+            RequestError: The Kubernetes API request failed. Call again to retry.
+        """
+        await self._record.confirm()
+        if not await self._admission.permits_start(activity, now):
+            raise _LateError
+        await self._record.confirm()  # again if the rate was asked for long
 
     async def _writers(self, workspace: str) -> Sequence[str]:
         """The completed steps of the run that may have written to a workspace.

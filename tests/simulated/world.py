@@ -134,7 +134,7 @@ class World:
     def share_versions(self) -> Forms:
         """Have the operators agree on the state version that they write, and check it."""
         self.upgrades = UpgradeSettings(record=RECORD, hold_back=timedelta(seconds=HOLD_BACK))
-        forms = Forms(self.lives, self.checker.fail)
+        forms = Forms(self.lives, self.checker.fail, fleet=self.setting.fleet)
         self.server.observers.append(forms.observe)
         return forms
 

@@ -517,8 +517,8 @@ class EventReason(StrEnum):
     once for each attempt."""
 
     CREATE_REFUSED = "CreateRefused"
-    """The API server refuses to create a child, a DeadLetter or the next run: a quota is used up, or a policy forbids it. The
-    operator retries with backoff, and reports each object once."""
+    """The API server refuses to create a child, a DeadLetter or the next run: a quota is used up, or a policy forbids it. Or a
+    newer version has stored the artifacts of a DeadLetter. The operator retries with backoff, and reports each object once."""
 
     DEAD_LETTERED = "DeadLettered"
     """An activity failed permanently, and the operator created a DeadLetter for it."""

@@ -49,7 +49,10 @@ _log = structlog.get_logger("perdure.artifacts")
 
 
 class NewerSetError(kube.RequestError):
-    """A newer version has stored an ArtifactSet, and this one must not change it: what needs its artifacts is retried."""
+    """A newer version has stored an ArtifactSet, and this one must not change it: what needs its artifacts is retried.
+
+    The message is for conditions and Events.
+    """
 
 
 class RunArtifacts:
@@ -87,7 +90,7 @@ class RunArtifacts:
             try:
                 await _add(self._client, self._run.namespace, self._run.uid, self._holder, store=artifacts.store)
             except NewerSetError as error:
-                raise AttemptBlockedError(message_for(str(error))) from error
+                raise AttemptBlockedError(str(error)) from error
         except kube.ApiError as error:
             if is_temporary(error):
                 raise AttemptBlockedError(f"the ArtifactSet of the run cannot be created: {error.message}") from error
@@ -104,6 +107,7 @@ class RunArtifacts:
             False if some of them may not exist.
 
         Raises:
+            NewerSetError: Only a newer version can read one of their ArtifactSets.
             RequestError: The Kubernetes API request failed. Call again to retry.
         """
         wanted = uploaders_in(text, self._run.namespace) - self._held
@@ -122,6 +126,7 @@ async def hold_for(client: kube.Client, kind: HolderKind, stored: kube.Object) -
         stored: The object, as stored.
 
     Raises:
+        NewerSetError: Only a newer version can read one of their ArtifactSets.
         RequestError: The Kubernetes API request failed. Call again to retry.
     """
     meta = stored["metadata"]
@@ -148,7 +153,7 @@ async def _add(
             return False
         spec = found["spec"]
         if why := _newer_part(spec):
-            raise NewerSetError(f"ArtifactSet `{found['metadata']['name']}`: {why}")
+            raise NewerSetError(message_for(f"ArtifactSet `{found['metadata']['name']}`: {why}"))
         holders, stores = list(spec["holders"]), list(spec["stores"])
         if all(each["uid"] != holding["uid"] for each in holders):
             holders.append(dict(holding))

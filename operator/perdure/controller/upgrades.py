@@ -73,6 +73,8 @@ class Upgrades:
         """The version that the last known record allows."""
         self._lowest_seen = versions.reads
         """The lowest version that an operator reads which was seen since the last recorded look; it may be gone by now."""
+        self._lowest_since = versions.reads
+        """The same since the current look has counted: the record does not cover it."""
         self._trouble = ""
         self._has_read = False
         """Whether the record was read: it names the latest release for reports of what this one cannot read."""
@@ -111,23 +113,16 @@ class Upgrades:
         self._follow()
         is_new = before is None and await self._is_new()
         self._lower()
-        counted, self._lowest_seen = self._lowest_seen, self._lowest_now()
-        is_recorded = False
-        try:
-            after = advance(
-                before, [counted], self._settings.hold_back, now, release=self._versions.release, is_new=is_new
-            )
-            is_recorded = after == before or await self._write(found, before, after)
-        finally:  # others may have come and gone during the write
-            if is_recorded:
-                self._recorded = after.writes
-            else:
-                self._lowest_seen = min(self._lowest_seen, counted)
+        counted, self._lowest_since = self._lowest_seen, self._lowest_now()
+        after = advance(before, [counted], self._settings.hold_back, now, release=self._versions.release, is_new=is_new)
+        if after == before or await self._write(found, before, after):
+            self._recorded, self._lowest_seen = after.writes, self._lowest_since
             self._follow()
 
     def _lower(self) -> None:
         """Write nothing that another operator cannot read, as soon as that one is known: the next look may be seconds away."""
-        self._lowest_seen = min(self._lowest_seen, self._lowest_now())
+        lowest = self._lowest_now()
+        self._lowest_seen, self._lowest_since = min(self._lowest_seen, lowest), min(self._lowest_since, lowest)
         self._follow()
 
     def _lowest_now(self) -> int:

@@ -31,7 +31,7 @@ def read_http_time(header: str) -> datetime | None:
     """The time in a `Date` header of an API server, UTC, to the second; None if it has none."""
     try:
         return utils.parsedate_to_datetime(header).replace(tzinfo=UTC)  # always GMT (RFC 9110)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -7,10 +7,11 @@ from typing import Any
 from perdure.api.state_versions import NEWEST
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.store import Object, ObjectKey
-from simulated.scenarios.artifacts import MAKES, Store
+from simulated.scenarios.artifacts import MAKES, USES, Store
 from simulated.scenarios.caching import answer
 from simulated.scenarios.definitions import activity, step
 from simulated.world import Setting, World, simulate
+from support.faulty.newer import NEWER
 from support.managers import gateway_of
 
 NAP: Object = {"name": "nap", "sleep": {"duration": "1s"}}
@@ -208,5 +209,72 @@ def test_an_operation_whose_status_is_of_a_newer_version_is_neither_processed_no
         assert not world.server.of("operations")
         world.operate("go", "run", signal={"name": "go"})
         await world.rest()
+
+    calm(scenario)
+
+
+def test_runs_that_need_artifacts_of_a_newer_version_report_it_and_continue_after_the_upgrade() -> None:
+    """One starts with the artifacts of another run, and one gets them with a signal."""
+
+    async def scenario(world: World) -> None:
+        store = Store(world, world.random("store"))
+        world.script = store.script
+        world.begin()
+        world.create("WorkflowRun", "first", {"inline": MAKES})
+        await world.rest()
+        (found,) = world.server.of("artifactsets")
+        name, holders = found["metadata"]["name"], found["spec"]["holders"]
+        world.edit("artifactsets", name, lambda obj: obj["spec"].update(stateVersion=NEWEST + 1))
+        newer = stored(world, "artifactsets", name)
+        output = world.run("first")["status"]["output"]
+        world.create("WorkflowRun", "starts", {"inline": USES, "input": output})
+        gets = {"inline": {"steps": [{"name": "go", "waitForSignal": {"name": "go", "timeout": "1h"}}]}}
+        world.create("WorkflowRun", "gets", gets)
+        await asyncio.sleep(30)
+        world.operate("go", "gets", signal={"name": "go", "input": output})
+        await asyncio.sleep(120)
+        assert {each: world.run(each)["status"]["phase"] for each in ("starts", "gets")} == {
+            "starts": "Pending",
+            "gets": "Running",
+        }
+        for each in ("starts", "gets"):
+            assert reason(world, each) == "NewerState"
+            message = world.run(each)["status"]["conditions"][0]["message"]
+            assert f"(ArtifactSet `{name}`: state version {NEWEST + 1}, and this operator reads versions" in message
+            uid = world.run(each)["metadata"]["uid"]
+            assert gateway_of(world.operators[0].manager).unreadable(uid) is None, "the run itself takes requests"
+        reported = [each["regarding"]["name"] for each in world.server.posted if each["reason"] == "NewerState"]
+        assert sorted(each for each in reported if each != name) == ["gets", "starts"]
+        assert stored(world, "artifactsets", name) == newer
+        await world.replace(world.operators[0], 1, reads=NEWER)
+        await world.rest()
+        for each in ("starts", "gets"):
+            assert (world.run(each)["status"]["phase"], reason(world, each)) == ("Completed", "Completed")
+        assert len(stored(world, "artifactsets", name)["spec"]["holders"]) == len(holders) + 2
+
+    calm(scenario)
+
+
+def test_a_dead_letter_waits_for_artifacts_of_a_newer_version_and_does_not_delay_its_run() -> None:
+    async def scenario(world: World) -> None:
+        store = Store(world, world.random("store"))
+        world.script, store.broken = store.script, {"use"}
+        world.begin()
+        world.create("WorkflowRun", "first", {"inline": MAKES})
+        await world.rest()
+        use = {**USES, "steps": [{**each, "deadLetter": True} for each in USES["steps"]]}
+        world.create("WorkflowRun", "second", {"inline": use, "input": world.run("first")["status"]["output"]})
+        await asyncio.sleep(0.5)
+        (found,) = world.server.of("artifactsets")
+        name = found["metadata"]["name"]
+        world.edit("artifactsets", name, lambda obj: obj["spec"].update(stateVersion=NEWEST + 1))
+        await asyncio.sleep(120)
+        assert (world.run("second")["status"]["phase"], reason(world, "second")) == ("Failed", "Failed")
+        (note,) = [each["note"] for each in world.server.posted if each["reason"] == "CreateRefused"]
+        assert "a DeadLetter waits for its artifacts: A newer version of Perdure has written the object" in note
+        await world.replace(world.operators[0], 1, reads=NEWER)
+        await world.rest()
+        holders = [each["kind"] for each in stored(world, "artifactsets", name)["spec"]["holders"]]
+        assert holders == ["WorkflowRun", "WorkflowRun", "DeadLetter"]
 
     calm(scenario)

@@ -15,7 +15,9 @@ from typing import Any, Final
 import orjson
 from msgspec.structs import replace
 
+from perdure.api.labels import FLEET_LABEL
 from perdure.api.state_versions import NEWEST, OLDEST, version_of
+from perdure.controller.fleet.membership import read_lease
 from perdure.runtime import status_encoding
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, committed
 from perdure.simulation.cluster.apiserver import Request, Response
@@ -26,8 +28,21 @@ OLDER: Final = NEWEST - 1
 NEWER: Final = NEWEST + 1
 HOLD_BACK: Final = 60.0
 """How long all operators read a state version before they write it, in seconds."""
-_NOTICED: Final = 45.0
-"""Within this time, operators notice one of another version, in spite of faults."""
+_LEASE_SECONDS: Final = 10.0
+"""The duration of the Leases."""
+_NOTICED: Final = 15.0
+"""How long an operator may write a version that another one, whose Lease exists, cannot read, in seconds.
+
+A member decides for at most 8.3 s after it has sent a list request that did not show the Lease. A write that it has sent then
+arrives at most 5.1 s later: once a broken connection is noticed, it is sent again. Lags of watches do not matter.
+"""
+_RECORDED: Final = 45.0
+"""After this time, the upgrade record takes an operator into account that the writer has not met, in seconds.
+
+Each operator looks every 10 s, and each look can fail. Then the older operator, or one that has met it, may be killed.
+"""
+_RESOLUTION: Final = 1.0
+"""The resolution of the time in responses of the API server, with which the end of the hold-back is compared, in seconds."""
 FIELD = "sinceNewer"
 """The field of the newer version: the number of the commit that wrote it."""
 _COVERED = {"workflowruns": OF_RUNS, "schedules": OF_SCHEDULES}
@@ -101,18 +116,40 @@ class Life:
     end: float | None = None
     """When it was killed."""
 
-    def within(self, begin: float, end: float) -> float:
-        """For how many seconds of a period it lived."""
-        return min(end, end if self.end is None else self.end) - max(begin, self.begin)
+
+@dataclass
+class Presence:
+    """The time for which the other operators had reason to count on an operator."""
+
+    name: str
+    reads: int
+    begin: float
+    end: float
+    """Without a fleet, the end of the process; in a fleet, the last renewal of the Lease."""
+    exists: bool = True
+    """Whether its process or its Lease exists."""
 
 
 class Forms:
-    """Observes every write, and reports what an operator changes that it cannot read, and what it writes too early."""
+    """Observes every write, and reports what an operator changes that it cannot read, and what it writes too early.
 
-    def __init__(self, lives: Mapping[str, Life], fail: Callable[[str], None]) -> None:
-        """`lives`: all processes of operators, by name; `fail` takes what is wrong."""
+    In a fleet, an operator is present as long as its Lease is renewed. Before that, it decides nothing: it may need half a minute
+    to read all objects, in spite of faults.
+    """
+
+    def __init__(self, lives: Mapping[str, Life], fail: Callable[[str], None], *, fleet: bool) -> None:
+        """Create it.
+
+        Args:
+            lives: All processes of operators, by name.
+            fail: Takes what is wrong.
+            fleet: Whether the operators have Leases.
+        """
         self._lives = lives
         self._fail = fail
+        self._is_fleet = fleet
+        self._members: list[Presence] = []
+        """All Leases of the fleet that there were, by the time of their creation."""
         self.finishing = False
         """Whether the upgrade was finished on request."""
         self.written: dict[int, int] = {}
@@ -123,6 +160,8 @@ class Forms:
     def observe(self, write: Write) -> None:
         """Check a write."""
         life = self._lives.get(write.actor)
+        if write.key.plural == "leases":
+            self._note_lease(write)
         if life is None or write.key.plural in {"configmaps", "leases"}:
             return
         before, after = _version_in(write.before), _version_in(write.after)
@@ -146,16 +185,49 @@ class Forms:
         elif write.before.get("status") != write.after.get("status"):
             self.met += 1
 
+    def _note_lease(self, write: Write) -> None:
+        """Note that a Lease of the fleet was created, renewed, or deleted."""
+        if FLEET_LABEL not in (write.after["metadata"].get("labels") or {}):
+            return
+        name, reads = write.key.name, read_lease(write.after, _LEASE_SECONDS).reads
+        if write.type == "ADDED":
+            self._members.append(Presence(name, reads, write.time, write.time))
+            return
+        (lease,) = (each for each in self._members if each.name == name and each.exists)
+        if write.type == "DELETED":
+            lease.exists = False
+        elif write.actor == name:
+            lease.end = write.time
+
+    def _present(self, now: float) -> list[Presence]:
+        """All operators that there were, and when."""
+        if self._is_fleet:
+            return self._members
+        lives = self._lives.items()
+        return [
+            Presence(name, each.reads, each.begin, now if each.end is None else each.end, each.end is None)
+            for name, each in lives
+        ]
+
     def _check_time(self, write: Write, version: int) -> None:
         """Check that no operator that cannot read a version is left, and that none was during the hold-back."""
-        late, early = write.time - _NOTICED, write.time - HOLD_BACK + _NOTICED
-        for name, life in self._lives.items():
-            if life.reads >= version:
+        now, present = write.time, self._present(write.time)
+        writer = next((each for each in reversed(present) if each.name == write.actor), None)
+        if writer is None or now - writer.end > _LEASE_SECONDS:
+            return  # it has decided this before it was suspended, and does not know the others
+        for each in present:
+            if each.reads >= version:
                 continue
-            if life.end is None and life.begin < late:
-                self._report(write, f"gets state version {version}, which {name} cannot read")
-            elif not self.finishing and life.within(early, write.time) > 0 and life.within(0, write.time) > _NOTICED:
-                self._report(write, f"gets state version {version} before the end of the hold-back: {name} was there")
+            is_left = each.exists and now - each.end < _LEASE_SECONDS
+            met = each.end - max(each.begin, writer.begin) > _NOTICED
+            if is_left and now - each.begin > _NOTICED:
+                self._report(write, f"gets state version {version}, which {each.name} cannot read")
+            elif self.finishing or now - each.end > HOLD_BACK - _RESOLUTION:
+                continue
+            elif met or each.end - each.begin > _RECORDED:
+                self._report(
+                    write, f"gets state version {version} before the end of the hold-back: {each.name} was there"
+                )
 
     def _report(self, write: Write, wrong: str) -> None:
         self._fail(f"{write.time:.3f} {write.actor}: {write.key.plural} {write.key.name} {wrong}")

@@ -166,6 +166,24 @@ def test_an_older_operator_that_comes_and_goes_during_the_last_write_begins_the_
     play(scenario)
 
 
+def test_another_operator_that_comes_during_a_write_does_not_raise_the_version_before_it_is_recorded() -> None:
+    async def scenario(stage: Stage) -> None:
+        assert await stage.look() == 3
+        stage.come_and_go()
+        written: list[int] = []
+
+        def join() -> None:
+            stage.shards.join("new", 3)
+            written.append(stage.versions.writes)
+
+        stage.connections.before = join
+        assert await stage.look() == 2
+        assert written == [2]
+        assert stage.record.writes == 2
+
+    play(scenario, UpgradeRecord(writes=3))
+
+
 def test_an_operator_that_loses_the_last_write_of_an_upgrade_follows_the_record() -> None:
     async def scenario(stage: Stage) -> None:
         stage.connections.before = lambda: stage.edit(UpgradeRecord(writes=2, release="0.2.0"))

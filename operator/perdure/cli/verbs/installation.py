@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -213,34 +212,34 @@ async def _finish_record(cluster: Cluster, stored: dict[str, Any], seconds: floa
     """
     name, version, was_requested = stored["metadata"]["name"], OLDEST, False
     found: dict[str, Any] | None = stored
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while True:
-                record = UpgradeRecord.read(stored)
-                leases = await cluster.leases()
-                members = view.of_record(
-                    view.members_of(leases, cluster.diagnosis.server_time() or clock.now()), stored
-                )
-                newest, older = view.behind(members)
-                if older:
-                    raise _left(f"these operators do not read state version {newest}: {', '.join(older)}")
-                writes = [parse_version(each.writes) for each in members if not each.expired]
-                # `next` follows with the operators' next look.
-                version = max(version, newest, record.follows or (OLDEST if writes else NEWEST))
-                is_dropped = was_requested and record.finish == OLDEST and found is not None
-                if writes and min([record.writes, *writes]) >= version:
-                    return
-                if not writes and is_dropped and record.follows is None:
-                    if record.writes < version:
-                        raise _left(f"the operator does not read state version {version}")
-                    return
-                is_needed = record.finish != version and (version > record.writes or not writes)
-                if found is not None and is_needed:
-                    data = {**(stored.get("data") or {}), "finish": str(version)}
-                    was_requested |= await cluster.config_maps.replace({**stored, "data": data})
-                await asyncio.sleep(_LOOK_SECONDS)
-                found = await cluster.config_maps.read(name)
-                stored = found or stored
+    end = clock.monotonic() + seconds
+    while True:
+        record = UpgradeRecord.read(stored)
+        leases = await cluster.leases()
+        members = view.of_record(view.members_of(leases, cluster.diagnosis.server_time() or clock.now()), stored)
+        newest, older = view.behind(members)
+        if older:
+            raise _left(f"these operators do not read state version {newest}: {', '.join(older)}")
+        writes = [parse_version(each.writes) for each in members if not each.expired]
+        # `next` follows with the operators' next look.
+        version = max(version, newest, record.follows or (OLDEST if writes else NEWEST))
+        is_dropped = was_requested and record.finish == OLDEST and found is not None
+        if writes and min([record.writes, *writes]) >= version:
+            return
+        if not writes and is_dropped and record.follows is None:
+            if record.writes < version:
+                raise _left(f"the operator does not read state version {version}")
+            return
+        is_needed = record.finish != version and (version > record.writes or not writes)
+        if found is not None and is_needed:
+            data = {**(stored.get("data") or {}), "finish": str(version)}
+            was_requested |= await cluster.config_maps.replace({**stored, "data": data})
+        left = end - clock.monotonic()  # also without time, it requests the upgrade and reads the record
+        await asyncio.sleep(max(0, min(left, _LOOK_SECONDS)))
+        found = await cluster.config_maps.read(name)
+        if left <= 0:
+            break
+        stored = found or stored
     if found is None:
         problem = f"the upgrade record `{name}` was deleted, and no operator has created it again"
     else:

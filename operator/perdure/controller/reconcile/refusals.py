@@ -1,4 +1,4 @@
-"""Objects that the API server rejects temporarily, because of a quota or a policy. Each is retried with growing delays."""
+"""What a run cannot create for now, because of a quota, a policy, or a newer version. Each is retried with growing delays."""
 
 from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
@@ -23,7 +23,7 @@ class _Refusal:
 
 
 class Refusals(Generic[Key]):
-    """The rejected objects of one run. They do not delay the rest of the run."""
+    """The objects that one run cannot create for now. They do not delay the rest of the run."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         """Create it without objects.
@@ -34,17 +34,15 @@ class Refusals(Generic[Key]):
         self._notify = notify
         self._refused: dict[Key, _Refusal] = {}
 
-    def note(self, key: Key, name: str, error: kube.ApiError, now: datetime) -> None:
-        """Record that an object was rejected.
+    def note(self, key: Key, message: str, now: datetime) -> None:
+        """Record that an object cannot be created.
 
         Args:
             key: The key of the object.
-            name: The name of the object in messages.
-            error: The error of the API server.
+            message: The reason.
             now: The time.
         """
         tries = self._refused[key].tries if key in self._refused else 0
-        message = f"the API server refuses to create {name}: {error.message[:LONGEST_MESSAGE]}"
         self._refused[key] = _Refusal(tries + 1, now + pause(tries), message)
         if not tries:
             self._notify(message)

@@ -275,6 +275,8 @@ class RunConditions:
         self._composer = composer
         self._compiling_since: datetime | None = None
         self._newer = NewerStateReports("WorkflowRun", run.namespace)
+        self._needs = ""
+        """The last report of something of a newer version that the run needs."""
 
     async def wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
         """Record once why the run does not start or continue.
@@ -313,6 +315,18 @@ class RunConditions:
         else:
             verdicts[ConditionType.SUCCEEDED] = None
         return await self._newer.report(self._store.record, why, verdicts, self._event_recorder.warn, now)
+
+    async def wait_for_newer(self, message: str, now: datetime) -> None:
+        """Report that the run needs something that a newer version has stored; only in an Event if it is closed.
+
+        Raises:
+            ConflictError, TooLargeError: As for `Record.write`.
+        """
+        if not self._store.record.status.get("completionTime"):
+            await self.wait(ConditionReason.NEWER_STATE, message, now)
+        elif message != self._needs:  # its outcome stays visible
+            self._event_recorder.warn(EventReason.NEWER_STATE, message, "Load")
+        self._needs = message
 
     async def wait_for_definition(self, error: NotYetError, now: datetime) -> NoReturn:
         """Wait until the definition is compiled, and report this if it takes a while.

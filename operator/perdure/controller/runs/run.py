@@ -35,6 +35,7 @@ import structlog
 from perdure.api.json_values import mapping
 from perdure.api.phases import workflow_of
 from perdure.api.reasons import ConditionReason, EventReason
+from perdure.controller.artifacts import NewerSetError
 from perdure.controller.capacity import Refusal
 from perdure.controller.errors import NotReadyError, NotYetError
 from perdure.controller.payloads import add_owner_to_all, inlined
@@ -255,8 +256,10 @@ class Run:
                 await self._conditions.recovered(self.state, wall_clock())
             if not self.inbox:  # pending requests may refer to stored blobs
                 await self._store.blobs.tidy(self.record.status)
-        except Exception:
+        except Exception as error:
             self.attempts.held.recheck()  # what was observed is not committed
+            if isinstance(error, NewerSetError):
+                await self._conditions.wait_for_newer(str(error), wall_clock())
             raise
         return wake
 

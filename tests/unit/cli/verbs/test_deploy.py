@@ -1,5 +1,6 @@
 """`perdure deploy`: what it refuses, and how it waits for the new version. A script replaces kubectl."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,13 @@ def test_a_mistake_is_named_with_its_function_and_its_fix(tmp_path: Path, text: 
     module.write_text(f"import perdure.flow as pf\n{text}\n")
     done = perdure("deploy", str(module), "--image", "x", "--dry-run")
     assert (done.exit_code, said in " ".join(done.stderr.split())) == (2, True), done.stderr
+
+
+def test_a_package_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    (tmp_path / "flows_of_a_package").mkdir()
+    (tmp_path / "flows_of_a_package" / "etl.py").write_text(FLOWS.format(name="packed"))
+    monkeypatch.chdir(tmp_path)
+    done = perdure("deploy", "flows_of_a_package.etl", "--image=example.com/shop:1", "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "- perdure.flow.pod\n          - flows_of_a_package.etl\n          - packed\n" in done.output

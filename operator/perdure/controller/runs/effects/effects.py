@@ -10,7 +10,7 @@ import structlog
 from perdure.api.kinds.artifactset import HolderKind
 from perdure.api.kinds.workflowrun import definition_of
 from perdure.api.names import child_name
-from perdure.controller.artifacts import hold_for
+from perdure.controller.artifacts import NewerSetError, hold_for
 from perdure.controller.payloads import add_owner_to_all
 from perdure.controller.reconcile.refusals import LONGEST_MESSAGE, Refusals, is_temporary
 from perdure.controller.retry_policies import CHECK_AGAIN, Policies
@@ -171,10 +171,13 @@ class Effects:
         """Create an object, and record a temporary rejection."""
         try:
             await creation
+        except NewerSetError as error:
+            self._refusals.note(effect, f"{name} waits for its artifacts: {error}", now)
         except kube.ApiError as error:
             if not is_temporary(error):
                 raise
-            self._refusals.note(effect, name, error, now)
+            message = f"the API server refuses to create {name}: {error.message[:LONGEST_MESSAGE]}"
+            self._refusals.note(effect, message, now)
         else:
             self._refusals.clear(effect)
             self._applied.add(effect)

@@ -78,6 +78,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PODS: Final = "pods/"
+_DEEPEST: Final = 100
+"""Maximum number of flows that are children of each other."""
 _CONVERTER: Final = DataConverter.default
 _IN_USE: Any = "START_CHILD_WORKFLOW_EXECUTION_FAILED_CAUSE_WORKFLOW_ALREADY_EXISTS"
 _TIMEOUTS: Final = {
@@ -609,6 +611,7 @@ class LocalRun:
             resolution = activation.ResolveChildWorkflowExecutionStart(seq=message.seq, failed=failure)
             self._after(timedelta(), lambda: self._activate(parent, resolve_child_workflow_execution_start=resolution))
             return
+        self._check_depth(parent)
         start = _start_of(flow, message.workflow_id, message.input)
         child = self._start(flow, start, lambda closed: self._resolve_child(parent, message, closed), parent)
         parent.children[message.seq] = child
@@ -616,6 +619,20 @@ class LocalRun:
             seq=message.seq, succeeded=activation.ResolveChildWorkflowExecutionStartSuccess(run_id=child.run_id)
         )
         self._after(timedelta(), lambda: self._activate(parent, resolve_child_workflow_execution_start=resolution))
+
+    def _check_depth(self, parent: _Execution) -> None:
+        """Check that a child is not one of a flow that starts itself without end.
+
+        Raises:
+            StuckError: It is.
+        """
+        depth, above = 1, parent.parent
+        while above is not None:
+            depth, above = depth + 1, above.parent
+        if depth > _DEEPEST:
+            raise StuckError(
+                f"the flow {parent.start.workflow_type} is a child of a child and so on, {_DEEPEST} levels deep"
+            )
 
     def _resolve_child(self, parent: _Execution, message: Any, child: _Execution) -> None:
         result = child_workflow.ChildWorkflowResult()

@@ -27,17 +27,17 @@ def load(target: str) -> ModuleType:
     """Import a module.
 
     Args:
-        target: A path such as `flows/etl.py`, whose folder joins `sys.path`; or a dotted name such as `shop.etl`.
+        target: A path such as `flows/etl.py`, whose folder joins `sys.path`; or a dotted name such as `shop.etl`, which is
+            also searched in the working directory.
 
     Raises:
         ImportError: The module does not exist, or cannot be imported.
     """
     path = Path(target)
-    if path.suffix != ".py":
-        return importlib.import_module(target)
-    if not path.is_file():
+    is_file = path.suffix == ".py"
+    if is_file and not path.is_file():
         raise ImportError(f"there is no file {target}")
-    folder = str(path.resolve().parent)
+    folder = str(path.resolve().parent if is_file else Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    return importlib.import_module(path.stem)
+    return importlib.import_module(path.stem if is_file else target)

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pydantic
@@ -24,6 +24,7 @@ import perdure.flow as pf
 from perdure import activity
 from perdure.api.kinds.retrypolicy import RetryPolicySpec
 from perdure.engine.failures import MAX_MESSAGE
+from perdure.flow.definitions import Signature
 
 etl = pf.Environment("etl")
 START = datetime(2026, 11, 27, 2, tzinfo=UTC)
@@ -185,6 +186,21 @@ async def typed(point: Point, order: Order) -> tuple[int, date]:
 
 def test_types_of_msgspec_and_pydantic_are_kept() -> None:
     assert typed.run_local(Point(1), Order(id="a", due=date(2026, 1, 2))) == (2, date(2026, 1, 2))
+
+
+class Place(TypedDict):
+    city: str
+
+
+def test_a_typed_dictionary_is_a_value() -> None:
+    def visit(place: Place) -> Place:
+        return place
+
+    signature = Signature(visit, "visit")
+    assert signature.mistakes() == []
+    assert signature.decode_arguments({"place": {"city": "Bonn"}}) == {"place": {"city": "Bonn"}}
+    with pytest.raises(pf.ValueTypeError, match="argument `place` of visit"):
+        signature.encode_arguments({"place": {"town": "Bonn"}})
 
 
 def test_arguments_are_checked_before_the_start() -> None:
@@ -369,6 +385,19 @@ async def chain(number: int) -> int:
     if number < 3:
         workflow.continue_as_new({"number": number + 1})
     return number
+
+
+@etl.flow
+async def descending(levels: int) -> int:
+    return 1 + await descending(levels - 1) if levels else 0
+
+
+def test_a_flow_that_starts_itself_without_end_is_reported() -> None:
+    run = pf.LocalRun()
+    run.sandbox = False
+    assert run.run(descending, 100) == 100
+    with pytest.raises(pf.StuckError, match="the flow descending is a child of a child and so on, 100 levels deep"):
+        run.run(descending, -1)
 
 
 def test_a_flow_continues_as_new() -> None:

@@ -1,5 +1,6 @@
 """`perdure deploy`: what it refuses, and how it waits for the new version. A script replaces kubectl."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,14 @@ def test_it_waits_no_longer_than_wanted(deploy: Any, server: ApiServer) -> None:
             'import threading\ne = pf.Environment("e")\n\n\n@e.activity()\ndef load(t: threading.Thread) -> None: ...',
             "parameter `t` of load: <class 'threading.Thread'> cannot be passed between a flow and its activities",
         ),
+        (
+            'e = pf.Environment("e")\n\n\n@e.activity(definition={"cashe": {}})\ndef load(day: str) -> None: ...',
+            "Workflow e: spec.activities[0].cashe: unknown field; did you mean `cache`?",
+        ),
+        (
+            'e = pf.Environment("e")\n\n\n@e.activity(definition={"podTemplate": {}})\ndef load() -> None: ...',
+            "`podTemplate` in `definition` would replace the container of the function: use `podSpecPatch`",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_function_and_its_fix(tmp_path: Path, text: str, said: str) -> None:
@@ -167,3 +176,13 @@ def test_a_mistake_is_named_with_its_function_and_its_fix(tmp_path: Path, text: 
     module.write_text(f"import perdure.flow as pf\n{text}\n")
     done = perdure("deploy", str(module), "--image", "x", "--dry-run")
     assert (done.exit_code, said in " ".join(done.stderr.split())) == (2, True), done.stderr
+
+
+def test_a_package_in_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    (tmp_path / "flows_of_a_package").mkdir()
+    (tmp_path / "flows_of_a_package" / "etl.py").write_text(FLOWS.format(name="packed"))
+    monkeypatch.chdir(tmp_path)
+    done = perdure("deploy", "flows_of_a_package.etl", "--image=example.com/shop:1", "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "- perdure.flow.pod\n          - flows_of_a_package.etl\n          - packed\n" in done.output

@@ -457,7 +457,7 @@ BUGS = (
         scenario="upgrades",
         operators=3,
         fleet=True,
-        found="cannot be read after a rollback during the hold-back",
+        found="before the end of the hold-back",
     ),
     Bug(
         name="steps start after a failure although only running ones may finish",

@@ -536,6 +536,10 @@ class Environment:
         for name, option in _OPTIONS.items():
             if name in (definition or {}):
                 raise ValueError(f"`{name}` in `definition` has no effect on flows: use `{option}`")
+        if "podTemplate" in (definition or {}):
+            raise ValueError(
+                "`podTemplate` in `definition` would replace the container of the function: use `podSpecPatch`"
+            )
 
         def decorate(function: Callable[..., Any]) -> Activity[..., Any]:
             name = function.__name__.strip("_").replace("_", "-")

@@ -298,3 +298,14 @@ async def test_workflows_complete_while_frontends_are_replaced() -> None:
                 names = [event.event_type for event in events]
                 assert names.count(EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED) == 20
                 assert EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT not in names, "a stopped frontend has lost a task"
+
+
+async def test_a_header_that_is_not_utf_8_is_rejected_before_it_is_passed_on(http: Http) -> None:
+    address, _, port = http.base.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(address, int(port))
+    writer.write(b"GET /api/v1/namespaces/other/workflows HTTP/1.1\r\nHost: x\r\nConnection: close\r\n")
+    writer.write(b"Grpc-Metadata-Shop: \xff\xfe\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), 30)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"the header 'Grpc-Metadata-Shop' is not UTF-8" in answer

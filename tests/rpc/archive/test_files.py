@@ -81,6 +81,13 @@ def test_a_run_is_described_and_read_with_its_history(archived: Archived) -> Non
     execution = WorkflowExecution(workflow_id="order-7", run_id=found.execution.run_id)
     history = archived.call("GetWorkflowExecutionHistory", execution=execution).history
     assert len(history.events) == found.history_length
+    for rpc in ("GetWorkflowExecutionHistory", "GetWorkflowExecutionHistoryReverse"):
+        ids, token = [], b""
+        while not ids or token:
+            page = archived.call(rpc, execution=execution, maximum_page_size=1, next_page_token=token)
+            ids += [each.event_id for each in page.history.events]
+            token = page.next_page_token
+        assert sorted(ids) == [each.event_id for each in history.events]
 
 
 def test_lists_and_counts_of_temporal_clients_cover_the_cluster(archived: Archived) -> None:

@@ -318,6 +318,26 @@ def test_a_record_that_is_deleted_while_the_command_waits(server: ApiServer, com
         assert "the upgrade record `perdure-state-version` was deleted" in done.stderr
 
 
+def test_a_request_for_a_record_that_is_deleted_before_it_arrives_is_repeated(server: ApiServer) -> None:
+    stored = upgrading(server, member("op-1", 0, "op-1"), follows=2, until=clock.now() + timedelta(hours=3))
+    replace, gone = server.replace, [True]
+    missing = {"kind": "Status", "reason": "NotFound", "message": 'configmaps "perdure-state-version" not found'}
+
+    def lose(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if gone:
+            gone.clear()
+            return 404, missing
+        server.answers[PATH] = {"metadata": {}, "items": [member("op-1", 0, "op-1", writes=2)]}
+        status = replace(path, body)
+        server.answers[RECORD] = {**stored, "data": {"writes": "2"}}
+        return status
+
+    server.answers[RECORD] = stored
+    server.replace = lose  # type: ignore[method-assign]
+    done = run("--finish-upgrade", "--timeout", "60s")
+    assert done.exit_code == 0, done.output + repr(done.exception)
+
+
 def test_leases_expire_by_the_clock_of_the_api_server(server: ApiServer) -> None:
     live = ("op-1", "op-2")
     stored = upgrading(server, member("op-1", 0, *live), member("op-2", 0, *live, reads=1))
@@ -354,6 +374,15 @@ def test_an_upgrade_that_no_operator_has_noticed_waits_for_their_next_look(serve
     assert line == (
         "The operators write state version 1. Version 2 follows after the hold-back, which begins when the operators look at "
         "the upgrade record the next time, within 10s."
+    )
+
+
+def test_an_older_operator_whose_lease_has_expired_does_not_hold_an_upgrade_back(server: ApiServer) -> None:
+    waiting = {"follows": 2, "until": clock.now() + timedelta(hours=3, seconds=30)}
+    upgrading(server, member("op-1", 0, "op-1"), member("op-2", 65, "op-1", "op-2", reads=1), **waiting)
+    *_, line = run().stdout.splitlines()
+    assert line == (
+        "The operators write state version 1, and version 2 in 3h, or after `perdure fleet --finish-upgrade`."
     )
 
 

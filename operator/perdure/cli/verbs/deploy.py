@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from perdure.api.manifests import InvalidManifestError, all_from_yaml
 from perdure.api.yaml_text import dump_blocks
 from perdure.cli.command import argument, option, verb
 from perdure.cli.connection import connect
@@ -87,6 +88,10 @@ def deploy(
         placement = _mounted(module, image, address)
     found = [each for environment in environments for each in manifests_of(environment, placement, environments)]
     text = "---\n".join(map(dump_blocks, found))
+    try:
+        all_from_yaml(text)
+    except InvalidManifestError as error:  # fields of a `definition`
+        raise CliError(f"{module}: {error}") from error
     if dry_run:
         click.echo(text, nl=False)
         return

@@ -230,8 +230,7 @@ async def _finish_record(cluster: Cluster, stored: dict[str, Any], seconds: floa
             if record.writes < version:
                 raise _left(f"the operator does not read state version {version}")
             return
-        is_needed = record.finish != version and (version > record.writes or not writes)
-        if found is not None and is_needed:
+        if record.finish != version and (version > record.writes or not writes):
             data = {**(stored.get("data") or {}), "finish": str(version)}
             was_requested |= await cluster.config_maps.replace({**stored, "data": data})
         left = end - clock.monotonic()  # also without time, it requests the upgrade and reads the record

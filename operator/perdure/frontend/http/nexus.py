@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import RespondNexusTaskFailedRequest
 
 from perdure.api.stored import MessageStruct
 from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
-from perdure.frontend.http.server import IncomingRequest, refuse_web_pages
+from perdure.frontend.http.server import IncomingRequest, check_utf_8, refuse_web_pages
 from perdure.frontend.messages.nexus import CALLBACK_PREFIX, passed_headers
 from perdure.frontend.nexus import protocol
 from perdure.frontend.nexus.endpoints import EndpointRegistry
@@ -34,8 +34,6 @@ _CALLBACK: Final = re.compile(r"/(?:namespaces/[^/]+/)?nexus/callback")
 _TIMEOUT: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m)")
 _UNITS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0}
 _LINK: Final = re.compile(r'\s*<([^>]+)>\s*;\s*type\s*=\s*"([\w./]+)"\s*')
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-"""In headers, bytes that are not UTF-8."""
 _CONTENT: Final = "content-"
 _UNSUCCESSFUL: Final = HTTPStatus.FAILED_DEPENDENCY
 _OF_WORKER: Final = {"Temporal-Nexus-Failure-Source": "worker"}
@@ -171,8 +169,7 @@ class _NexusCall(IncomingRequest):
         """
         super().__init__(request)
         for name, value in request.headers.items():
-            if _SURROGATE.search(name + value):
-                raise invalid(f"the header {name!r} is not UTF-8")
+            check_utf_8(name, value)
         self._target = target
         self._find_endpoint = find_endpoint
         self._more_headers = more_headers

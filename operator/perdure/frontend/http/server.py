@@ -37,6 +37,8 @@ AFTERWARDS: Final = web.RequestKey("afterwards", ExitStack)
 """The key of a request for what happens once its response is written."""
 _METADATA_PREFIX = "grpc-metadata-"
 """The prefix of headers that become metadata of the call, without the prefix."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""In headers, bytes that are not UTF-8."""
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 HTTP_STATUSES = {
@@ -61,6 +63,11 @@ class IncomingRequest(ABC):
     """The sender of a request, and its body."""
 
     def __init__(self, request: web.BaseRequest) -> None:
+        """Create it without reading the body.
+
+        Raises:
+            RpcError: A header that becomes metadata is not UTF-8, so no other operator could be told of it.
+        """
         self._request = request
         self.metadata = tuple(_metadata(request))
         self.peer: Peer = sender_of(request)
@@ -114,11 +121,22 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes | None:
     return bytes(body)
 
 
+def check_utf_8(name: str, value: str) -> None:
+    """Check that a header is UTF-8.
+
+    Raises:
+        RpcError: It is not.
+    """
+    if _SURROGATE.search(name + value):
+        raise invalid(f"the header {name!r} is not UTF-8")
+
+
 def _metadata(request: web.BaseRequest) -> Iterable[tuple[str, str]]:
     found = {"client-name": "temporal-server-http", "client-version": __version__}
     for name, value in request.headers.items():
         lower = name.lower()
         if lower in _FORWARDED or lower.startswith(_METADATA_PREFIX):
+            check_utf_8(name, value)
             found[lower.removeprefix(_METADATA_PREFIX)] = value
     return found.items()
 

@@ -52,7 +52,7 @@ class Histories:
         if request.next_page_token:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
             first = token.from_event_id
-            execution = WorkflowExecution(run_id=token.run_id)
+            execution = WorkflowExecution(workflow_id=token.workflow_id, run_id=token.run_id)
         try:
             return await self._of_cluster(request, call, execution, first)
         except RpcError as error:
@@ -156,7 +156,11 @@ class Histories:
             raise unavailable(f"the workflow continues in the run `{following}`, which does not exist yet")
 
     def _token(self, entry: Entry, event_id: int) -> bytes:
-        return pack(PageToken(namespace=entry.namespace, run_id=entry.uid, from_event_id=event_id))
+        return pack(
+            PageToken(
+                namespace=entry.namespace, run_id=entry.uid, workflow_id=entry.workflow_id, from_event_id=event_id
+            )
+        )
 
     async def get_workflow_execution_history_reverse(
         self, request: GetWorkflowExecutionHistoryReverseRequest, call: CallContext
@@ -165,7 +169,8 @@ class Histories:
         execution, last = request.execution, None
         if request.next_page_token:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
-            execution, last = WorkflowExecution(run_id=token.run_id), token.from_event_id
+            execution = WorkflowExecution(workflow_id=token.workflow_id, run_id=token.run_id)
+            last = token.from_event_id
         try:
             entry = await self._runs.reach(request.namespace, execution, call.within(LONGEST_CLIENT_POLL))
             view = await self._runs.view(entry)

@@ -161,6 +161,14 @@ def test_it_waits_no_longer_than_wanted(deploy: Any, server: ApiServer) -> None:
             'import threading\ne = pf.Environment("e")\n\n\n@e.activity()\ndef load(t: threading.Thread) -> None: ...',
             "parameter `t` of load: <class 'threading.Thread'> cannot be passed between a flow and its activities",
         ),
+        (
+            'e = pf.Environment("e")\n\n\n@e.activity(definition={"cashe": {}})\ndef load(day: str) -> None: ...',
+            "Workflow e: spec.activities[0].cashe: unknown field; did you mean `cache`?",
+        ),
+        (
+            'e = pf.Environment("e")\n\n\n@e.activity(definition={"podTemplate": {}})\ndef load() -> None: ...',
+            "`podTemplate` in `definition` would replace the container of the function: use `podSpecPatch`",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_function_and_its_fix(tmp_path: Path, text: str, said: str) -> None:

@@ -43,6 +43,8 @@ class Deployment:
     archive: Callable[[], AbstractAsyncContextManager[Archive | None]]
     """Opens the archive of the operator."""
     limits: Limits
+    restored: ApiServer | None
+    """The API server of an earlier operator, whose objects exist; None: of none."""
     cluster: Future[ApiServer] = field(default_factory=Future)
 
 
@@ -57,18 +59,22 @@ def in_memory(
     pods: Script | None = None,
     archive: Callable[[], AbstractAsyncContextManager[Archive | None]] = nullcontext,
     limits: Limits = Limits(),  # noqa: B008 (immutable)
+    restored: ApiServer | None = None,
 ) -> Iterator[Server]:
     """An operator that serves one namespace, and `others`; gone at the end of the block. Its own has some ConfigMaps.
 
     `objects` of Perdure's kinds exist from the start, and pods end as `pods` says. `archive` opens its
-    archive, and `limits` are those of its finished runs.
+    archive, and `limits` are those of its finished runs. With `restored`, the API server of an operator that is gone, the cluster
+    has everything that this had, with its UIDs and its status.
     """
     port: Future[int] = Future()
     crashes: list[str] = []
     loop = ClusterLoop()
     loop.set_task_factory(task_factory)
     stop = asyncio.Event()
-    deployment = Deployment((namespace, *others), config_maps, address, settings, objects, pods, archive, limits)
+    deployment = Deployment(
+        (namespace, *others), config_maps, address, settings, objects, pods, archive, limits, restored
+    )
     thread = Thread(target=_run, args=(loop, port, stop, crashes, deployment), daemon=True)
     thread.start()
     try:
@@ -100,8 +106,13 @@ async def _operate(
 ) -> None:
     kubernetes = ApiServer(loop, Random(0))
     deployment.cluster.set_result(kubernetes)
-    for name in deployment.namespaces:
-        kubernetes.create("namespaces", {"metadata": {"name": name}}, namespace="None")
+    if deployment.restored is None:
+        for name in deployment.namespaces:
+            kubernetes.create("namespaces", {"metadata": {"name": name}}, namespace="None")
+    else:
+        kubernetes.version = deployment.restored.version
+        for key, obj in deployment.restored.objects.items():
+            kubernetes.objects.put(key, obj)
     for each in deployment.config_maps:
         kubernetes.create("configmaps", each, namespace=deployment.namespaces[0])
     for each in deployment.objects:

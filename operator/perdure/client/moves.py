@@ -35,6 +35,8 @@ KINDS: Final = {
 """The plural names of the kinds that move, in the order in which they are created.
 
 Revisions are first: an operator writes that of a Workflow as soon as it sees the Workflow."""
+_OF_THE_CLUSTER: Final = {"number", "stateVersion"}
+"""The fields of a revision that depend on the cluster which stored it; its name and its hash do not."""
 _AT_WORK: Final = {PendingActivityState.STARTED, PendingActivityState.CANCEL_REQUESTED}
 _DAMAGED: Final = "StateDamaged"
 _PAUSE: Final = 0.5
@@ -168,12 +170,20 @@ async def _exists(cluster: Cluster, manifest: Object) -> bool:
         found = await cluster.read(kind, KINDS[kind], name)
     except NotFoundError:
         return False
-    if kind in {"WorkflowRun", "Schedule"} or found.get("spec") != manifest.get("spec"):
+    if kind in {"WorkflowRun", "Schedule"} or _content(kind, found) != _content(kind, manifest):
         raise UnmovableError(
             f"{kind} `{name}` exists in namespace `{cluster.namespace}`, so nothing was created: move to a namespace "
             "without it"
         )
     return True
+
+
+def _content(kind: str, obj: Object) -> Any:
+    """What must be the same in both clusters: of a revision, its definition and its Workflow, as each cluster numbers its own."""
+    spec = obj.get("spec")
+    if kind != "WorkflowRevision":
+        return spec
+    return {key: value for key, value in mapping(spec).items() if key not in _OF_THE_CLUSTER}
 
 
 async def _create(cluster: Cluster, manifest: Object) -> None:

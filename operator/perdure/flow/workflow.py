@@ -6,6 +6,7 @@ readable: `train[lr=0.1]`.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence  # noqa: TC003 - the SDK reads the annotations of handlers
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from perdure.flow.files import with_files
 from perdure.flow.workspaces import FOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     from perdure.flow.definitions import Activity, Environment, Flow, Retry
 
@@ -35,7 +36,7 @@ class FlowCalls:
     async def run_activity(self, activity: Activity[..., Any], arguments: Mapping[str, Any], label: str) -> Any:
         """Run an activity in a pod, and return its result."""
         options = activity.options
-        stored = await workflow.execute_activity(
+        call = workflow.execute_activity(
             activity.name,
             with_files(activity.signature.encode_arguments(arguments)),
             activity_id=self._unique(f"{activity.name}[{label}]" if label else activity.name),
@@ -45,16 +46,18 @@ class FlowCalls:
             heartbeat_timeout=options.heartbeat,
             retry_policy=_policy(options.retry),
         )
+        stored = await _cancellable(call)
         return activity.signature.decode_result(stored)
 
     async def run_child(self, flow: Flow[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Run a flow as a child, and return its result."""
-        stored = await workflow.execute_child_workflow(
+        call = workflow.execute_child_workflow(
             flow.name,
             flow.signature.encode_arguments(arguments),
             id=f"{workflow.info().workflow_id}/{self._unique(flow.name)}",
             task_queue=flow.environment.name,
         )
+        stored = await _cancellable(call)
         return flow.signature.decode_result(stored)
 
     def _unique(self, name: str) -> str:
@@ -77,6 +80,20 @@ class FlowCalls:
         while not received:  # another that waits for it may have taken it
             await workflow.wait_condition(lambda: bool(received))
         return received.popleft()
+
+
+async def _cancellable(call: Awaitable[Any]) -> Any:
+    """Wait for a call. If its task was cancelled, this ends it, as `asyncio.timeout` and other code of asyncio expect.
+
+    The SDK raises the failure of the activity, so that a block with a timeout would end with that and not with `TimeoutError`.
+    """
+    try:
+        return await call
+    except FailureError as error:
+        task = asyncio.current_task()
+        if is_cancelled_exception(error) and task is not None and task.cancelling():
+            raise asyncio.CancelledError from error
+        raise
 
 
 def pods_queue(environment: Environment) -> str:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
+from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.phases import RunKind
 from perdure.archive.records import status_named
@@ -176,8 +177,17 @@ class StandaloneRuns:
         await self.demand(entry, wanted)
 
     async def delete(self, request: Any) -> None:
-        """Remove a run with its history. This stops an open run."""
-        await self._runs.delete(self.find(request))
+        """Remove a run with its history, also from the archive. This stops an open run.
+
+        Raises:
+            RpcError: It does not exist, an ID cannot be one, or the archive cannot be used.
+        """
+
+        async def find() -> Entry:
+            return self.find(request)
+
+        execution = WorkflowExecution(workflow_id=getattr(request, self._id_field), run_id=request.run_id)
+        await self._runs.delete_everywhere(self._kind, request.namespace, execution, find)
 
     async def demand(self, entry: Entry, request: inputs.Request) -> None:
         """Pass a request to a run, which must accept it.

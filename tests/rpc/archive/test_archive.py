@@ -1,9 +1,10 @@
 """Finished runs move to the archive, and are read from it like those in the cluster. The database is a real one."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import grpc
@@ -11,10 +12,13 @@ import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 
+from perdure.api.labels import API_VERSION
+from perdure.archive.rows import ArchiveSettings, archived
 from perdure.postgres.archive import Connection, PostgresArchive
 from perdure.runtime.retention import Limits
 from rpc.archive.archiving import in_cluster, run, until
-from support.operator import in_memory
+from support.archived_runs import finished
+from support.operator import NAMESPACE, in_memory
 from support.postgres import PostgresServer, postgres
 from support.temporal import Server
 
@@ -90,6 +94,57 @@ def test_archived_runs_are_read_like_those_in_the_cluster(archive: Any, database
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+def standalone(name: str, *, ttl: int, **spec: Any) -> dict[str, Any]:
+    body = {**spec, "ttlSecondsAfterFinished": ttl}
+    return {"apiVersion": API_VERSION, "kind": "WorkflowRun", "metadata": {"name": name}, "spec": body}
+
+
+def test_standalone_runs_are_deleted_from_the_cluster_and_from_the_archive(
+    archive: Any, database: PostgresServer
+) -> None:
+    ended = {"scheduleToCloseTimeout": "1s"}
+    activity = {"type": "Do", "taskQueue": "none", **ended}
+    operation = {"endpoint": "none", "service": "invoices", "operation": "charge", **ended}
+    objects = [
+        standalone(f"{name}-{field}", ttl=ttl, **{field: spec})
+        for name, ttl in (("gone", 1), ("kept", 3_600))
+        for field, spec in (("activity", activity), ("nexusOperation", operation))
+    ]
+    with in_memory(objects=objects, archive=archive) as server:
+        until(lambda: in_cluster(server) == {"kept-activity", "kept-nexusOperation"} and stored(database) == 4)
+        for noun, named, field in (
+            ("ActivityExecution", "activity_id", "activity"),
+            ("NexusOperationExecution", "operation_id", "nexusOperation"),
+        ):
+            assert call(server, f"Count{noun}s").count == 2
+            for name in ("gone", "kept"):
+                call(server, f"Delete{noun}", **{named: f"{name}-{field}"})
+            until(lambda noun=noun: call(server, f"Count{noun}s").count == 0)  # type: ignore[misc]
+            with pytest.raises(grpc.RpcError) as refused:
+                call(server, f"Delete{noun}", **{named: f"gone-{field}"})
+            assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        assert stored(database) == 0
+
+
+def test_a_run_whose_history_is_not_archived_is_deleted(archive: Any, database: PostgresServer) -> None:
+    large = finished("large", namespace=NAMESPACE)
+
+    async def store() -> None:
+        async with archive() as opened:
+            await opened.store(
+                [archived(large, large["status"]["history"]["events"], ArchiveSettings(history_bytes=1))]
+            )
+
+    asyncio.run(store())
+    with in_memory(archive=archive) as server:
+        execution = WorkflowExecution(workflow_id="large")
+        with pytest.raises(grpc.RpcError) as refused:
+            call(server, "DescribeWorkflowExecution", execution=execution)
+        assert refused.value.code() is grpc.StatusCode.DATA_LOSS
+        call(server, "DeleteWorkflowExecution", workflow_execution=execution)
+        assert stored(database) == 0
+
+
 def test_runs_stay_until_they_are_archived_and_are_found_after_a_restart(
     archive: Any, database: PostgresServer
 ) -> None:
@@ -99,18 +154,24 @@ def test_runs_stay_until_they_are_archived_and_are_found_after_a_restart(
         until(
             lambda: all((each.get("status") or {}).get("completionTime") for each in server.cluster.of("workflowruns"))
         )
-        finished = [dict(each) for each in server.cluster.of("workflowruns")]
-        assert len(finished) == 5
+        closed = {
+            each["metadata"]["uid"]: datetime.fromisoformat(each["status"]["completionTime"])
+            for each in server.cluster.of("workflowruns")
+        }
+        assert len(closed) == 5
         with pytest.raises(grpc.RpcError) as refused:
             listed(server)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
         assert listed(server, "ExecutionStatus = 'Running'") == []
         assert in_cluster(server) == {f"r{n}" for n in range(5)}
     database.start()
-    with in_memory(objects=finished, archive=archive) as server:
+    with in_memory(restored=server.cluster, archive=archive) as server:
         until(lambda: not in_cluster(server))
         assert stored(database) == 5
         assert sorted(listed(server)) == [f"r{n}" for n in range(5)]
+        found = call(server, "ListWorkflowExecutions").executions
+        ended = {each.execution.run_id: each.close_time.ToDatetime(UTC) for each in found}
+        assert ended == closed, "they have not run again"
 
 
 def test_a_namespace_with_too_many_runs_keeps_those_that_are_not_archived(

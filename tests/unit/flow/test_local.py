@@ -672,6 +672,38 @@ def test_a_task_group_fails_with_the_error_of_its_task() -> None:
 
 
 @etl.flow
+async def hurried(way: str) -> str:
+    try:
+        if way == "block":
+            async with asyncio.timeout(60):
+                await book("hotel")
+        elif way == "call":
+            await asyncio.wait_for(book("hotel"), 60)
+        else:
+            async with asyncio.timeout(60):
+                await copied(way)
+    except TimeoutError:
+        await undo("hotel")
+        return "too late"
+    return "in time"
+
+
+@etl.flow
+async def copied(what: str) -> str:
+    return await book(what)
+
+
+@pytest.mark.parametrize("way", ["block", "call", "child"])
+def test_timeouts_of_asyncio_limit_activities_and_children(way: str) -> None:
+    assert hurried.run_local(way) == "in time"
+    run = pf.LocalRun(start=START)
+    run.set_duration(book, "1h")
+    assert run.run(hurried, way) == "too late"
+    assert [call.outcome for call in run.calls] == ["Cancelled", "Completed"]
+    assert run.now - START == timedelta(minutes=1)
+
+
+@etl.flow
 async def mapping(items: list[Any], at_most: int | None = None, policy: Any = "Continue") -> int:
     try:
         return len(await pf.map(book, items, at_most=at_most, failure_policy=policy))

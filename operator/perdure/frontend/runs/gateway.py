@@ -356,16 +356,7 @@ class RunGateway:
         Raises:
             RpcError: The archive does not have the run, or cannot be used.
         """
-        if self.archive is None or error.code is not grpc.StatusCode.NOT_FOUND:
-            raise error
-        try:
-            found = await self.archive.find(namespace, RunKind.WORKFLOW, execution.workflow_id, execution.run_id)
-        except ArchiveUnavailableError as unavailable_:
-            raise unavailable(f"{error.message}; it may be archived, but {unavailable_}") from unavailable_
-        except ArchiveRejectedError:
-            raise error from None
-        if found is None:
-            raise error
+        found = await self._archived(RunKind.WORKFLOW, namespace, execution, error)
         if size := omitted_bytes(found):
             raise damaged(
                 f"the history of this run has {size:,} bytes: too large for the archive, which has only its summary"
@@ -376,6 +367,21 @@ class RunGateway:
             raise damaged(str(wrong)) from wrong
         except NewerStateError as wrong:
             raise unavailable(message_for(str(wrong))) from wrong
+
+    async def _archived(
+        self, kind: RunKind, namespace: str, execution: WorkflowExecution, error: RpcError
+    ) -> kube.Object:
+        if self.archive is None or error.code is not grpc.StatusCode.NOT_FOUND:
+            raise error
+        try:
+            found = await self.archive.find(namespace, kind, execution.workflow_id, execution.run_id)
+        except ArchiveUnavailableError as unavailable_:
+            raise unavailable(f"{error.message}; it may be archived, but {unavailable_}") from unavailable_
+        except ArchiveRejectedError:
+            raise error from None
+        if found is None:
+            raise error
+        return found
 
     async def view(self, entry: Entry, followed: Run | None = None) -> View:
         """Return the recorded state of a run. A start that waits for the first decision is recorded first.
@@ -517,8 +523,34 @@ class RunGateway:
         self._open_runs.send(entry, request, lambda _: None)
 
     async def delete(self, entry: Entry) -> None:
-        """Remove a run with its history. This stops an open run."""
+        """Remove a run with its history from the cluster. This stops an open run."""
         await self._client.delete(run_url(entry), uid=entry.uid)
+
+    async def delete_everywhere(
+        self, kind: RunKind, namespace: str, execution: WorkflowExecution, find: Callable[[], Awaitable[Entry]]
+    ) -> None:
+        """Remove a run with its history from the cluster and from the archive. This stops an open run.
+
+        Args:
+            kind: The kind of the run.
+            namespace: The namespace.
+            execution: The run, or an ID for its newest run.
+            find: Finds it in the cluster.
+
+        Raises:
+            RpcError: Neither has the run, or the archive cannot be used.
+        """
+        try:
+            entry = await find()
+        except RpcError as error:
+            entry = entry_of(await self._archived(kind, namespace, execution, error))
+        else:
+            await self.delete(entry)
+        if self.archive is not None:
+            try:
+                await self.archive.delete(entry.ref)
+            except ArchiveUnavailableError as error:
+                raise unavailable(f"the run may still be archived: {error}") from error
 
 
 class _RunLookup:

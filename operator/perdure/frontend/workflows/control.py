@@ -29,7 +29,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.api.kinds.operation import Reset
-from perdure.archive.rows import ArchiveUnavailableError
+from perdure.api.phases import RunKind
 from perdure.controller.directory import Entry
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
@@ -38,13 +38,7 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.engine import inputs
 from perdure.engine.versioning import PINNED, VersioningOverride
 from perdure.frontend.deployments.rules import WorkerDeployment, changes_override, override_of, override_refused
-from perdure.frontend.errors import (
-    CompletedError,
-    RpcError,
-    invalid,
-    precondition,
-    unavailable,
-)
+from perdure.frontend.errors import CompletedError, invalid, precondition, unavailable
 from perdure.frontend.matching.polls import LONGEST_CLIENT_POLL
 from perdure.frontend.messages import payloads as data
 from perdure.frontend.messages import values
@@ -190,17 +184,9 @@ class WorkflowControl:
         self, request: DeleteWorkflowExecutionRequest, call: CallContext
     ) -> DeleteWorkflowExecutionResponse:
         """Remove a run with its history, also from the archive. This stops an open run."""
-        namespace, archive = request.namespace, self._runs.archive
-        try:
-            entry = await self._runs.find(namespace, request.workflow_execution)
-            await self._runs.delete(entry)
-        except RpcError as error:
-            entry = (await self._runs.archived(namespace, request.workflow_execution, error)).entry
-        if archive is not None:
-            try:
-                await archive.delete(entry.ref)
-            except ArchiveUnavailableError as error:
-                raise unavailable(f"the run may still be archived: {error}") from error
+        namespace, execution = request.namespace, request.workflow_execution
+        find = partial(self._runs.find, namespace, execution)
+        await self._runs.delete_everywhere(RunKind.WORKFLOW, namespace, execution, find)
         return DeleteWorkflowExecutionResponse()
 
     # Reset

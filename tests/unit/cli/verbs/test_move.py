@@ -11,6 +11,7 @@ from support.apiserver import items, serving
 from support.cli import RUNS, perdure
 
 Json = dict[str, Any]
+HEAD: Json = {"apiVersion": "perdure.dev/v1alpha1"}
 PAUSED: Json = {"phase": "Paused", "state": {}, "history": {"events": [], "segments": 0}}
 CODE: Json = {"state": {"code": {"workflowType": "Order"}}, "history": {"events": [], "segments": 2}}
 
@@ -69,4 +70,23 @@ def test_another_file_is_refused(content: str, said: str, tmp_path: Path, monkey
         done = perdure("move", "import", "--file", str(tmp_path / "file.json"))
         assert done.exit_code == 2
         assert said in done.stderr
+        assert api.created == []
+
+
+@pytest.mark.parametrize(
+    ("change", "exit_code"),
+    [({"number": 1}, 0), ({"stateVersion": 2}, 0), ({"definition": {"steps": []}}, 1), ({"workflow": "other"}, 1)],
+)
+def test_a_revision_of_the_target_is_the_same_whatever_its_number(
+    change: Json, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"workflow": "flow", "number": 3, "hash": "h", "definition": {"steps": [{"name": "wait"}]}}
+    revision = {**HEAD, "kind": "WorkflowRevision", "metadata": {"name": "flow-1"}, "spec": spec}
+    (tmp_path / "file.json").write_text(json.dumps(items(revision)))
+    with serving(tmp_path, monkeypatch) as api:
+        url = f"{RUNS.rpartition('/')[0]}/workflowrevisions/flow-1"
+        api.answers[url] = {**revision, "spec": {**spec, **change}}
+        done = perdure("move", "import", "--file", str(tmp_path / "file.json"))
+        assert done.exit_code == exit_code, done.output
+        assert ("WorkflowRevision `flow-1` exists" in done.stderr) is bool(exit_code)
         assert api.created == []

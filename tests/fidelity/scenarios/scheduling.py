@@ -263,7 +263,12 @@ def schedule_triggered_while_running(s: Session) -> None:
         )
         for one in begun.info.running_workflows:
             named = {"workflow_id": one.workflow_id, "run_id": one.run_id}
-            s.call("DescribeWorkflowExecution", f"{policy}: the first", execution=named)
+            s.until(  # a Schedule lists a run before it has started
+                lambda response: response.workflow_execution_info.history_length,
+                "DescribeWorkflowExecution",
+                f"{policy}: the first",
+                execution=named,
+            )
         s.call("DeleteSchedule", **mine)
 
 

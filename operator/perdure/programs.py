@@ -1,5 +1,7 @@
 """The programs that need an extra, as `perdure-operator` does. Without it, they say how to install it."""
 
+from importlib import import_module
+
 from perdure.extras import MissingExtraError, required
 
 
@@ -9,12 +11,7 @@ def operator() -> None:
     Raises:
         SystemExit: The extra is not installed, or the operator has ended.
     """
-    try:
-        with required("operator"):
-            from perdure.handlers.main import main  # noqa: PLC0415 - the extra may be missing
-    except MissingExtraError as error:
-        raise SystemExit(f"perdure-operator: {error}") from error
-    main()
+    _run("perdure-operator", "operator", "perdure.handlers.main")
 
 
 def frontend() -> None:
@@ -23,12 +20,7 @@ def frontend() -> None:
     Raises:
         SystemExit: The extra is not installed, or the frontend has ended.
     """
-    try:
-        with required("operator"):
-            from perdure.frontend.apart.main import main  # noqa: PLC0415 - the extra may be missing
-    except MissingExtraError as error:
-        raise SystemExit(f"perdure-frontend: {error}") from error
-    main()
+    _run("perdure-frontend", "operator", "perdure.frontend.apart.main")
 
 
 def console() -> None:
@@ -37,9 +29,14 @@ def console() -> None:
     Raises:
         SystemExit: The extra is not installed.
     """
+    _run("perdure-console", "console", "perdure.console.server")
+
+
+def _run(program: str, extra: str, module: str) -> None:
+    """Call `main` of a module that an extra may be missing for."""
     try:
-        with required("console"):
-            from perdure.console.server import main  # noqa: PLC0415 - the extra may be missing
+        with required(extra):
+            main = import_module(module).main
     except MissingExtraError as error:
-        raise SystemExit(f"perdure-console: {error}") from error
+        raise SystemExit(f"{program}: {error}") from error
     main()

@@ -381,7 +381,7 @@ async def check_frontends(api: Diagnosis, operator: OperatorDeployment) -> Check
     if not found:
         fix = f"`helm upgrade {operator.release}` creates it, or set `frontend.replicas` to 0"
         return failed(
-            check, "There is no Deployment of frontends, although the operators leave Temporal SDKs to it", fix
+            check, "No Deployment of frontends exists, but the operators rely on it to serve Temporal SDKs", fix
         )
     return await _check_ready(api, check, _deployment_of(found[0]))
 

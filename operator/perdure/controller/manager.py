@@ -23,7 +23,7 @@ from perdure.controller.dispatch.schedules import Schedules
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import CACHED_RESULTS, KEPT_PODS, RetentionPolicies, RunExpiries, delete_forever
 from perdure.controller.informers import RESYNC_SECONDS, ClockJumps, FirstLists, Informer, Resync, repeat
-from perdure.controller.limits import LimitReleases
+from perdure.controller.limit_releases import LimitReleases
 from perdure.controller.namespaces import ServedNamespaces, check_forever
 from perdure.controller.pods.workspaces import ReleasedClaims
 from perdure.controller.queue import (

@@ -117,7 +117,7 @@ async def serving(
         settings: The settings.
         offered: The served RPCs.
         door: Authenticates callers.
-        gateways: Builds what serves the paths of the HTTP API that are no RPCs.
+        gateways: Builds what serves the paths of the HTTP API that are not RPCs.
         shown: The certificate; None: serve without TLS.
         drains: Called when no new calls are handled, before the open ones end.
     """

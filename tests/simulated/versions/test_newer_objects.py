@@ -132,14 +132,20 @@ def test_a_cached_result_of_a_newer_version_is_neither_used_nor_replaced() -> No
     calm(scenario)
 
 
+async def artifacts_of_a_run(world: World) -> tuple[Store, Object]:
+    """Let a run upload artifacts; return the store that has them, and their ArtifactSet."""
+    store = Store(world, world.random("store"))
+    world.script = store.script
+    world.begin()
+    world.create("WorkflowRun", "first", {"inline": MAKES})
+    await world.rest()
+    (found,) = world.server.of("artifactsets")
+    return store, found
+
+
 def test_artifacts_with_a_holder_of_a_newer_version_are_kept() -> None:
     async def scenario(world: World) -> None:
-        store = Store(world, world.random("store"))
-        world.script = store.script
-        world.begin()
-        world.create("WorkflowRun", "first", {"inline": MAKES})
-        await world.rest()
-        (found,) = world.server.of("artifactsets")
+        store, found = await artifacts_of_a_run(world)
         holder: dict[str, Any] = {"kind": "Archive", "name": "2026", "uid": "archive-1"}
         name = found["metadata"]["name"]
         world.edit("artifactsets", name, lambda obj: obj["spec"]["holders"].append(holder))
@@ -217,12 +223,7 @@ def test_runs_that_need_artifacts_of_a_newer_version_report_it_and_continue_afte
     """One starts with the artifacts of another run, and one gets them with a signal."""
 
     async def scenario(world: World) -> None:
-        store = Store(world, world.random("store"))
-        world.script = store.script
-        world.begin()
-        world.create("WorkflowRun", "first", {"inline": MAKES})
-        await world.rest()
-        (found,) = world.server.of("artifactsets")
+        _, found = await artifacts_of_a_run(world)
         name, holders = found["metadata"]["name"], found["spec"]["holders"]
         world.edit("artifactsets", name, lambda obj: obj["spec"].update(stateVersion=NEWEST + 1))
         newer = stored(world, "artifactsets", name)

@@ -116,7 +116,7 @@ class LaggingWatch(Watch):
         self._deaf = False
 
     def is_connected(self) -> bool:
-        """Whether the connection holds. An outage of the API server breaks it, and it is tried again some seconds later."""
+        """Whether the connection holds. An outage of the API server breaks it; the watch connects again some seconds later."""
         outage = next((end for start, end in self._faults.outages if start <= self.loop.time() < end), None)
         if outage is not None:
             self.interrupt(outage - self.loop.time() + self._random.uniform(0, _LONGEST_BACKOFF_SECONDS))

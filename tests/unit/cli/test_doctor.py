@@ -350,7 +350,7 @@ def frontends(ready: int) -> Json:
         ([frontends(2)], "OK", "2 of 2 pods ready"),
         ([frontends(1)], "Warning", "1 of 2 pods ready"),
         ([frontends(0)], "Failed", "0 of 2 pods ready"),
-        ([], "Failed", "There is no Deployment of frontends, although the operators leave Temporal SDKs to it"),
+        ([], "Failed", "No Deployment of frontends exists, but the operators rely on it to serve Temporal SDKs"),
     ],
     ids=["all", "one", "none", "no Deployment"],
 )

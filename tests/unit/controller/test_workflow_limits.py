@@ -14,11 +14,11 @@ from perdure.api.state_versions import ATTEMPT_RATES
 from perdure.controller import state_versions
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import AllShards
+from perdure.controller.limit_releases import LimitReleases
 from perdure.controller.limits import (
     Claim,
     Full,
     Granted,
-    LimitReleases,
     Unusable,
     Wanted,
     WorkflowLimits,

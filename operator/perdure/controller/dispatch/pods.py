@@ -7,7 +7,7 @@ from perdure.api import labels
 from perdure.controller.dispatch.index import Index
 from perdure.controller.dispatch.runs import WorkflowRuns
 from perdure.controller.expiry import is_closed
-from perdure.controller.limits import LimitReleases
+from perdure.controller.limit_releases import LimitReleases
 from perdure.controller.pods import attempt_pods as pods
 from perdure.controller.queue import Key, KeyedQueue, OrphanKey
 from perdure.controller.recorded_state import distrust

@@ -23,7 +23,7 @@ from perdure.controller.dispatch.hibernation import Hibernation, HibernationSett
 from perdure.controller.dispatch.index import Index
 from perdure.controller.errors import isolate
 from perdure.controller.expiry import RunExpiries, has_pending_work, is_closed
-from perdure.controller.limits import LimitReleases
+from perdure.controller.limit_releases import LimitReleases
 from perdure.controller.queue import DeadLetterKey, ExpiryKey, Key, KeyedQueue, RunKey, ScheduleKey, sharding_name
 from perdure.controller.reconcile.newer_states import is_reported
 from perdure.controller.runs.run import Run

@@ -2,7 +2,7 @@
 
 A workflow as code has begun when it waits: clients see it, and can signal or end it. Its limits are those of the run, and each
 activity has its own. They are claimed before each offer, because the status of a limit has its holders, and are released when the
-run or the activity has ended (`controller.limits`).
+run or the activity has ended (`controller.limit_releases`).
 """
 
 from datetime import datetime

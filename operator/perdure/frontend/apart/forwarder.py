@@ -115,7 +115,7 @@ class Forwarder(Forwarding):
         repeatable: bool,
         shard: int = -1,
     ) -> Made:
-        """Let any operator answer a call that is no RPC of Temporal's API.
+        """Let any operator answer a call that is not an RPC of Temporal's API.
 
         Args:
             path: The path of the call.

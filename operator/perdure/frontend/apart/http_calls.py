@@ -1,4 +1,4 @@
-"""Pass requests over HTTP that are no RPCs of Temporal's API on to operators: calls of Nexus handlers, the archive, Webhooks."""
+"""Pass requests over HTTP that are not RPCs of Temporal's API on to operators: calls of Nexus handlers, the archive, Webhooks."""
 
 from functools import partial
 from http import HTTPStatus

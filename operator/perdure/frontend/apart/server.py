@@ -80,7 +80,7 @@ def _gateways(
     door: Door,
     connections: HttpConnections,
 ) -> Sequence[Gateway]:
-    """What serves the paths of the HTTP API that are no RPCs."""
+    """What serves the paths of the HTTP API that are not RPCs."""
     calls = RemoteCalls(forwarder)
 
     def rpc(name: str, handler: Handler, request: type) -> Rpc:

@@ -66,7 +66,7 @@ class IncomingRequest(ABC):
         """Create it without reading the body.
 
         Raises:
-            RpcError: A header that becomes metadata is not UTF-8, so no other operator could be told of it.
+            RpcError: A header that becomes metadata is not UTF-8, so it cannot be passed on to another operator.
         """
         self._request = request
         self.metadata = tuple(_metadata(request))

@@ -1,4 +1,4 @@
-"""Requests over HTTP that are no RPCs of Temporal's API, which a frontend of its own passes on: Nexus, the archive, Webhooks.
+"""Requests over HTTP that are not RPCs of Temporal's API, which a frontend of its own passes on: Nexus, the archive, Webhooks.
 
 The frontend authenticates and authorizes those with a token. The signature of a request to a Webhook needs its Secret, which only
 operators can read, so they check it.

@@ -91,8 +91,8 @@ class Router(Forwarding):
         """Let the owner of the shard handle an RPC, and retry while the owner changes and the caller waits.
 
         Raises:
-            RpcError: The error of the owner; UNAVAILABLE if there is no owner for too long, or a lost one may have handled what
-                could have a second effect.
+            RpcError: The error of the owner; UNAVAILABLE if no owner is found in time, or if an owner was lost that may have
+                handled an RPC which must not be repeated.
         """
         add_request_ids(request)
         began = monotonic()

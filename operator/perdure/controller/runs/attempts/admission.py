@@ -5,7 +5,8 @@ from the API server, because a watch may lag. If its node is lost, it counts as 
 what holds a WorkflowLimit must not run twice, so such an attempt waits until Kubernetes removes the pod.
 
 An activity takes all of its limits together, or none. It keeps them across retries and restarts of the operator, because the
-status of a limit has its holders. `controller.limits` releases them. A rate that counts attempts must also permit each attempt.
+status of a limit has its holders. `controller.limit_releases` releases them. A rate that counts attempts must also permit each
+attempt.
 
 `Blocked` has the attempts that may not start, and those whose pods the API server rejects: temporarily, with the time of the next
 try, or permanently.
